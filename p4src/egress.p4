@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef RACKHUB_EGRESS
+#define RACKHUB_EGRESS
+
+#include "metadata.p4"
+#include "impairment.p4"
+
+// Addresses a result to one child: the copy that multicast made for it, or the only one of a replay.
+control Receivers(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    action address(ipv4_t destination, bit<16> udp_port, mac_t mac, bit<16> node) {
+        hdr.ipv4.destination = destination;
+        hdr.udp.destination = udp_port;
+        hdr.ethernet.source = hdr.ethernet.destination;
+        hdr.ethernet.destination = mac;
+        hdr.aggregation.node = node;
+        hdr.aggregation.sender = (bit<8>)meta.child;
+    }
+
+    table children {
+        key = {
+            hdr.aggregation.job: exact @name("job");
+            hdr.aggregation.epoch: exact @name("epoch");
+            hdr.aggregation.stream: exact @name("stream");
+            meta.child: exact @name("child");
+        }
+        actions = { address; NoAction; }
+        const default_action = NoAction();
+        size = MAX_CHILDREN;
+    }
+
+    apply {
+        if (standard_metadata.egress_rid != 0) {
+            meta.child = standard_metadata.egress_rid - 1;
+        }
+        if (!children.apply().hit) {
+            mark_to_drop(standard_metadata);  // the entry was deleted while the packet was queued
+        }
+    }
+}
+
+// Marks what found a long queue: in the IP header where the sender allows it (RFC 3168), and in a contribution's own
+// flags, which the next node ORs into the sum.
+control Congestion(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
+    bool congested;
+
+    action mark_above(bit<19> depth) { congested = standard_metadata.enq_qdepth > depth; }
+
+    table thresholds {
+        key = { standard_metadata.egress_port: exact @name("egress_port"); }
+        actions = { mark_above; NoAction; }
+        const default_action = NoAction();
+        size = PORTS;
+    }
+
+    apply {
+        congested = false;
+        thresholds.apply();
+        if (congested) {
+            if (hdr.ipv4.isValid() && (hdr.ipv4.ecn == ECN_CAPABLE_0 || hdr.ipv4.ecn == ECN_CAPABLE_1)) {
+                hdr.ipv4.ecn = CONGESTION_EXPERIENCED;
+            }
+            if (hdr.aggregation.isValid() && hdr.aggregation.version == VERSION &&
+                hdr.aggregation.op == CONTRIBUTE && (hdr.aggregation.flags & UNTOUCHED) == 0) {
+                hdr.aggregation.flags = hdr.aggregation.flags | ECN;
+                hdr.udp.checksum = 0;
+            }
+        }
+    }
+}
+
+@name("Egress")
+control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Receivers() receivers;
+    Congestion() congestion;
+    Departure() departure;
+
+    apply {
+        if (meta.recirculate == 1 || standard_metadata.instance_type == INSTANCE_INGRESS_CLONE) {
+            recirculate_preserving_field_list(DETOUR_FIELDS);
+        } else if (standard_metadata.instance_type != INSTANCE_EGRESS_CLONE &&
+                   !(standard_metadata.instance_type == INSTANCE_RECIRCULATED &&
+                     meta.detour.kind == Detour.DEPARTURE)) {
+            if (meta.for_child == 1) {
+                receivers.apply(hdr, meta, standard_metadata);
+            }
+            congestion.apply(hdr, standard_metadata);
+            departure.apply(hdr, meta, standard_metadata);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef RACKHUB_FORWARDING
+#define RACKHUB_FORWARDING
+
+#include "metadata.p4"
+#include "outcomes.p4"
+
+// Plain IPv4 routing of all that no node here takes.
+control Forwarding(inout headers_t hdr, inout standard_metadata_t standard_metadata, out Outcome outcome) {
+    action forward(port_t port, mac_t mac) {
+        standard_metadata.egress_spec = port;
+        hdr.ethernet.source = hdr.ethernet.destination;
+        hdr.ethernet.destination = mac;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        outcome = Outcome.FORWARDED;
+    }
+
+    action no_route() {
+        outcome = Outcome.NO_ROUTE;
+    }
+
+    table routes {
+        key = { hdr.ipv4.destination: lpm @name("destination"); }
+        actions = { forward; no_route; }
+        const default_action = no_route();
+        size = MAX_ROUTES;
+    }
+
+    apply {
+        outcome = Outcome.TTL_EXPIRED;
+        if (hdr.ipv4.ttl > 1) {
+            routes.apply();
+        }
+    }
+}
+
+#endif
