@@ -32,6 +32,7 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
     Forwarding() forwarding;
     Node() aggregation;
     Outcome outcome;
+    Outcome routed;
     bool on_its_way;
     bool permitted;
     bool taken;
@@ -50,8 +51,11 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
                     outcome = Outcome.SPOOFED_SOURCE;
                 } else {
                     aggregation.apply(hdr, meta, standard_metadata, outcome, taken);
-                    if (!taken) {
-                        forwarding.apply(hdr, standard_metadata, outcome);
+                    if (!taken || outcome == Outcome.QUERY_ANSWERED) {
+                        forwarding.apply(hdr, standard_metadata, routed);
+                        if (!taken || routed != Outcome.FORWARDED) {
+                            outcome = routed;
+                        }
                     }
                 }
             }

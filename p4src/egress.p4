@@ -77,9 +77,7 @@ control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standar
     apply {
         if (meta.recirculate == 1 || standard_metadata.instance_type == INSTANCE_INGRESS_CLONE) {
             recirculate_preserving_field_list(DETOUR_FIELDS);
-        } else if (standard_metadata.instance_type != INSTANCE_EGRESS_CLONE &&
-                   !(standard_metadata.instance_type == INSTANCE_RECIRCULATED &&
-                     meta.detour.kind == Detour.DEPARTURE)) {
+        } else if (standard_metadata.instance_type != INSTANCE_EGRESS_CLONE && meta.detour.kind != Detour.DEPARTURE) {
             if (meta.for_child == 1) {
                 receivers.apply(hdr, meta, standard_metadata);
             }

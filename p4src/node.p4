@@ -8,7 +8,8 @@
 #include "blocks.p4"
 
 // The state machine of one node of an aggregation tree (docs/protocol.md, "A node"). A packet with no entry in `nodes` is
-// not for this switch and left alone (taken = false): that makes aggregation transparent.
+// not for this switch and left alone (taken = false): that makes aggregation transparent. A QUERY_ANSWERED packet is a STATE
+// for the caller to route.
 control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata,
              out Outcome outcome, out bool taken) {
     Slots() slots;
@@ -281,9 +282,6 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
                     } else {
                         outcome = Outcome.QUERY_ANSWERED;
                         answer_query(meta.slot.children, meta.slot.phase);
-                    }
-                    if (outcome == Outcome.QUERY_ANSWERED) {
-                        taken = false;
                     }
                 } else {  // CONTRIBUTE
                     if (newer) {

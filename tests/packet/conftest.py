@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Targets for packet tests: the embedded one in process and on veths, and BMv2 if installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.packet.targets import Target, opened
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+needs_bmv2 = pytest.mark.skipif(
+    shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH"
+)
+
+TARGETS = [
+    "in-process",
+    pytest.param("embedded", marks=needs_root),
+    pytest.param("bmv2", marks=[needs_root, needs_bmv2, pytest.mark.bmv2]),
+]
+
+
+@pytest.fixture(scope="session", params=TARGETS)
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A switch with the default build; tests share it and use jobs and slots of their own."""
+    yield from opened(request.param)
