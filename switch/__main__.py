@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m switch`: the embedded target as a process of its own.
+
+Prints the line "ready" on standard output when P4Runtime listens and the ports are up. SIGUSR1
+prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM or
+SIGINT end it: counters to the log, exit status 0. Otherwise 1 if it could not start (the reason is
+on standard error), 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+
+from google.rpc import code_pb2
+
+from switch.compile import CompilerError
+from switch.options import Options, parse
+from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
+from switch.pipeline import Pipeline, PipelineError
+from switch.ports import PortOptions, Ports, PortsError
+from switch.program import Program, ProgramError
+
+log = logging.getLogger("switch")
+# What the program says itself: log_msg(), failed assertions.
+_program_log = logging.getLogger("switch.program")
+
+_LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a switch until it is told to stop; returns the exit status."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _start_log(options)
+    except OSError as error:
+        print(f"switch: cannot write the log: {error}", file=sys.stderr)
+        return 1
+    for option in options.ignored:
+        log.warning("%s is ignored: this target has P4Runtime only", option)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        with ExitStack() as stack:
+            _run(options, stop, stack)
+    except (AddressError, CompilerError, PipelineError, PortsError, ProgramError, OSError) as error:
+        log.error("%s", error)
+        if options.log_level == "off" or (options.log_file and not options.log_console):
+            print(f"switch: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
+    pipeline = None
+    if options.program is not None:
+        pipeline = Pipeline(Program.load(options.program))
+    device = Device(options.device_id, options.cpu_port, pipeline=pipeline)
+    stack.callback(device.close)
+    ports = Ports(
+        pipeline,
+        {number: _port_options(options, number) for number in options.ports},
+        cpu_port=options.cpu_port,
+        pcap_dir=options.pcap,
+        plain=options.plain,
+        on_packet_in=device.packet_in,
+    )
+    if pipeline is not None:
+        pipeline.set_log(_program_log.info)
+
+    def commit(new: Pipeline) -> None:
+        new.set_log(_program_log.info)
+        ports.attach(new)
+
+    device.on_commit = commit
+
+    def packet_out(port: int, frame: bytes) -> None:
+        try:
+            ports.packet_out(frame)
+        except PortsError as error:
+            raise P4RuntimeError(code_pb2.RESOURCE_EXHAUSTED, str(error)) from error
+
+    device.on_packet_out = packet_out
+    ports.start()
+    stack.callback(_stop_ports, ports, device)
+
+    def tell(*_: object) -> None:
+        counters = {number: asdict(one) for number, one in ports.statistics().items()}
+        print(json.dumps({"ports": counters}), flush=True)
+
+    signal.signal(signal.SIGUSR1, tell)
+    if options.tls is None and not is_local(options.address):
+        log.warning(
+            "P4Runtime on %s has no TLS: whoever reaches it controls this switch", options.address
+        )
+    server = serve(device, options.address, options.tls)
+    stack.callback(server.stop)
+    log.info(
+        "device %d ready: P4Runtime on %s, ports %s",
+        options.device_id,
+        server.address,
+        ", ".join(f"{n}@{one.interface}" for n, one in sorted(options.ports.items())) or "none",
+    )
+    print("ready", flush=True)
+    stop.wait()
+    log.info("stopping")
+
+
+def _stop_ports(ports: Ports, device: Device) -> None:
+    """The counters to the log, then no more packets."""
+    for number, statistics in sorted(ports.statistics().items()):
+        counts = " ".join(f"{name}={value}" for name, value in asdict(statistics).items() if value)
+        log.info("port %d: %s", number, counts or "nothing")
+    log.info(
+        "controller: packet_ins=%d packet_ins_lost=%d packet_outs=%d",
+        device.packet_ins,
+        device.packet_ins_lost,
+        device.packet_outs,
+    )
+    if device.pipeline is not None:
+        counts = " ".join(f"{name}={value}" for name, value in device.pipeline.stats().items())
+        log.info("program: %s", counts)
+    ports.stop()
+
+
+def _port_options(options: Options, number: int) -> PortOptions:
+    port = options.ports[number]
+    if port.queue_bytes is None:
+        return PortOptions(port.interface, rate=port.rate, join=options.join)
+    return PortOptions(
+        port.interface, rate=port.rate, queue_bytes=port.queue_bytes, join=options.join
+    )
+
+
+def _start_log(options: Options) -> None:
+    """To standard error, unless there is a file and no --log-console."""
+    handlers: list[logging.Handler] = []
+    if options.log_file is not None:
+        handlers.append(logging.FileHandler(options.log_file))
+    if options.log_console or options.log_file is None:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    logging.basicConfig(
+        level=_LEVELS[options.log_level],
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=handlers,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program's C source: what runtime/program.h asks of the generated half."""
+
+from __future__ import annotations
+
+from switch import expressions as ex
+from switch.codegen_bits import emit_store
+from switch.codegen_calculations import CalculationWriter
+from switch.codegen_controls import ControlWriter
+from switch.codegen_expressions import Emitter, literal
+from switch.codegen_parser import ParserWriter
+from switch.codegen_primitives import PrimitiveWriter, standard_field
+from switch.layout import Layout, argument_offsets, limbs, words_of
+from switch.program import Control, FieldList, Header, Program, Table, UnsupportedConstruct
+
+
+def generate(program: Program) -> str:
+    """The whole source file. Raises UnsupportedConstruct for what cannot be expressed."""
+    try:
+        return _Writer(program).source()
+    except ex.Refused as refused:
+        raise UnsupportedConstruct(str(refused)) from refused
+
+
+class _Writer:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.layout = Layout(program)
+        self.primitives = PrimitiveWriter(self.layout)
+        self.calculations = CalculationWriter(self.layout)
+        self.lines: list[str] = []
+
+    def source(self) -> str:
+        self.lines += [
+            "// Generated from a P4 program; see switch/codegen.py.",
+            '#include "program.h"',
+            "",
+            *self.layout.declarations(),
+        ]
+        self._objects()
+        for calculation in self.program.calculations.values():
+            self.lines += self.calculations.function(calculation)
+        self._actions()
+        self._standard()
+        self._parse()
+        self._control("program_ingress", self.program.ingress)
+        self._control("program_egress", self.program.egress)
+        self._deparse()
+        self._lifecycle()
+        self._lists()
+        return "\n".join(self.lines) + "\n"
+
+    def function(self, head: str, body: list[str]) -> None:
+        self.lines += [f"{head} {{", *body, "}", ""]
+
+    # Tables, counters, registers
+
+    def _objects(self) -> None:
+        program = self.program
+        tables = list(program.tables.values())
+        for i, table in enumerate(tables):
+            words = self._default_args(table)
+            values = ", ".join(literal(one) for one in words) or "0"
+            self.lines.append(f"static const uint64_t default{i}[] = {{{values}}};")
+        self.lines.append("const struct sw_table_spec program_tables[] = {")
+        for i, table in enumerate(tables):
+            layout = self.layout.tables[table.name]
+            action = 0xFFFFFFFF if table.default_action_id is None else table.default_action_id
+            self.lines.append(
+                f'    {{"{table.name}", {layout.words}, {layout.ranges}, {layout.arg_words}, '
+                f"{table.max_size}, {action}u, default{i}}},"
+            )
+        self.lines += ["    {0}", "};", "const uint64_t program_counter_sizes[] = {"]
+        self.lines += [f"    {one.size}u," for one in program.counters.values()]
+        self.lines += ["    0", "};", "const struct program_register program_registers[] = {"]
+        self.lines += [
+            f"    {{{one.size}u, {limbs(one.width)}}}," for one in program.registers.values()
+        ]
+        self.lines += ["    {0, 0}", "};"]
+        for kind, count in (
+            ("table", len(tables)),
+            ("counter", len(program.counters)),
+            ("register", len(program.registers)),
+        ):
+            self.lines.append(f"const uint32_t program_{kind}_count = {count};")
+        self.lines += [
+            "const size_t program_context_size = sizeof(struct program_context);",
+            "",
+        ]
+
+    def _default_args(self, table: Table) -> list[int]:
+        words = [0] * self.layout.tables[table.name].arg_words
+        if table.default_action_id is not None:
+            action = self.program.actions[table.default_action_id]
+            offsets, _ = argument_offsets(action)
+            for one, at, value in zip(action.parameters, offsets, table.default_args, strict=True):
+                words[at : at + limbs(one.width)] = words_of(value, limbs(one.width))
+        return words
+
+    def _actions(self) -> None:
+        used = {one for table in self.program.tables.values() for one in table.action_ids}
+        for action in self.program.actions.values():
+            if action.id not in used:
+                continue
+            try:
+                self.lines += self.primitives.action(action)
+            except ex.Refused as refused:
+                raise UnsupportedConstruct(
+                    f"{refused} in action '{action.name}'", action.source
+                ) from refused
+
+    # Standard metadata
+
+    def _standard(self) -> None:
+        self._setter(
+            "program_arrive(struct program_context *c, uint32_t port, uint32_t length, "
+            "uint64_t now_us)",
+            [
+                ("ingress_port", "port"),
+                ("packet_length", "length"),
+                ("instance_type", "SW_NORMAL"),
+                ("ingress_global_timestamp", "now_us"),
+            ],
+        )
+        self._setter(
+            "program_set_kind(struct program_context *c, uint32_t kind)",
+            [("instance_type", "kind")],
+        )
+        self._setter(
+            "program_set_length(struct program_context *c, uint32_t length)",
+            [("packet_length", "length")],
+        )
+        self._setter(
+            "program_set_port(struct program_context *c, uint32_t port)", [("ingress_port", "port")]
+        )
+        self._setter(
+            "program_set_instance(struct program_context *c, uint32_t egress_rid)",
+            [("egress_rid", "egress_rid")],
+        )
+        self._setter(
+            "program_depart(struct program_context *c, const struct sw_packet *packet, "
+            "uint64_t now_us)",
+            [
+                ("egress_global_timestamp", "now_us"),
+                ("enq_timestamp", "packet->enq_us"),
+                ("enq_qdepth", "packet->enq_qdepth"),
+                ("deq_timedelta", "now_us - packet->enq_us"),
+                ("deq_qdepth", "packet->deq_qdepth"),
+                ("qid", "packet->priority"),
+                ("egress_port", "packet->port"),
+                ("egress_spec", "SW_DROP_PORT + 1"),
+                ("packet_length", "c->state.packet_length"),
+            ],
+        )
+        for function, name in (
+            ("program_egress_spec", "egress_spec"),
+            ("program_group", "mcast_grp"),
+            ("program_priority", "priority"),
+        ):
+            path = standard_field(self.layout, name)
+            self.function(
+                f"uint32_t {function}(const struct program_context *c)",
+                ["    (void)c;", f"    return (uint32_t){path or '0'};"],
+            )
+
+    def _setter(self, head: str, fields: list[tuple[str, str]]) -> None:
+        names = [one.split()[-1].lstrip("*") for one in head[head.index("(") + 1 : -1].split(", ")]
+        body = [f"    {', '.join(f'(void){one}' for one in names)};"]
+        for name, value in fields:
+            path = standard_field(self.layout, name)
+            if path:
+                width = self._standard_width(name)
+                body.append(f"    {path} = (uint64_t)({value}) & {literal((1 << width) - 1)};")
+        self.function(f"void {head}", body)
+
+    def _standard_width(self, name: str) -> int:
+        path = standard_field(self.layout, name)
+        for header in self.program.headers.values():
+            for one in header.type.fields:
+                if header.stack is None and self.layout.field_path(header, one.name) == path:
+                    return one.width
+        raise KeyError(name)
+
+    # Parser, controls, deparser
+
+    def _parse(self) -> None:
+        body = ParserWriter(self.layout, self.primitives.write).write()
+        for checksum in self.program.checksums:
+            if checksum.verify:
+                body += self.calculations.verify(checksum)
+        for name in ("parser_error", "checksum_error"):
+            path = standard_field(self.layout, name)
+            if path:
+                body.append(f"    {path} = c->state.{name};")
+        self.function(
+            "size_t program_parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame,\n"
+            "                     size_t length)",
+            [
+                "    struct program_context *c = (struct program_context *)packet->context;",
+                "    (void)sw, (void)frame, (void)length;",
+                "    c->state.parser_error = c->state.checksum_error = 0;",
+                *body[: body.index("end:") + 1],
+                "    packet->payload = frame + at;",
+                "    packet->payload_length = (uint32_t)(length - at);",
+                *body[body.index("end:") + 1 :],
+                "    return at;",
+            ],
+        )
+
+    def _control(self, name: str, control: Control) -> None:
+        self.function(
+            f"void {name}(struct sw *sw, struct sw_packet *packet)",
+            [
+                "    struct program_context *c = (struct program_context *)packet->context;",
+                "    (void)sw, (void)c;",
+                *ControlWriter(self.layout, control).write(),
+            ],
+        )
+
+    def _deparse(self) -> None:
+        head = "void program_update_checksums(struct sw *sw, struct sw_packet *packet)"
+        body = [
+            "    struct program_context *c = (struct program_context *)packet->context;",
+            "    (void)sw, (void)c;",
+        ]
+        for checksum in self.program.checksums:
+            if checksum.update:
+                body += self.calculations.update(checksum)
+        out = Emitter(self.layout)
+        for primitive in self.program.deparser_primitives:
+            out.emit("{")
+            self.primitives.write(out, primitive)
+            out.emit("}")
+        self.function(head, body + out.lines)
+
+        length, emit = [], Emitter(self.layout)
+        for name in self.program.deparse_order:
+            header, path = self.program.headers[name], self.layout.paths[name]
+            length.append(f"    if ({path}.valid) length += {header.type.bits // 8};")
+            emit.emit(f"if ({path}.valid) {{")
+            parts = [
+                (f"{path}.{self.layout.member(header.type, one.name)}", one.width)
+                for one in header.type.fields
+            ]
+            emit_store(emit, "out", parts)
+            emit.emit(f"out += {header.type.bits // 8};", "}")
+        self.function(
+            "size_t program_header_length(const struct program_context *c)",
+            ["    size_t length = 0;", *length, "    return length;"],
+        )
+        self.function(
+            "void program_emit(const struct program_context *c, uint8_t *out)",
+            ["    (void)c, (void)out;", *emit.lines],
+        )
+
+    # Contexts
+
+    def _lifecycle(self) -> None:
+        metadata = "offsetof(struct program_context, end_of_metadata)"
+        headers = [one for one in self.program.headers.values() if not one.metadata]
+        paths = [self.layout.paths[one.name] for one in headers]
+        # The spare element of each stack is written by indices out of range.
+        spare = {
+            name: f"{self.layout.stacks[name]}.e[{len(stack.headers)}]"
+            for name, stack in self.program.stacks.items()
+        }
+        stacks = [f"{self.layout.stacks[name]}.next" for name in self.program.stacks]
+        self.function(
+            "void program_reset(struct program_context *c)",
+            [
+                f"    memset(c, 0, {metadata});",
+                *(f"    if ({one}.touched) memset(&{one}, 0, sizeof {one});" for one in paths),
+                *(f"    memset(&{one}, 0, sizeof {one});" for one in spare.values()),
+                *(f"    {one} = 0;" for one in stacks),
+            ],
+        )
+        self.function(
+            "void program_copy(struct program_context *to, const struct program_context *c)",
+            [
+                f"    memcpy(to, c, {metadata});",
+                *(
+                    f"    if ({one}.touched) {self._to(one)} = {one};" for one in paths
+                ),
+                *(f"    {self._to(one)} = {one};" for one in stacks),
+            ],
+        )
+        first = next((one for one in self.program.headers.values() if one.metadata), None)
+        start = self.layout.paths[first.name].removeprefix("c->") if first else "end_of_metadata"
+        self.function(
+            "void program_reset_metadata(struct program_context *c)",
+            [
+                f"    size_t from = offsetof(struct program_context, {start});",
+                f"    memset((uint8_t *)c + from, 0, {metadata} - from);",
+            ],
+        )
+
+    def _to(self, path: str) -> str:
+        return path.replace("c->", "to->", 1)
+
+    def _lists(self) -> None:
+        body = ["    (void)to, (void)c;", "    switch (list) {"]
+        for one in self.program.field_lists.values():
+            body.append(f"    case {one.id}:")
+            body += [f"        {line}" for line in self._copies(one)]
+            body.append("        break;")
+        self.function(
+            "void program_copy_list(struct program_context *to, const struct program_context *c,\n"
+            "                       uint32_t list)",
+            [*body, "    default:", "        break;", "    }"],
+        )
+
+    def _copies(self, one: FieldList) -> list[str]:
+        lines = []
+        for header_name, name in one.elements:
+            header: Header = self.program.headers[header_name]
+            path = self.layout.field_path(header, name)
+            lines.append(f"memcpy(&{self._to(path)}, &{path}, sizeof {path});")
+        return lines

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C for calculations (hashes) and for the checksums that use them.
+
+A calculation's input is its fields one behind the other without padding; fields of invalid
+headers are left out (JSON_format.md, "calculations").
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from switch import expressions as ex
+from switch.codegen_bits import Part, emit_put, emit_store
+from switch.codegen_expressions import Emitter
+from switch.layout import LIMB, Layout, identifier, limbs
+from switch.program import Calculation, Checksum, Program
+
+# BMv2's names of algorithms -> functions of runtime/hash.h.
+ALGORITHMS = {
+    "crc16": "hash_crc16",
+    "crc32": "hash_crc32",
+    "csum16": "hash_csum16",
+    "cksum16": "hash_csum16",
+    "xor16": "hash_xor16",
+    "identity": "hash_identity",
+}
+
+
+def calculation_name(program: Program, name: str) -> str:
+    position = list(program.calculations).index(name)
+    return f"calculation{position}_{identifier(name)}"
+
+
+class CalculationWriter:
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.program = layout.program
+
+    def function(self, calculation: Calculation) -> list[str]:
+        """uint64_t of the packet, with a buffer on the stack."""
+        out = Emitter(self.layout)
+        groups = self._groups(out, calculation)
+        payload = any(one.payload for one in calculation.inputs)
+        room = sum(sum(width for _, width in parts) for _, parts in groups) // 8 + 9
+        total = f"{room} + SW_MAX_FRAME" if payload else str(room)
+        out.emit(f"uint8_t bytes[{total}];")
+        # Whole bytes in every group but the last: then each begins at a byte.
+        aligned = all(sum(width for _, width in parts) % 8 == 0 for _, parts in groups)
+        if aligned:
+            out.emit("size_t length = 0;")
+            for valid, parts in groups:
+                out.emit(f"if ({valid}) {{", "uint8_t *to = bytes + length;")
+                emit_store(out, "to", parts)
+                out.emit(f"length += {sum(width for _, width in parts) // 8};", "}")
+        else:
+            out.emit("struct hash_bits to = {bytes, 0, sizeof bytes};")
+            for valid, parts in groups:
+                out.emit(f"if ({valid}) {{")
+                emit_put(out, "to", parts)
+                out.emit("}")
+            out.emit("size_t length = (to.bits + 7) / 8;")
+        if payload:
+            out.emit("if (packet->payload_length) memcpy(bytes + length, packet->payload,")
+            out.emit("                                   packet->payload_length);")
+            out.emit("length += packet->payload_length;")
+        return [
+            f"static uint64_t {calculation_name(self.program, calculation.name)}(",
+            "    const struct sw_packet *packet, const struct program_context *c) {",
+            "    (void)packet, (void)c;",
+            *out.lines,
+            f"    return {ALGORITHMS[calculation.algorithm]}(bytes, length);",
+            "}",
+            "",
+        ]
+
+    def _groups(self, out: Emitter, calculation: Calculation) -> list[tuple[str, list[Part]]]:
+        """Runs of inputs that are valid together: (C condition, parts)."""
+        flat: list[tuple[str, Part]] = []
+        for one in calculation.inputs:
+            if one.header is not None:
+                header = self.program.headers[one.header]
+                valid = out.valid(ex.HeaderRef(one.header))
+                for member in header.type.fields:
+                    flat.append((valid, (self.layout.field_path(header, member.name),
+                                         member.width)))
+            elif isinstance(one.value, ex.FieldValue):
+                flat.append((out.valid(one.value.header), (out.field(one.value), one.width)))
+            elif one.value is not None and one.width <= LIMB:
+                flat.append(("1", (out.narrow(one.value), one.width)))
+            elif one.value is not None:
+                flat.append(("1", (out.array(one.value, limbs(one.width)), one.width)))
+        return [
+            (valid, [part for _, part in run]) for valid, run in groupby(flat, lambda it: it[0])
+        ]
+
+    def verify(self, checksum: Checksum) -> list[str]:
+        out = Emitter(self.layout)
+        header = self.program.headers[checksum.header]
+        out.emit(f"if ({out.valid(ex.HeaderRef(checksum.header))}) {{")
+        condition = "1" if checksum.condition is None else out.boolean(checksum.condition)
+        name = calculation_name(self.program, checksum.calculation)
+        path = self.layout.field_path(header, checksum.field)
+        out.emit(f"if ({condition} && {name}(packet, c) != {path}) c->state.checksum_error = 1;")
+        out.emit("}")
+        return out.lines
+
+    def update(self, checksum: Checksum) -> list[str]:
+        out = Emitter(self.layout)
+        width, signed = next(
+            (one.width, one.signed)
+            for one in self.program.headers[checksum.header].type.fields
+            if one.name == checksum.field
+        )
+        out.emit("{")
+        condition = "1" if checksum.condition is None else out.boolean(checksum.condition)
+        name = calculation_name(self.program, checksum.calculation)
+        out.emit(f"if ({condition}) {{", f"const limb args[1] = {{{name}(packet, c)}};")
+        out.offsets = [0]
+        out.assign(
+            ex.FieldValue(ex.HeaderRef(checksum.header), checksum.field, width, signed),
+            ex.Parameter(0, LIMB),
+        )
+        out.emit("}", "}")
+        return out.lines

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C for the parser: one label per state, gotos for transitions.
+
+A state that wants more bytes than there are ends parsing with PacketTooShort; what was extracted
+before stays, and the packet goes on to ingress with parser_error set, as in BMv2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from switch import expressions as ex
+from switch.codegen_bits import emit_load, load_bits
+from switch.codegen_expressions import Emitter, literal
+from switch.layout import LIMB, Layout, identifier, limbs
+from switch.program import (
+    Advance,
+    Extract,
+    HeaderType,
+    ParserState,
+    Primitive,
+    Set,
+    Transition,
+    Verify,
+)
+
+# Core errors by P4-16's order, for programs whose JSON does not number them.
+_CORE_ERRORS = {
+    "NoError": 0,
+    "PacketTooShort": 1,
+    "NoMatch": 2,
+    "StackOutOfBounds": 3,
+    "HeaderTooShort": 4,
+    "ParserTimeout": 5,
+    "ParserInvalidArgument": 6,
+}
+
+# A parser that loops may visit so many states; then it ends with ParserTimeout.
+MOST_STATES = 4096
+
+PrimitiveWriter = Callable[[Emitter, Primitive], None]
+
+
+class ParserWriter:
+    """Writes the body of the parse function: `frame`, `length`, `at` (bytes consumed), `c`."""
+
+    def __init__(self, layout: Layout, primitive: PrimitiveWriter) -> None:
+        self.layout = layout
+        self.program = layout.program
+        self.primitive = primitive
+        self.out = Emitter(layout, lookahead=self._lookahead)
+        self.labels = {
+            name: f"state{i}_{identifier(name)}"
+            for i, name in enumerate(self.program.parser_states)
+        }
+
+    def write(self) -> list[str]:
+        out = self.out
+        out.emit("size_t at = 0;")
+        if self._loops():
+            out.emit("unsigned states = 0;")
+        first = self.program.first_state
+        out.emit(f"goto {self.labels[first] if first else 'end'};")
+        for state in self.program.parser_states.values():
+            out.lines.append(f"{self.labels[state.name]}:")
+            out.emit("{")
+            self._state(state)
+            out.emit("}")
+        out.lines.append("end:")
+        return out.lines
+
+    def error(self, name: str) -> str:
+        """Statement that ends parsing with a core error."""
+        code = self.program.errors.get(name, _CORE_ERRORS[name])
+        return f"{{ c->state.parser_error = {code}; goto end; }}"
+
+    def _loops(self) -> bool:
+        """Whether some state can be reached from itself."""
+        states = self.program.parser_states
+        following = {
+            name: {one.state for one in state.transitions if one.state}
+            for name, state in states.items()
+        }
+        done: set[str] = set()
+
+        def visit(name: str, path: frozenset[str]) -> bool:
+            if name in path:
+                return True
+            if name in done:
+                return False
+            done.add(name)
+            return any(visit(one, path | {name}) for one in following[name])
+
+        return any(visit(name, frozenset()) for name in states)
+
+    def _state(self, state: ParserState) -> None:
+        out = self.out
+        if self._loops():
+            out.emit(f"if (++states > {MOST_STATES}) {self.error('ParserTimeout')}")
+        for operation in state.operations:
+            out.emit("{")
+            if isinstance(operation, Extract):
+                self._extract(operation)
+            elif isinstance(operation, Set):
+                assert isinstance(operation.target, ex.FieldValue)
+                out.assign(operation.target, operation.value)
+            elif isinstance(operation, Verify):
+                code = out.narrow(operation.error)
+                out.emit(f"if (!({out.boolean(operation.condition)})) {{")
+                out.emit(f"c->state.parser_error = (uint32_t){code};", "goto end;", "}")
+            elif isinstance(operation, Advance):
+                self._advance(operation)
+            else:
+                self.primitive(out, operation)
+            out.emit("}")
+        self._transitions(state)
+
+    def _extract(self, operation: Extract) -> None:
+        out = self.out
+        if operation.stack is not None:
+            stack = self.program.stacks[operation.stack]
+            path = self.layout.stacks[stack.name]
+            out.emit(f"if ({path}.next >= {len(stack.headers)}) {self.error('StackOutOfBounds')}")
+            header, header_type = f"{path}.e[{path}.next]", stack.type
+        else:
+            assert operation.header is not None
+            header = self.layout.paths[operation.header]
+            header_type = self.program.headers[operation.header].type
+        self._need(f"{header_type.bits // 8}")
+        self._fill(header, header_type)
+        if operation.stack is not None:
+            out.emit(f"{path}.next++;")
+
+    def _fill(self, header: str, header_type: HeaderType) -> None:
+        out = self.out
+        name = out.temporary("header")
+        out.emit(f"{self.layout.types[header_type.name]} *{name} = &{header};")
+        out.emit("const uint8_t *from = frame + at;")
+        parts = [
+            (f"{name}->{self.layout.member(header_type, one.name)}", one.width)
+            for one in header_type.fields
+        ]
+        emit_load(out, "from", parts)
+        out.emit(f"{name}->valid = {name}->touched = 1;", f"at += {header_type.bits // 8};")
+
+    def _need(self, count: str) -> None:
+        self.out.emit(f"if (length - at < {count}) {self.error('PacketTooShort')}")
+
+    def _advance(self, operation: Advance) -> None:
+        out = self.out
+        count = out.keep(out.narrow(operation.bits))
+        out.emit(f"if ({count} % 8) {self.error('ParserInvalidArgument')}")
+        self._need(f"{count} / 8")
+        out.emit(f"at += {count} / 8;")
+
+    def _lookahead(self, out: Emitter, e: ex.Lookahead) -> str:
+        end = (e.offset + e.width + 7) // 8
+        self._need(str(end))
+        name, count = out.temporary("ahead"), limbs(e.width)
+        out.emit(f"limb {name}[{count}];")
+        for i in range(count):
+            bits = min(LIMB, e.width - LIMB * i)
+            place = e.offset + e.width - LIMB * i - bits
+            out.emit(f"{name}[{i}] = {load_bits('(frame + at)', place, bits, end)};")
+        return name
+
+    # Transitions
+
+    def _transitions(self, state: ParserState) -> None:
+        out = self.out
+        words = self._key(state) if any(one.value is not None for one in state.transitions) else []
+        for transition in state.transitions:
+            target = self.labels[transition.state] if transition.state else "end"
+            if transition.value is None:
+                continue
+            tests = self._tests(transition, words)
+            out.emit(f"if ({' && '.join(tests) or '1'}) goto {target};")
+        default = next((one.state for one in state.transitions if one.value is None), None)
+        out.emit(f"goto {self.labels[default] if default else 'end'};")
+
+    def _key(self, state: ParserState) -> list[tuple[str, int, int]]:
+        """(C name, bits, shift within the transition's value) of each word of the key."""
+        out, words = self.out, []
+        shift = sum(8 * ((_width(part) + 7) // 8) for part in state.key)
+        for part in state.key:
+            width = _width(part)
+            shift -= 8 * ((width + 7) // 8)
+            if width <= LIMB:
+                name = out.keep(out.narrow(unsigned(part)))
+                words.append((name, width, shift))
+                continue
+            array = out.array(unsigned(part), limbs(width))
+            for i in range(limbs(width)):
+                bits = min(LIMB, width - LIMB * i)
+                words.append((f"{array}[{i}]", bits, shift + LIMB * i))
+        return words
+
+    def _tests(self, transition: Transition, words: list[tuple[str, int, int]]) -> list[str]:
+        assert transition.value is not None
+        tests = []
+        for name, bits, shift in words:
+            everything = (1 << bits) - 1
+            mask = everything
+            if transition.mask is not None:
+                mask = (transition.mask >> shift) & everything
+            value = (transition.value >> shift) & mask
+            if mask == everything:
+                tests.append(f"{name} == {literal(value)}")
+            elif mask:
+                tests.append(f"({name} & {literal(mask)}) == {literal(value)}")
+        return tests
+
+
+def unsigned(value: ex.Data) -> ex.Data:
+    """The same bits without sign, as keys compare them."""
+    if isinstance(value, ex.FieldValue) and value.signed:
+        return ex.FieldValue(value.header, value.field, value.width, False)
+    return value
+
+
+def _width(value: ex.Data) -> int:
+    if isinstance(value, (ex.FieldValue, ex.Lookahead, ex.Parameter)):
+        return value.width
+    if isinstance(value, (ex.ValidBit, ex.BoolToData)):
+        return 1
+    return 32

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C for BMv2's action primitives: `PRIMITIVES` maps each name to its writer.
+
+A writer gets the emitter, the primitive and the writer object; it may emit any statements, which
+stand in a block of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from switch import expressions as ex
+from switch.codegen_calculations import calculation_name
+from switch.codegen_expressions import Emitter, literal, natural_limbs
+from switch.layout import LIMB, Layout, identifier, limbs
+from switch.program import Action, MessageParameters, ObjectName, Primitive
+
+
+class PrimitiveWriter:
+    """Writes primitives of one program; `labels` are the jump targets of the current action."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.program = layout.program
+
+    def action(self, action: Action) -> list[str]:
+        """The function of an action."""
+        out = Emitter(self.layout, action)
+        targets = {
+            _constant(operand) for one in action.primitives if one.op in ("_jump", "_jump_if_zero")
+            for operand in one.operands[-1:]
+        }
+        for position, primitive in enumerate(action.primitives):
+            if position in targets:
+                out.lines.append(f"at{position}:;")
+            out.emit("{")
+            self.write(out, primitive)
+            out.emit("}")
+        if any(target >= len(action.primitives) for target in targets):
+            for target in sorted(one for one in targets if one >= len(action.primitives)):
+                out.lines.append(f"at{target}:;")
+        return [
+            f"static void {action_name(action)}(struct sw *sw, struct sw_packet *packet,",
+            "                     struct program_context *c, const uint64_t *args) {",
+            "    (void)sw, (void)packet, (void)c, (void)args;",
+            *out.lines,
+            "}",
+            "",
+        ]
+
+    def write(self, out: Emitter, primitive: Primitive) -> None:
+        if primitive.op not in PRIMITIVES:
+            raise ex.Refused(f"primitive '{primitive.op}'")
+        PRIMITIVES[primitive.op](self, out, primitive)
+
+    # Fields and headers
+
+    def assign(self, out: Emitter, one: Primitive) -> None:
+        out.assign(_field(one, 0), _data(one, 1))
+
+    def assign_header(self, out: Emitter, one: Primitive) -> None:
+        target, source = out.header(_header(one, 0)), out.header(_header(one, 1))
+        out.emit(f"if ({source}.valid) {target} = {source}; else {target}.valid = 0;")
+        out.emit(f"{target}.touched = 1;")
+
+    def add_header(self, out: Emitter, one: Primitive) -> None:
+        header = _header(one, 0)
+        path, size = out.header(header), self._bytes(out, header)
+        out.emit(f"if (!{path}.valid) {{", f"memset(&{path}, 0, sizeof {path});")
+        out.emit(f"{path}.valid = {path}.touched = 1;")
+        out.emit(f"c->state.packet_length += {size};", "}")
+
+    def remove_header(self, out: Emitter, one: Primitive) -> None:
+        header = _header(one, 0)
+        path, size = out.header(header), self._bytes(out, header)
+        out.emit(f"if ({path}.valid) c->state.packet_length -= {size};", f"{path}.valid = 0;")
+
+    def _bytes(self, out: Emitter, header: ex.HeaderExpression) -> int:
+        name = out.header_type(header)
+        for one in self.program.headers.values():
+            if one.type.name == name:
+                return one.type.bits // 8
+        raise KeyError(name)
+
+    # Header stacks (P4-16, 8.18)
+
+    def push(self, out: Emitter, one: Primitive) -> None:
+        path, size, count = self._shift(one)
+        out.emit(f"memmove(&{path}.e[{count}], &{path}.e[0], {size - count} * sizeof {path}.e[0]);")
+        out.emit(f"for (int i = 0; i < {size}; i++) {path}.e[i].touched = 1;")
+        out.emit(f"for (int i = 0; i < {count}; i++) {path}.e[i].valid = 0;")
+        out.emit(f"{path}.next = {path}.next + {count} < {size} ? {path}.next + {count} : {size};")
+
+    def pop(self, out: Emitter, one: Primitive) -> None:
+        path, size, count = self._shift(one)
+        out.emit(f"memmove(&{path}.e[0], &{path}.e[{count}], {size - count} * sizeof {path}.e[0]);")
+        out.emit(f"for (int i = 0; i < {size}; i++) {path}.e[i].touched = 1;")
+        out.emit(f"for (int i = {size - count}; i < {size}; i++) {path}.e[i].valid = 0;")
+        out.emit(f"{path}.next = {path}.next > {count} ? {path}.next - {count} : 0;")
+
+    def _shift(self, one: Primitive) -> tuple[str, int, int]:
+        name = _object(one, 0)
+        size = len(self.program.stacks[name].headers)
+        return self.layout.stacks[name], size, min(_constant(one.operands[1]), size)
+
+    def assign_header_stack(self, out: Emitter, one: Primitive) -> None:
+        target, source = (self.layout.stacks[_object(one, i)] for i in (0, 1))
+        size = len(self.program.stacks[_object(one, 0)].headers)
+        out.emit(f"{target}.next = {source}.next;", f"for (int i = 0; i < {size}; i++) {{")
+        out.emit(f"if ({source}.e[i].valid) {target}.e[i] = {source}.e[i];")
+        out.emit(f"else {target}.e[i].valid = 0;", f"{target}.e[i].touched = 1;", "}")
+
+    # State
+
+    def register_read(self, out: Emitter, one: Primitive) -> None:
+        target, register = _field(one, 0), self.program.registers[_object(one, 1)]
+        index = out.keep(out.narrow(_data(one, 2)))
+        size = limbs(register.width)
+        out.emit(f"if (sw_index_ok(sw, {index}, {register.size}u)) {{")
+        cell = f"(sw->registers[{self.layout.register_index[register.name]}] + {index} * {size})"
+        path = out.field(target)
+        if register.width == target.width and target.width > LIMB:
+            out.emit(f"memcpy({path}, {cell}, {8 * size});")
+        else:
+            out.emit(f"const limb *args = {cell};")
+            inner = Emitter(self.layout, None)
+            inner.offsets, inner.depth = [0], out.depth
+            inner.store(path, target.width, ex.Parameter(0, register.width))
+            out.lines += inner.lines
+        out.emit("}")
+        self._touch(out, target)
+
+    def register_write(self, out: Emitter, one: Primitive) -> None:
+        register = self.program.registers[_object(one, 0)]
+        index, value = out.keep(out.narrow(_data(one, 1))), _data(one, 2)
+        size = limbs(register.width)
+        out.emit(f"if (sw_index_ok(sw, {index}, {register.size}u)) {{")
+        cells = f"sw->registers[{self.layout.register_index[register.name]}]"
+        out.emit(f"limb *restrict cell = {cells} + {index} * {size};")
+        if register.width <= LIMB:
+            out.store("cell[0]", register.width, _masked(value, register.width))
+        elif isinstance(value, ex.FieldValue) and value.width == register.width:
+            out.emit(f"memcpy(cell, {out.field(value)}, {8 * size});")
+        else:
+            out.store("cell", register.width, value)
+        out.emit("}")
+
+    def count(self, out: Emitter, one: Primitive) -> None:
+        index = self.layout.counter_index[_object(one, 0)]
+        out.emit(
+            f"sw_count(sw, {index}, {out.narrow(_data(one, 1))}, c->state.ingress_length);"
+        )
+
+    def _touch(self, out: Emitter, target: ex.FieldValue) -> None:
+        header = target.header
+        if isinstance(header, ex.HeaderRef) and self.program.headers[header.name].metadata:
+            return
+        out.emit(f"{out.header(header)}.touched = 1;")
+
+    # What becomes of the packet
+
+    def mark_to_drop(self, out: Emitter, one: Primitive) -> None:
+        for name, value in (("egress_spec", "SW_DROP_PORT"), ("mcast_grp", "0")):
+            path = standard_field(self.layout, name)
+            if path:
+                out.emit(f"{path} = {value};")
+
+    def clone(self, out: Emitter, one: Primitive) -> None:
+        session, kept = out.narrow(_data(one, 0)), out.narrow(_data(one, 1))
+        out.emit(f"c->state.clone_session = SW_CLONE_REQUESTED | ((uint32_t)({session}) & 0x7fff);")
+        out.emit(f"c->state.clone_list = (uint32_t)({kept}) & 0xffff;")
+
+    def resubmit(self, out: Emitter, one: Primitive) -> None:
+        out.emit(f"c->state.resubmit_list = (uint32_t)({out.narrow(_data(one, 0))}) & 0xffff;")
+
+    def recirculate(self, out: Emitter, one: Primitive) -> None:
+        out.emit(f"c->state.recirculate_list = (uint32_t)({out.narrow(_data(one, 0))}) & 0xffff;")
+
+    def truncate(self, out: Emitter, one: Primitive) -> None:
+        size = out.keep(out.narrow(_data(one, 0)))
+        out.emit(f"if (!packet->truncate || {size} < packet->truncate)")
+        out.emit(f"    packet->truncate = {size} < SW_MAX_FRAME ? (uint32_t){size} : SW_MAX_FRAME;")
+
+    def exit(self, out: Emitter, one: Primitive) -> None:
+        out.emit("c->state.exited = 1;")
+
+    # Calculations and messages
+
+    def hash(self, out: Emitter, one: Primitive) -> None:
+        base, size = out.keep(out.narrow(_data(one, 1))), out.keep(out.narrow(_data(one, 3)))
+        name = calculation_name(self.program, _object(one, 2))
+        value = out.keep(f"{name}(packet, c) % ({size} ? {size} : 1) + {base}")
+        self._store_limb(out, _field(one, 0), value)
+
+    def random(self, out: Emitter, one: Primitive) -> None:
+        low, high = out.keep(out.narrow(_data(one, 1))), out.keep(out.narrow(_data(one, 2)))
+        out.emit(f"if ({low} <= {high}) {{")
+        value = out.keep(f"sw_random(sw, {low}, {high})")
+        self._store_limb(out, _field(one, 0), value)
+        out.emit("}")
+
+    def _store_limb(self, out: Emitter, target: ex.FieldValue, value: str) -> None:
+        """Stores a one-limb C value in a field."""
+        out.emit(f"const limb *args = &{value};")
+        inner = Emitter(self.layout, None)
+        inner.offsets, inner.depth = [0], out.depth
+        inner.store(out.field(target), target.width, ex.Parameter(0, LIMB))
+        out.lines += inner.lines
+        self._touch(out, target)
+
+    def log_msg(self, out: Emitter, one: Primitive) -> None:
+        out.emit("if (sw->log) {")
+        parameters = one.operands[1] if len(one.operands) > 1 else MessageParameters(())
+        assert isinstance(parameters, MessageParameters)
+        items = []
+        for value in parameters.values:
+            array, count, signed = out.exact(value)
+            items.append(f"{{{array}, {count}, {int(signed)}}}")
+        values = ", ".join(items) or "{0, 0, 0}"
+        out.emit(f"const struct sw_argument values[] = {{{values}}};")
+        text = c_string(_object(one, 0))
+        out.emit(f"sw_log_message(sw, {text}, values, {len(items)});", "}")
+
+    def check(self, out: Emitter, one: Primitive) -> None:
+        """assert, assume: BMv2 ends the process; here the packet is dropped and counted."""
+        operand = one.operands[0]
+        if isinstance(operand, ex.DATA):
+            condition = out.boolean(ex.DataToBool(operand))
+        else:
+            condition = out.boolean(operand)  # type: ignore[arg-type]
+        place = f"{one.source}: {one.source.fragment}" if one.source else one.op
+        text = c_string(f"{one.op} failed: {place}".replace("{", "\\{").replace("}", "\\}"))
+        out.emit(f"if (!({condition})) {{", "c->state.failed = 1;")
+        out.emit(f"sw_log_message(sw, {text}, 0, 0);", "}")
+
+    def jump(self, out: Emitter, one: Primitive) -> None:
+        out.emit(f"goto at{_constant(one.operands[0])};")
+
+    def jump_if_zero(self, out: Emitter, one: Primitive) -> None:
+        operand = one.operands[0]
+        if isinstance(operand, ex.DATA):
+            condition = out.boolean(ex.DataToBool(operand))
+        else:
+            condition = out.boolean(operand)  # type: ignore[arg-type]
+        out.emit(f"if (!({condition})) goto at{_constant(one.operands[1])};")
+
+    def nothing(self, out: Emitter, one: Primitive) -> None:
+        out.emit(";")
+
+
+PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
+    "assign": PrimitiveWriter.assign,
+    "modify_field": PrimitiveWriter.assign,
+    "assign_header": PrimitiveWriter.assign_header,
+    "copy_header": PrimitiveWriter.assign_header,
+    "assign_header_stack": PrimitiveWriter.assign_header_stack,
+    "add_header": PrimitiveWriter.add_header,
+    "remove_header": PrimitiveWriter.remove_header,
+    "push": PrimitiveWriter.push,
+    "pop": PrimitiveWriter.pop,
+    "register_read": PrimitiveWriter.register_read,
+    "register_write": PrimitiveWriter.register_write,
+    "count": PrimitiveWriter.count,
+    "mark_to_drop": PrimitiveWriter.mark_to_drop,
+    "drop": PrimitiveWriter.mark_to_drop,
+    "clone_ingress_pkt_to_egress": PrimitiveWriter.clone,
+    "clone_egress_pkt_to_egress": PrimitiveWriter.clone,
+    "resubmit": PrimitiveWriter.resubmit,
+    "recirculate": PrimitiveWriter.recirculate,
+    "truncate": PrimitiveWriter.truncate,
+    "exit": PrimitiveWriter.exit,
+    "modify_field_with_hash_based_offset": PrimitiveWriter.hash,
+    "modify_field_rng_uniform": PrimitiveWriter.random,
+    "log_msg": PrimitiveWriter.log_msg,
+    "assert": PrimitiveWriter.check,
+    "assume": PrimitiveWriter.check,
+    "_jump": PrimitiveWriter.jump,
+    "_jump_if_zero": PrimitiveWriter.jump_if_zero,
+    "no_op": PrimitiveWriter.nothing,
+}
+
+
+def action_name(action: Action) -> str:
+    return f"action{action.id}_{identifier(action.name)}"
+
+
+def standard_field(layout: Layout, name: str) -> str | None:
+    """C lvalue of a field of standard_metadata, also under the aliases of older architectures."""
+    program = layout.program
+    for place in (
+        ("standard_metadata", name),
+        program.aliases.get(f"standard_metadata.{name}"),
+        program.aliases.get(f"intrinsic_metadata.{name}"),
+        program.aliases.get(f"queueing_metadata.{name}"),
+    ):
+        if place and place[0] in program.headers:
+            header = program.headers[place[0]]
+            if any(one.name == place[1] for one in header.type.fields):
+                return layout.field_path(header, place[1])
+    return None
+
+
+def c_string(text: str) -> str:
+    """A C string literal."""
+    out = []
+    for byte in text.encode():
+        char = chr(byte)
+        plain = 32 <= byte < 127 and char not in '"\\?'
+        out.append(char if plain else f"\\{byte:03o}")
+    return '"' + "".join(out) + '"'
+
+
+def _masked(value: ex.Data, width: int) -> ex.Data:
+    """A value cut to a register cell's width, which is held in a whole limb."""
+    if natural_limbs(value)[0] == 1 and ex.value_range(value)[0] >= 0:
+        if ex.value_range(value)[1] < 1 << width:
+            return value
+    return ex.Binary("&", value, ex.Const((1 << width) - 1))
+
+
+def _constant(operand: object) -> int:
+    if isinstance(operand, ex.Const):
+        return operand.value
+    raise ex.Refused("a count or jump that is not constant")
+
+
+def _data(one: Primitive, position: int) -> ex.Data:
+    operand = one.operands[position]
+    if isinstance(operand, ex.DATA):
+        return operand
+    if isinstance(operand, (ObjectName, MessageParameters)) or not isinstance(
+        operand, ex.BOOLEANS
+    ):
+        raise ex.Refused(f"operand {position + 1} of '{one.op}'")
+    return ex.BoolToData(operand)
+
+
+def _field(one: Primitive, position: int) -> ex.FieldValue:
+    operand = one.operands[position]
+    if isinstance(operand, ex.FieldValue):
+        return operand
+    raise ex.Refused(f"operand {position + 1} of '{one.op}' that is not a field")
+
+
+def _header(one: Primitive, position: int) -> ex.HeaderExpression:
+    operand = one.operands[position]
+    if isinstance(operand, ex.HEADERS):
+        return operand
+    raise ex.Refused(f"operand {position + 1} of '{one.op}' that is not a header")
+
+
+def _object(one: Primitive, position: int) -> str:
+    operand = one.operands[position]
+    if isinstance(operand, ObjectName):
+        return operand.name
+    raise ex.Refused(f"operand {position + 1} of '{one.op}'")
+
+
+__all__ = ["PRIMITIVES", "PrimitiveWriter", "action_name", "c_string", "literal", "standard_field"]

@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions of a BMv2 program as a tree, and the range of values each of them can take.
+
+BMv2 computes with integers of unbounded size and cuts a value only where it is stored in a field
+(JSON_format.md, "General information"). `value_range` says how large a value can become, so that
+the generated code can use exactly as many 64-bit limbs as give the same result.
+
+Data expressions are integers, Boolean expressions are truth values; BMv2 converts between them
+only explicitly (`d2b`, `b2d`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Union
+
+# A JSON object or value, as json.load gives it.
+Json = Any
+
+
+@dataclass(frozen=True)
+class HeaderRef:
+    """A header instance by name, e.g. `ipv4` or `labels[0]`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class StackElement:
+    """`stack[index]` with an index known only at run time."""
+
+    stack: str
+    index: Data
+
+
+@dataclass(frozen=True)
+class StackLast:
+    """The last element of a stack that was extracted (`stack.last`)."""
+
+    stack: str
+
+
+HeaderExpression = Union[HeaderRef, StackElement, StackLast]
+
+
+@dataclass(frozen=True)
+class Const:
+    value: int
+
+
+@dataclass(frozen=True)
+class FieldValue:
+    """A field's value; `width` in bits, signed fields in two's complement."""
+
+    header: HeaderExpression
+    field: str
+    width: int
+    signed: bool
+
+
+@dataclass(frozen=True)
+class ValidBit:
+    """The hidden field `$valid$`: 1 if the header is valid, else 0."""
+
+    header: HeaderExpression
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Run-time data of the table entry (or of the default entry) that called the action."""
+
+    index: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """`width` bits at `offset` bits after the parser's position, without consuming them."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Unary:
+    """op: `~`."""
+
+    op: str
+    operand: Data
+
+
+@dataclass(frozen=True)
+class Binary:
+    """op: + - * / % << >> & | ^, or two_comp_mod, sat_cast, usat_cast (right: width in bits)."""
+
+    op: str
+    left: Data
+    right: Data
+
+
+@dataclass(frozen=True)
+class Choice:
+    condition: Boolean
+    true: Data
+    false: Data
+
+
+@dataclass(frozen=True)
+class BoolToData:
+    operand: Boolean
+
+
+@dataclass(frozen=True)
+class StackSize:
+    """`size_stack` (elements in use) or, with `last`, `last_stack_index`."""
+
+    stack: str
+    last: bool
+
+
+@dataclass(frozen=True)
+class BoolConst:
+    value: bool
+
+
+@dataclass(frozen=True)
+class Compare:
+    """op: == != < <= > >= on integers."""
+
+    op: str
+    left: Data
+    right: Data
+
+
+@dataclass(frozen=True)
+class CompareHeaders:
+    """op: == !=; equal = both invalid, or both valid with equal fields (P4-16, 8.17)."""
+
+    op: str
+    left: HeaderExpression
+    right: HeaderExpression
+
+
+@dataclass(frozen=True)
+class CompareBooleans:
+    op: str
+    left: Boolean
+    right: Boolean
+
+
+@dataclass(frozen=True)
+class Logic:
+    """op: and, or; BMv2 evaluates both sides, which without side effects changes nothing."""
+
+    op: str
+    left: Boolean
+    right: Boolean
+
+
+@dataclass(frozen=True)
+class Not:
+    operand: Boolean
+
+
+@dataclass(frozen=True)
+class DataToBool:
+    operand: Data
+
+
+@dataclass(frozen=True)
+class Valid:
+    header: HeaderExpression
+
+
+Data = Union[
+    Const, FieldValue, ValidBit, Parameter, Lookahead, Unary, Binary, Choice, BoolToData, StackSize
+]
+Boolean = Union[
+    BoolConst, Compare, CompareHeaders, CompareBooleans, Logic, Not, DataToBool, Valid
+]
+DATA = (
+    Const, FieldValue, ValidBit, Parameter, Lookahead, Unary, Binary, Choice, BoolToData, StackSize
+)
+BOOLEANS = (BoolConst, Compare, CompareHeaders, CompareBooleans, Logic, Not, DataToBool, Valid)
+HEADERS = (HeaderRef, StackElement, StackLast)
+
+ARITHMETIC = frozenset(
+    ["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "two_comp_mod", "sat_cast", "usat_cast"]
+)
+COMPARISONS = frozenset(["==", "!=", "<", "<=", ">", ">="])
+
+
+class Refused(Exception):
+    """An expression construct that is not supported; the loader adds the source position."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What names in an expression mean.
+
+    field(header, field) -> (width, signed); element_field(stack, position or name) ->
+    (name, width, signed) of a stack's header type; header_field(header, position) likewise;
+    parameters: widths of the enclosing action's parameters.
+    """
+
+    field: Callable[[str, str], tuple[int, bool]]
+    header_field: Callable[[str, int], tuple[str, int, bool]]
+    stack_field: Callable[[str, Union[int, str]], tuple[str, int, bool]]
+    parameters: tuple[int, ...] = ()
+
+
+def hex_value(text: str) -> int:
+    """`0x1f`, `1f` or `-0x03` of the JSON as an integer."""
+    negative = text.startswith("-")
+    value = int(text.removeprefix("-"), 16)
+    return -value if negative else value
+
+
+def parse_data(node: Json, scope: Scope) -> Data:
+    """JSON type-value object -> integer expression. Raises Refused."""
+    result = parse_any(node, scope)
+    if isinstance(result, BOOLEANS) or isinstance(result, HEADERS):
+        raise Refused(f"a value where {type(result).__name__} stands")
+    return result
+
+
+def parse_boolean(node: Json, scope: Scope) -> Boolean:
+    """JSON type-value object -> truth value. Raises Refused."""
+    result = parse_any(node, scope)
+    if not isinstance(result, BOOLEANS):
+        raise Refused(f"a Boolean where {type(result).__name__} stands")
+    return result
+
+
+def parse_header(node: Json, scope: Scope) -> HeaderExpression:
+    """JSON type-value object -> header. Raises Refused."""
+    result = parse_any(node, scope)
+    if not isinstance(result, HEADERS):
+        raise Refused(f"a header where {type(result).__name__} stands")
+    return result
+
+
+def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression:
+    """JSON type-value object -> whatever expression it is. Raises Refused."""
+    kind, value = node["type"], node["value"]
+    if kind == "expression":
+        if "op" in value:
+            return _parse_operation(value, scope)
+        return parse_any(value, scope)
+    if kind == "hexstr":
+        return Const(hex_value(value))
+    if kind == "bool":
+        return BoolConst(bool(value))
+    if kind == "field":
+        header, field = value
+        if field == "$valid$":
+            return ValidBit(HeaderRef(header))
+        width, signed = scope.field(header, field)
+        return FieldValue(HeaderRef(header), field, width, signed)
+    if kind == "stack_field":
+        stack, field = value
+        name, width, signed = scope.stack_field(stack, field)
+        return FieldValue(StackLast(stack), name, width, signed)
+    if kind in ("runtime_data", "local"):
+        return Parameter(value, scope.parameters[value])
+    if kind == "lookahead":
+        return Lookahead(value[0], value[1])
+    if kind == "header":
+        return HeaderRef(value)
+    raise Refused(f"operand type '{kind}'")
+
+
+def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpression:
+    op, left, right = value["op"], value.get("left"), value.get("right")
+    if op in ARITHMETIC:
+        return Binary(op, parse_data(left, scope), parse_data(right, scope))
+    if op in COMPARISONS:
+        return _comparison(op, parse_any(left, scope), parse_any(right, scope))
+    if op in ("and", "or"):
+        return Logic(op, parse_boolean(left, scope), parse_boolean(right, scope))
+    if op == "not":
+        return Not(parse_boolean(right, scope))
+    if op == "~":
+        return Unary(op, parse_data(right, scope))
+    if op == "d2b":
+        return DataToBool(parse_data(right, scope))
+    if op == "b2d":
+        return BoolToData(parse_boolean(right, scope))
+    if op == "?":
+        return _choice(parse_boolean(value["cond"], scope), parse_any(left, scope),
+                       parse_any(right, scope))
+    if op == "valid":
+        return Valid(parse_header(right, scope))
+    if op == "dereference_header_stack":
+        index = parse_data(right, scope)
+        if isinstance(index, Const):
+            return HeaderRef(f"{left['value']}[{index.value}]")
+        return StackElement(left["value"], index)
+    if op == "access_field":
+        return _access(parse_header(left, scope), right, scope)
+    if op in ("last_stack_index", "size_stack"):
+        operand = right if right is not None else left
+        return StackSize(operand["value"], op == "last_stack_index")
+    raise Refused(f"operator '{op}'")
+
+
+def _choice(condition: Boolean, true: Any, false: Any) -> Data | Boolean:
+    if isinstance(true, BOOLEANS) and isinstance(false, BOOLEANS):
+        return Logic("or", Logic("and", condition, true), Logic("and", Not(condition), false))
+    for side in (true, false):
+        if not isinstance(side, DATA):
+            raise Refused(f"operator '?' between {type(true).__name__}, {type(false).__name__}")
+    return Choice(condition, true, false)
+
+
+def _comparison(op: str, left: Any, right: Any) -> Boolean:
+    if isinstance(left, HEADERS) and isinstance(right, HEADERS) and op in ("==", "!="):
+        return CompareHeaders(op, left, right)
+    if isinstance(left, BOOLEANS) and isinstance(right, BOOLEANS) and op in ("==", "!="):
+        return CompareBooleans(op, left, right)
+    for side in (left, right):
+        if isinstance(side, HEADERS + BOOLEANS):
+            raise Refused(f"operator '{op}' between {type(left).__name__}, {type(right).__name__}")
+    return Compare(op, left, right)
+
+
+def _access(header: HeaderExpression, position: int, scope: Scope) -> FieldValue:
+    if isinstance(header, HeaderRef):
+        name, width, signed = scope.header_field(header.name, position)
+    else:
+        name, width, signed = scope.stack_field(header.stack, position)
+    return FieldValue(header, name, width, signed)
+
+
+# Values that could grow beyond this are refused: no P4 program means them, and code for them
+# would not fit (a shift of a wide value by a wide amount).
+MAX_BITS = 1 << 16
+
+
+def value_range(expression: Data) -> tuple[int, int]:
+    """Smallest and largest value that an integer expression can have (not always tight).
+
+    Raises Refused if it can have more than 65536 bits.
+    """
+    low, high = _range(expression)
+    if max(abs(low), abs(high)).bit_length() > MAX_BITS:
+        raise Refused(f"an intermediate value of more than {MAX_BITS} bits")
+    return low, high
+
+
+def unsigned_bits(low: int, high: int) -> int | None:
+    """Bits to hold every value of a range without sign; None if some are negative."""
+    return None if low < 0 else high.bit_length()
+
+
+def _range(expression: Data) -> tuple[int, int]:
+    if isinstance(expression, Const):
+        return expression.value, expression.value
+    if isinstance(expression, FieldValue):
+        if expression.signed:
+            return -(1 << (expression.width - 1)), (1 << (expression.width - 1)) - 1
+        return 0, (1 << expression.width) - 1
+    if isinstance(expression, (Parameter, Lookahead)):
+        return 0, (1 << expression.width) - 1
+    if isinstance(expression, (ValidBit, BoolToData)):
+        return 0, 1
+    if isinstance(expression, StackSize):
+        return -1, 1 << 16
+    if isinstance(expression, Unary):
+        low, high = value_range(expression.operand)
+        return ~high, ~low
+    if isinstance(expression, Choice):
+        one, other = value_range(expression.true), value_range(expression.false)
+        return min(one[0], other[0]), max(one[1], other[1])
+    left, right = value_range(expression.left), value_range(expression.right)
+    return _binary_range(expression.op, left, right)
+
+
+def _binary_range(op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+    if op == "+":
+        return left[0] + right[0], left[1] + right[1]
+    if op == "-":
+        return left[0] - right[1], left[1] - right[0]
+    if op == "*":
+        products = [a * b for a in left for b in right]
+        return min(products), max(products)
+    if op in ("/", "%"):
+        # BMv2 demands left >= 0 and right > 0; anything else yields 0 here.
+        largest = max(left[1], 0)
+        return 0, largest if op == "/" else min(largest, max(right[1] - 1, 0))
+    if op in ("<<", ">>"):
+        return _shift_range(op, left, right)
+    if op in ("&", "|", "^"):
+        return _bitwise_range(op, left, right)
+    width = _fixed_width(op, right)
+    if op == "usat_cast":
+        return 0, (1 << width) - 1
+    return -(1 << (width - 1)), (1 << (width - 1)) - 1
+
+
+def _fixed_width(op: str, right: tuple[int, int]) -> int:
+    if right[0] != right[1] or right[0] < 1:
+        raise Refused(f"'{op}' to a width that is not constant")
+    return right[0]
+
+
+def _shift_range(op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+    least, most = max(right[0], 0), max(right[1], 0)
+    if op == ">>":
+        ends = [value >> min(by, MAX_BITS) for value in left for by in (least, most)]
+    else:
+        if most + max(abs(left[0]), abs(left[1])).bit_length() > MAX_BITS:
+            # Always cut by what stands around it, or refused there.
+            most = MAX_BITS
+            ends = [-(1 << MAX_BITS) if left[0] < 0 else 0, (1 << MAX_BITS) - 1]
+            return min(ends), max(ends)
+        ends = [value << by for value in left for by in (least, most)]
+    return min(ends), max(ends)
+
+
+def _bitwise_range(op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+    if op == "&":
+        if left[0] >= 0 and right[0] >= 0:
+            return 0, min(left[1], right[1])
+        if left[0] >= 0 or right[0] >= 0:
+            return 0, left[1] if left[0] >= 0 else right[1]
+    bits = max(abs(end).bit_length() for end in (*left, *right))
+    if left[0] >= 0 and right[0] >= 0:
+        return 0, (1 << bits) - 1
+    return -(1 << bits), (1 << bits) - 1

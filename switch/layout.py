@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a program's headers, metadata, table keys and action arguments lie in the generated C.
+
+A packet's context is one C struct: metadata instances, then headers, then header stacks. A field
+of up to 64 bits is an unsigned integer just large enough, a wider one an array of 64-bit limbs,
+least significant first. Signed fields are stored as the bits that they have on the wire.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from switch.program import Action, Field, Header, HeaderType, KeyField, Program, Table
+
+LIMB = 64
+
+
+def limbs(width: int) -> int:
+    """64-bit words that hold `width` bits."""
+    return (width + LIMB - 1) // LIMB
+
+
+def words_of(value: int, count: int) -> list[int]:
+    """A value's `count` limbs, least significant first (modulo 2^(64 count))."""
+    return [(value >> (LIMB * i)) & ((1 << LIMB) - 1) for i in range(count)]
+
+
+def identifier(name: str) -> str:
+    """A name of the program as part of a C identifier, for readers of the generated code."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+
+
+def c_type(width: int) -> str:
+    for size in (8, 16, 32, 64):
+        if width <= size:
+            return f"uint{size}_t"
+    raise ValueError(f"no integer type of {width} bits")
+
+
+def field_name(position: int, one: Field) -> str:
+    return f"f{position}_{identifier(one.name)}"
+
+
+@dataclass(frozen=True)
+class KeyPlace:
+    """A key field in the words of a lookup key: from bit `shift` of `word`, or the range word
+    number `range_index` behind them."""
+
+    word: int
+    shift: int
+    range_index: int | None = None
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """Key fields packed into 64-bit words, those of up to 64 bits several to a word."""
+
+    places: tuple[KeyPlace, ...]
+    words: int
+    ranges: int
+    arg_words: int
+
+    def pack(self, table: Table, values: Sequence[int]) -> list[int]:
+        """One value per key field -> words; range fields contribute nothing."""
+        words = [0] * self.words
+        for place, key, value in zip(self.places, table.key, values, strict=True):
+            if place.range_index is not None:
+                continue
+            for i, word in enumerate(words_of(value, limbs(key.width))):
+                words[place.word + i] |= word << place.shift
+        return words
+
+
+def key_places(key: Sequence[KeyField]) -> tuple[tuple[KeyPlace, ...], int, int]:
+    """(place of each field, key words, range fields)."""
+    places: list[KeyPlace] = []
+    word, used, ranges = 0, 0, 0
+    for one in key:
+        if one.match == "range":
+            places.append(KeyPlace(0, 0, ranges))
+            ranges += 1
+            continue
+        if used and used + one.width > LIMB:
+            word, used = word + 1, 0
+        places.append(KeyPlace(word, used))
+        used += one.width
+        if used > LIMB:
+            word, used = word + limbs(one.width), 0
+    return tuple(places), word + (1 if used else 0), ranges
+
+
+def argument_offsets(action: Action) -> tuple[list[int], int]:
+    """Word at which each parameter of an action begins, and how many words they take."""
+    offsets, end = [], 0
+    for one in action.parameters:
+        offsets.append(end)
+        end += limbs(one.width)
+    return offsets, end
+
+
+@dataclass
+class Layout:
+    """Names and places of everything in one program's C."""
+
+    program: Program
+    types: dict[str, str] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+    stacks: dict[str, str] = field(default_factory=dict)
+    table_index: dict[str, int] = field(default_factory=dict)
+    register_index: dict[str, int] = field(default_factory=dict)
+    counter_index: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, TableLayout] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        program = self.program
+        for header in program.headers.values():
+            name = header.type.name
+            self.types.setdefault(name, f"struct type{len(self.types)}_{identifier(name)}")
+        for i, header in enumerate(program.headers.values()):
+            if header.stack is None:
+                kind = "m" if header.metadata else "h"
+                self.paths[header.name] = f"c->{kind}{i}_{identifier(header.name)}"
+        for i, stack in enumerate(program.stacks.values()):
+            path = self.stacks[stack.name] = f"c->s{i}_{identifier(stack.name)}"
+            for j, name in enumerate(stack.headers):
+                self.paths[name] = f"{path}.e[{j}]"
+        self.table_index = {name: i for i, name in enumerate(program.tables)}
+        self.register_index = {name: i for i, name in enumerate(program.registers)}
+        self.counter_index = {name: i for i, name in enumerate(program.counters)}
+        self.tables = {name: self._table(one) for name, one in program.tables.items()}
+
+    def _table(self, table: Table) -> TableLayout:
+        places, words, ranges = key_places(table.key)
+        arguments = [argument_offsets(self.program.actions[one])[1] for one in table.action_ids]
+        return TableLayout(places, words, ranges, max(arguments, default=0))
+
+    def member(self, header_type: HeaderType, name: str) -> str:
+        """C name of a field within its header's struct."""
+        for position, one in enumerate(header_type.fields):
+            if one.name == name:
+                return field_name(position, one)
+        raise KeyError(f"header type '{header_type.name}' has no field '{name}'")
+
+    def field_path(self, header: Header, name: str) -> str:
+        return f"{self.paths[header.name]}.{self.member(header.type, name)}"
+
+    def declarations(self) -> list[str]:
+        """The structs: one per header type, then struct program_context."""
+        lines = []
+        seen = set()
+        for header in self.program.headers.values():
+            if header.type.name in seen:
+                continue
+            seen.add(header.type.name)
+            lines += self._type(header.type)
+        lines += ["struct program_context {", "    struct sw_state state;"]
+        for header in self.program.headers.values():
+            if header.stack is None and header.metadata:
+                lines.append(self._instance(header))
+        lines.append("    uint8_t end_of_metadata[0];")
+        for header in self.program.headers.values():
+            if header.stack is None and not header.metadata:
+                lines.append(self._instance(header))
+        for stack in self.program.stacks.values():
+            # One more element stands for all that an index out of range names.
+            lines.append(
+                f"    struct {{ uint32_t next; {self.types[stack.type.name]} "
+                f"e[{len(stack.headers) + 1}]; }} {self.stacks[stack.name].removeprefix('c->')};"
+            )
+        return [*lines, "};", ""]
+
+    def _instance(self, header: Header) -> str:
+        path = self.paths[header.name].removeprefix("c->")
+        return f"    {self.types[header.type.name]} {path};"
+
+    def _type(self, header_type: HeaderType) -> list[str]:
+        lines = [f"{self.types[header_type.name]} {{", "    uint8_t valid, touched;"]
+        for position, one in enumerate(header_type.fields):
+            name = field_name(position, one)
+            if one.width <= LIMB:
+                lines.append(f"    {c_type(one.width)} {name};")
+            else:
+                size = limbs(one.width)
+                align = " __attribute__((aligned(32)))" if size % 4 == 0 else ""
+                lines.append(f"    uint64_t {name}[{size}]{align};")
+        return [*lines, "};"]

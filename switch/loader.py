@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BMv2 JSON document -> Program. One function per kind of object in JSON_format.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from switch import expressions
+from switch.expressions import Const, Data, FieldValue, HeaderRef, Json, Scope, ValidBit
+from switch.program import (
+    Action,
+    ActionParameter,
+    Advance,
+    Calculation,
+    CalculationInput,
+    Checksum,
+    Conditional,
+    Control,
+    Counter,
+    Entry,
+    Extract,
+    Field,
+    FieldList,
+    Header,
+    HeaderType,
+    KeyField,
+    MessageParameters,
+    ObjectName,
+    Operand,
+    ParserOperation,
+    ParserState,
+    Primitive,
+    Program,
+    ProgramError,
+    Register,
+    Set,
+    Source,
+    Stack,
+    Table,
+    Transition,
+    UnsupportedConstruct,
+    Verify,
+    digest_of,
+)
+
+Named = TypeVar("Named")
+
+# The control plane's priorities are positive 32-bit numbers, the higher the stronger; the JSON's
+# are the other way round.
+_TOP_PRIORITY = (1 << 31) - 1
+
+_OBJECTS = frozenset(
+    ["register_array", "counter_array", "calculation", "header_stack", "string", "meter_array"]
+)
+
+
+def read_program(document: Json, name: str) -> Program:
+    """Builds the whole program. Raises ProgramError, UnsupportedConstruct."""
+    if not isinstance(document, dict) or "__meta__" not in document:
+        raise ProgramError(f"{name}: not a BMv2 program (no __meta__); compile with p4c-bm2-ss")
+    version = document["__meta__"].get("version", [0, 0])
+    if version[0] != 2:
+        raise ProgramError(f"{name}: BMv2 JSON format {version[0]}.{version[1]}, need 2.x")
+    try:
+        return _Loader(document, name).program()
+    except (KeyError, IndexError, TypeError) as error:
+        raise ProgramError(f"{name}: inconsistent program: {type(error).__name__} {error}") from (
+            error
+        )
+
+
+def source_of(node: Json) -> Source | None:
+    """The `source_info` of a JSON object, if it has any."""
+    info = node.get("source_info") if isinstance(node, dict) else None
+    if not info:
+        return None
+    return Source(
+        info.get("filename", "?"), info.get("line", 0), info.get("column", 0),
+        info.get("source_fragment", ""),
+    )
+
+
+class _Loader:
+    def __init__(self, document: Json, name: str) -> None:
+        self.document = document
+        self.name = name
+        self._refuse_whole_kinds()
+        self.types = {one["name"]: _header_type(one) for one in document["header_types"]}
+        self.stacks, in_stack = self._stacks()
+        self.headers = {
+            one["name"]: Header(
+                one["name"], self.types[one["header_type"]], one["metadata"],
+                *in_stack.get(one["id"], (None, 0)),
+            )
+            for one in document["headers"]
+        }
+
+    def program(self) -> Program:
+        document = self.document
+        parser = document["parsers"][0]
+        deparser = document["deparsers"][0]
+        controls = {one["name"]: self._control(one) for one in document["pipelines"]}
+        return Program(
+            name=self.name,
+            digest=digest_of(document),
+            headers=_frozen(self.headers),
+            stacks=_frozen(self.stacks),
+            field_lists=_frozen({one["id"]: _field_list(one) for one in document["field_lists"]}),
+            errors=_frozen(dict(map(tuple, document["errors"]))),
+            enums=_frozen({one["name"]: dict(one["entries"]) for one in document["enums"]}),
+            parser_states=_by_name(parser["parse_states"], self._state),
+            first_state=parser["init_state"],
+            deparse_order=tuple(deparser["order"]),
+            deparser_primitives=tuple(
+                self._primitive(one, ()) for one in deparser.get("primitives", [])
+            ),
+            actions=_frozen({one["id"]: self._action(one) for one in document["actions"]}),
+            ingress=controls["ingress"],
+            egress=controls["egress"],
+            counters=_by_name(document["counter_arrays"], _counter),
+            registers=_by_name(document["register_arrays"], _register),
+            calculations=_by_name(document["calculations"], self._calculation),
+            checksums=tuple(self._checksum(one) for one in document["checksums"]),
+            aliases=_frozen(
+                {one: tuple(target) for one, target in document.get("field_aliases", [])}
+            ),
+        )
+
+    def _refuse_whole_kinds(self) -> None:
+        for kind, label in (
+            ("header_union_types", "header union"),
+            ("header_unions", "header union"),
+            ("header_union_stacks", "header union stack"),
+            ("parse_vsets", "parser value set"),
+            ("meter_arrays", "meter"),
+            ("learn_lists", "digest"),
+            ("extern_instances", "extern object"),
+        ):
+            for one in self.document.get(kind, []):
+                raise UnsupportedConstruct(f"{label} '{one['name']}'", source_of(one))
+        for pipeline in self.document["pipelines"]:
+            for one in pipeline.get("action_profiles", []):
+                raise UnsupportedConstruct(f"action profile '{one['name']}'", source_of(one))
+            for one in pipeline.get("action_calls", []):
+                raise UnsupportedConstruct(f"action call '{one['name']}'", source_of(one))
+        for kind in ("parsers", "deparsers"):
+            if len(self.document[kind]) != 1:
+                raise UnsupportedConstruct(f"a program with {len(self.document[kind])} {kind}")
+
+    def _stacks(self) -> tuple[dict[str, Stack], dict[int, tuple[str, int]]]:
+        names = {one["id"]: one["name"] for one in self.document["headers"]}
+        stacks, places = {}, {}
+        for one in self.document.get("header_stacks", []):
+            members = tuple(names[header] for header in one["header_ids"])
+            stacks[one["name"]] = Stack(one["name"], self.types[one["header_type"]], members)
+            for index, header in enumerate(one["header_ids"]):
+                places[header] = (one["name"], index)
+        return stacks, places
+
+    # Expressions
+
+    def _scope(self, parameters: tuple[int, ...] = ()) -> Scope:
+        return Scope(self._field, self._header_field, self._stack_field, parameters)
+
+    def _field(self, header: str, name: str) -> tuple[int, bool]:
+        for one in self.headers[header].type.fields:
+            if one.name == name:
+                return one.width, one.signed
+        raise ProgramError(f"{self.name}: header '{header}' has no field '{name}'")
+
+    def _header_field(self, header: str, position: int) -> tuple[str, int, bool]:
+        one = self.headers[header].type.fields[position]
+        return one.name, one.width, one.signed
+
+    def _stack_field(self, stack: str, which: int | str) -> tuple[str, int, bool]:
+        for position, one in enumerate(self.stacks[stack].type.fields):
+            if which in (position, one.name):
+                return one.name, one.width, one.signed
+        raise ProgramError(f"{self.name}: header stack '{stack}' has no field '{which}'")
+
+    def _data(self, node: Json, where: Json, parameters: tuple[int, ...] = ()) -> Data:
+        with _position(where):
+            value = expressions.parse_data(node, self._scope(parameters))
+            expressions.value_range(value)
+            return value
+
+    def _boolean(self, node: Json, where: Json) -> expressions.Boolean:
+        with _position(where):
+            return expressions.parse_boolean(node, self._scope())
+
+    # Actions
+
+    def _action(self, node: Json) -> Action:
+        parameters = tuple(
+            ActionParameter(one["name"], one["bitwidth"]) for one in node["runtime_data"]
+        )
+        widths = tuple(one.width for one in parameters)
+        primitives = tuple(self._primitive(one, widths) for one in node["primitives"])
+        return Action(node["id"], node["name"], parameters, primitives, source_of(node))
+
+    def _primitive(self, node: Json, widths: tuple[int, ...]) -> Primitive:
+        with _position(node):
+            operands = tuple(self._operand(one, widths) for one in node["parameters"])
+        return Primitive(node["op"], operands, source_of(node))
+
+    def _operand(self, node: Json, widths: tuple[int, ...]) -> Operand:
+        kind, value = node["type"], node["value"]
+        if kind in _OBJECTS:
+            return ObjectName(kind, value)
+        if kind == "header":
+            return HeaderRef(value)
+        scope = self._scope(widths)
+        if kind == "parameters_vector":
+            return MessageParameters(
+                tuple(expressions.parse_data(one, scope) for one in value)
+            )
+        operand = expressions.parse_any(node, scope)
+        if isinstance(operand, expressions.DATA):
+            expressions.value_range(operand)
+        return operand
+
+    # Parser
+
+    def _state(self, node: Json) -> ParserState:
+        key = []
+        for part in node["transition_key"]:
+            if part["type"] not in ("field", "stack_field", "lookahead", "expression"):
+                raise UnsupportedConstruct(
+                    f"parser key '{part['type']}' in state '{node['name']}'", source_of(node)
+                )
+            key.append(self._data(part, node))
+        return ParserState(
+            node["name"],
+            tuple(self._parser_operation(one, node) for one in node["parser_ops"]),
+            tuple(key),
+            tuple(self._transition(one, node) for one in node["transitions"]),
+            source_of(node),
+        )
+
+    def _parser_operation(self, node: Json, state: Json) -> ParserOperation:
+        op, parameters = node["op"], node["parameters"]
+        where = node if "source_info" in node else state
+        if op == "extract" and parameters[0]["type"] == "regular":
+            return Extract(parameters[0]["value"], None)
+        if op == "extract" and parameters[0]["type"] == "stack":
+            return Extract(None, parameters[0]["value"])
+        if op == "set":
+            return Set(self._data(parameters[0], where), self._data(parameters[1], where))
+        if op == "verify":
+            return Verify(self._boolean(parameters[0], where), self._data(parameters[1], where))
+        if op == "shift":
+            return Advance(Const(8 * int(parameters[0])))
+        if op == "advance":
+            return Advance(self._data(parameters[0], where))
+        if op == "primitive":
+            return self._primitive({"source_info": where.get("source_info"), **parameters[0]}, ())
+        label = "variable-length extract" if op == "extract_VL" else f"parser operation '{op}'"
+        raise UnsupportedConstruct(f"{label} in state '{state['name']}'", source_of(where))
+
+    def _transition(self, node: Json, state: Json) -> Transition:
+        if node["type"] == "default":
+            return Transition(None, None, node["next_state"])
+        if node["type"] != "hexstr":
+            raise UnsupportedConstruct(
+                f"transition on '{node['type']}' in state '{state['name']}'", source_of(state)
+            )
+        mask = None if node["mask"] is None else expressions.hex_value(node["mask"])
+        return Transition(expressions.hex_value(node["value"]), mask, node["next_state"])
+
+    # Controls
+
+    def _control(self, node: Json) -> Control:
+        return Control(
+            node["name"],
+            node["init_table"],
+            _by_name(node["tables"], self._table),
+            _by_name(node["conditionals"], self._conditional),
+        )
+
+    def _conditional(self, node: Json) -> Conditional:
+        return Conditional(
+            node["name"], self._boolean(node["expression"], node), node["true_next"],
+            node["false_next"], source_of(node),
+        )
+
+    def _table(self, node: Json) -> Table:
+        where = source_of(node)
+        if node["type"] != "simple":
+            raise UnsupportedConstruct(f"table '{node['name']}' with an action profile", where)
+        if node.get("support_timeout"):
+            raise UnsupportedConstruct(f"idle timeout of table '{node['name']}'", where)
+        if node.get("direct_meters"):
+            raise UnsupportedConstruct(f"direct meter of table '{node['name']}'", where)
+        key = tuple(self._key_field(one, node) for one in node["key"])
+        default = node.get("default_entry")
+        by_hit = "__HIT__" in node["next_tables"] or "__MISS__" in node["next_tables"]
+        base = node.get("base_default_next")
+        following = {
+            action: node["next_tables"].get(name, base)
+            for action, name in zip(node["action_ids"], node["actions"], strict=True)
+        }
+        return Table(
+            name=node["name"],
+            match=node["match_type"],
+            key=key,
+            action_ids=tuple(node["action_ids"]),
+            max_size=node["max_size"],
+            with_counters=bool(node["with_counters"]),
+            default_action_id=default["action_id"] if default else None,
+            default_args=_values(default["action_data"]) if default else (),
+            default_is_const=bool(default and default.get("action_const")),
+            entries=tuple(_entry(one) for one in node.get("entries", [])),
+            entries_are_const="entries" in node,
+            by_hit=by_hit,
+            next_on_hit=node["next_tables"].get("__HIT__", base),
+            next_on_miss=node["next_tables"].get("__MISS__", base),
+            next_by_action=_frozen(following),
+            base_default_next=base,
+            source=where,
+        )
+
+    def _key_field(self, node: Json, table: Json) -> KeyField:
+        match, target = node["match_type"], node["target"]
+        if match == "valid":
+            value: Data = ValidBit(HeaderRef(target))
+            match = "exact"
+        else:
+            value = self._data({"type": "field", "value": target}, table)
+        width = value.width if isinstance(value, FieldValue) else 1
+        if match not in ("exact", "lpm", "ternary", "range"):
+            raise UnsupportedConstruct(f"match kind '{match}'", source_of(table))
+        if match == "range" and width > 64:
+            raise UnsupportedConstruct(f"a range match of {width} bits", source_of(table))
+        mask = node.get("mask")
+        name = node.get("name") or ".".join(target if isinstance(target, list) else [target])
+        return KeyField(
+            name, match, value, width, None if mask is None else expressions.hex_value(mask)
+        )
+
+    # Calculations
+
+    def _calculation(self, node: Json) -> Calculation:
+        inputs = []
+        for one in node["input"]:
+            if one["type"] == "header":
+                inputs.append(CalculationInput(None, 0, one["value"], False))
+            elif one["type"] == "payload":
+                inputs.append(CalculationInput(None, 0, None, True))
+            else:
+                value = self._data(one, node)
+                width = value.width if isinstance(value, FieldValue) else one.get("bitwidth", 1)
+                inputs.append(CalculationInput(value, width, None, False))
+        return Calculation(node["name"], node["algo"], tuple(inputs))
+
+    def _checksum(self, node: Json) -> Checksum:
+        if node["type"] != "generic":
+            raise UnsupportedConstruct(f"checksum type '{node['type']}'", source_of(node))
+        condition = node.get("if_cond")
+        header, name = node["target"]
+        return Checksum(
+            node["name"], header, name, node["calculation"], node.get("verify", True),
+            node.get("update", True),
+            None if condition is None else self._boolean(condition, node), source_of(node),
+        )
+
+
+def _frozen(mapping: dict[Any, Named]) -> MappingProxyType[Any, Named]:
+    return MappingProxyType(mapping)
+
+
+def _by_name(nodes: list[Json], read: Callable[[Json], Named]) -> MappingProxyType[str, Named]:
+    return MappingProxyType({one["name"]: read(one) for one in nodes})
+
+
+@contextmanager
+def _position(node: Json) -> Iterator[None]:
+    """Turns Refused into UnsupportedConstruct with the node's place in the source."""
+    try:
+        yield
+    except expressions.Refused as refused:
+        raise UnsupportedConstruct(str(refused), source_of(node)) from refused
+
+
+def _header_type(node: Json) -> HeaderType:
+    fields = []
+    for name, width, *rest in node["fields"]:
+        if width == "*":
+            raise UnsupportedConstruct(f"varbit field '{node['name']}.{name}'", source_of(node))
+        fields.append(Field(name, width, bool(rest and rest[0])))
+        if len(rest) > 1 and rest[1]:
+            raise UnsupportedConstruct(f"saturating field '{node['name']}.{name}'")
+    return HeaderType(node["name"], tuple(fields))
+
+
+def _field_list(node: Json) -> FieldList:
+    elements = []
+    for one in node["elements"]:
+        if one["type"] != "field":
+            raise UnsupportedConstruct(f"'{one['type']}' in field list {node['id']}")
+        elements.append((one["value"][0], one["value"][1]))
+    return FieldList(node["id"], tuple(elements))
+
+
+def _counter(node: Json) -> Counter:
+    return Counter(node["name"], node.get("size", 0), node.get("binding"))
+
+
+def _register(node: Json) -> Register:
+    return Register(node["name"], node["size"], node["bitwidth"])
+
+
+def _values(data: list[str]) -> tuple[int, ...]:
+    return tuple(expressions.hex_value(one) for one in data)
+
+
+def _entry(node: Json) -> Entry:
+    key: list[int | tuple[int, int]] = []
+    for one in node["match_key"]:
+        kind = one["match_type"]
+        if kind == "valid":
+            key.append(int(one["key"]))
+        elif kind == "exact":
+            key.append(expressions.hex_value(one["key"]))
+        elif kind == "lpm":
+            key.append((expressions.hex_value(one["key"]), one["prefix_length"]))
+        elif kind == "ternary":
+            key.append((expressions.hex_value(one["key"]), expressions.hex_value(one["mask"])))
+        else:
+            key.append((expressions.hex_value(one["start"]), expressions.hex_value(one["end"])))
+    action = node["action_entry"]
+    priority = _TOP_PRIORITY - int(node.get("priority", 1))
+    return Entry(tuple(key), action["action_id"], _values(action["action_data"]), priority)

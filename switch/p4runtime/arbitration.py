@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which controller may write: client arbitration (P4Runtime spec, "Client Arbitration and
+Controller Replication").
+
+Per role, the primary is the live client whose election id is the highest that the switch has ever
+seen for that role; all others are backups. There may be no primary. Election ids are forgotten
+only when the switch restarts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from .errors import (
+    P4RuntimeError,
+    failed_precondition,
+    invalid_argument,
+    not_found,
+    permission_denied,
+    resource_exhausted,
+)
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[p4runtime_pb2.StreamMessageResponse], None]
+ElectionId = tuple[int, int]
+
+DEFAULT_ROLE = ""
+# Live clients of one role; the reference server of BMv2 takes as many per device.
+MAX_CLIENTS = 16
+
+
+@dataclass(eq=False)
+class Client:
+    """One stream that has taken part in arbitration. send may be called from any thread."""
+
+    send: Send
+    role: str
+    election_id: ElectionId | None
+
+
+@dataclass
+class _Role:
+    clients: list[Client] = field(default_factory=list)
+    highest: ElectionId | None = None
+
+    @property
+    def primary(self) -> Client | None:
+        if self.highest is None:
+            return None
+        for client in self.clients:
+            if client.election_id == self.highest:
+                return client
+        return None
+
+
+def _election_id(message: p4runtime_pb2.Uint128) -> ElectionId:
+    return (int(message.high), int(message.low))
+
+
+class Arbitration:
+    """The live clients of one device, by role. All methods may be called from any thread."""
+
+    def __init__(self, device_id: int) -> None:
+        self.device_id = device_id
+        self._lock = threading.RLock()
+        # The default role has full access to the pipeline and is there from the start.
+        self._roles: dict[str, _Role] = {DEFAULT_ROLE: _Role()}
+
+    def update(
+        self,
+        client: Client | None,
+        message: p4runtime_pb2.MasterArbitrationUpdate,
+        send: Send,
+    ) -> Client:
+        """Handles a MasterArbitrationUpdate; returns the client (a new one on first contact).
+
+        Notifies the clients of the role as the spec says. Raises what ends the stream: NOT_FOUND
+        (unknown device), INVALID_ARGUMENT (election id taken, role config), FAILED_PRECONDITION
+        (another device or role than before), RESOURCE_EXHAUSTED (too many clients).
+        """
+        name = self._role_name(message)
+        election_id = _election_id(message.election_id) if message.HasField("election_id") else None
+        with self._lock:
+            self._check(client, message, name, election_id)
+            role = self._roles.setdefault(name, _Role())
+            was_primary = role.primary
+            if client is None:
+                client = Client(send, name, election_id)
+                role.clients.append(client)
+            else:
+                client.election_id = election_id
+            if election_id is not None and (role.highest is None or election_id >= role.highest):
+                role.highest = election_id
+                log.info("client with election id %s is primary%s", election_id, _of(name))
+                self._notify(name, role, last=client)
+            elif was_primary is client:
+                log.info("the primary%s became a backup", _of(name))
+                self._notify(name, role, last=client)
+            else:
+                client.send(self._advisory(name, role, client))
+            return client
+
+    def leave(self, client: Client) -> None:
+        """The client's stream ended. The others learn it if it was the primary."""
+        with self._lock:
+            role = self._roles[client.role]
+            was_primary = role.primary is client
+            role.clients.remove(client)
+            if was_primary:
+                log.info("the primary%s is gone", _of(client.role))
+                self._notify(client.role, role, last=None)
+
+    def require_primary(
+        self, role_name: str, election_id: p4runtime_pb2.Uint128 | None, what: str
+    ) -> None:
+        """Raises NOT_FOUND for an unknown role, PERMISSION_DENIED unless the live client with
+        this election id is the role's primary. None: the request carries no election id."""
+        with self._lock:
+            role = self._roles.get(role_name)
+            if role is None:
+                known = ", ".join(repr(name) for name in sorted(self._roles) if name) or "none"
+                raise not_found(f"role {role_name!r} is not known (besides the default: {known})")
+            primary = role.primary
+            if primary is None:
+                raise permission_denied(
+                    f"{what} needs a primary client{_of(role_name)}: there is none; open a "
+                    f"StreamChannel with an election id above {role.highest or (0, 0)}"
+                )
+            if election_id is None or primary.election_id != _election_id(election_id):
+                asked = "none" if election_id is None else _election_id(election_id)
+                raise permission_denied(
+                    f"{what} is the primary client's alone: election id {asked} is not the "
+                    f"primary's{_of(role_name)}"
+                )
+
+    def is_primary(self, client: Client) -> bool:
+        """Whether this client may write and send packets."""
+        with self._lock:
+            return self._roles[client.role].primary is client
+
+    def primaries(self) -> list[Client]:
+        """The primary of each role that has one: who gets packet-ins."""
+        with self._lock:
+            found = [role.primary for role in self._roles.values()]
+        return [client for client in found if client is not None]
+
+    def _role_name(self, message: p4runtime_pb2.MasterArbitrationUpdate) -> str:
+        role = message.role
+        if role.HasField("config"):
+            raise invalid_argument(
+                f"role.config ({role.config.type_url}) is not a scheme known here: leave it unset, "
+                f"every role has access to the whole pipeline"
+            )
+        if role.id and not role.name:
+            raise invalid_argument("role.id was deprecated in P4Runtime 1.4: give role.name")
+        return str(role.name)
+
+    def _check(
+        self,
+        client: Client | None,
+        message: p4runtime_pb2.MasterArbitrationUpdate,
+        name: str,
+        election_id: ElectionId | None,
+    ) -> None:
+        problem: P4RuntimeError | None = None
+        if message.device_id != self.device_id:
+            text = f"device_id {message.device_id}: this switch is device {self.device_id}"
+            problem = not_found(text) if client is None else failed_precondition(text)
+        elif client is not None and client.role != name:
+            problem = failed_precondition(
+                f"this stream has role {client.role!r}: open another one for role {name!r}"
+            )
+        else:
+            clients = self._roles.get(name, _Role()).clients
+            others = [other for other in clients if other is not client]
+            if election_id is not None and any(o.election_id == election_id for o in others):
+                problem = invalid_argument(
+                    f"election id {election_id} is in use by another client{_of(name)}"
+                )
+            elif len(others) >= MAX_CLIENTS:
+                problem = resource_exhausted(
+                    f"{MAX_CLIENTS} clients{_of(name)} are connected, which is the limit"
+                )
+        if problem is not None:
+            raise problem
+
+    def _notify(self, name: str, role: _Role, last: Client | None) -> None:
+        """Tells all clients of the role; a new primary after the others, as the spec orders."""
+        for client in role.clients:
+            if client is not last:
+                client.send(self._advisory(name, role, client))
+        if last is not None:
+            last.send(self._advisory(name, role, last))
+
+    def _advisory(
+        self, name: str, role: _Role, client: Client
+    ) -> p4runtime_pb2.StreamMessageResponse:
+        response = p4runtime_pb2.StreamMessageResponse()
+        update = response.arbitration
+        update.device_id = self.device_id
+        if name != DEFAULT_ROLE:
+            update.role.name = name
+        if role.highest is not None:
+            update.election_id.high, update.election_id.low = role.highest
+        primary = role.primary
+        if primary is None:
+            update.status.code = code_pb2.NOT_FOUND
+            update.status.message = "there is no primary"
+        elif primary is client:
+            update.status.code = code_pb2.OK
+            update.status.message = "is primary"
+        else:
+            update.status.code = code_pb2.ALREADY_EXISTS
+            update.status.message = "is backup"
+        return response
+
+
+def _of(role: str) -> str:
+    return f" of role {role!r}" if role else ""

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does a P4Info describe a program? Compares the two halves of a ForwardingPipelineConfig.
+
+Both come out of one run of the compiler, but are pushed as two files; a P4Info of another program,
+or of another version of it, would have keys and arguments land in the wrong bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from switch import program as p4
+
+from .errors import invalid_argument
+from .schema import EXACT, LPM, OPTIONAL, RANGE, TERNARY, Action, Schema, Table
+
+log = logging.getLogger(__name__)
+
+# Match kinds of P4Info -> those that the program may have for them.
+_KINDS: dict[str, tuple[str, ...]] = {
+    EXACT: ("exact",),
+    LPM: ("lpm",),
+    TERNARY: ("ternary",),
+    RANGE: ("range",),
+    OPTIONAL: ("ternary", "optional"),
+}
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def bind(schema: Schema, program: p4.Program) -> Schema:
+    """The schema as far as the program has it.
+
+    What the compiler optimised away is in P4Info alone: it is left out, with a warning, and asking
+    for it gives UNIMPLEMENTED. Raises INVALID_ARGUMENT where the two contradict each other.
+    """
+    program_tables = program.tables
+    actions = {action.name: action for action in program.actions.values()}
+    missing: dict[int, str] = {}
+    tables = _present(schema.tables, program_tables, "table", missing)
+    counters = _present(schema.counters, program.counters, "counter", missing)
+    registers = _present(schema.registers, program.registers, "register", missing)
+    if schema.tables and not tables:
+        raise invalid_argument(
+            f"the P4Info is of another program: it has tables "
+            f"{_names(schema.tables.values())}, the device config has "
+            f"{', '.join(sorted(program_tables)) or 'none'}"
+        )
+    for action in schema.actions.values():
+        if action.name in actions:
+            _check_action(action, actions[action.name])
+    for table in tables.values():
+        _check_table(schema, table, program, program_tables[table.name])
+    for counter in counters.values():
+        _same("counter", counter.name, "size", counter.size, program.counters[counter.name].size)
+    for register in registers.values():
+        found = program.registers[register.name]
+        _same("register", register.name, "size", register.size, found.size)
+        if register.codec is not None:
+            _same("register", register.name, "width", register.codec.width, found.width)
+    for what in missing.values():
+        log.warning("%s is in the P4Info, but the compiler left it out of the program", what)
+    left_out = {i: f"{what}, which the compiler left out," for i, what in missing.items()}
+    return dataclasses.replace(
+        schema,
+        tables={i: _immutable(table, program_tables[table.name]) for i, table in tables.items()},
+        counters=counters,
+        registers=registers,
+        others={**schema.others, **left_out},
+    )
+
+
+def _immutable(table: Table, program_table: p4.Table) -> Table:
+    # BMv2's JSON does not tell `entries` from `const entries`, and BMv2 takes both as const.
+    return dataclasses.replace(table, is_const=table.is_const or program_table.entries_are_const)
+
+
+def _present(
+    declared: Mapping[int, N], found: Mapping[str, object], what: str, missing: dict[int, str]
+) -> dict[int, N]:
+    missing.update({i: f"{what} {d.name}" for i, d in declared.items() if d.name not in found})
+    return {i: d for i, d in declared.items() if d.name in found}
+
+
+def _names(items: Iterable[_Named]) -> str:
+    return ", ".join(sorted(item.name for item in items))
+
+
+def _same(kind: str, name: str, what: str, declared: object, found: object) -> None:
+    if declared != found:
+        raise invalid_argument(
+            f"{kind} {name}: {what} is {declared} in the P4Info and {found} in the device config; "
+            f"push the two files of one compilation"
+        )
+
+
+def _check_action(action: Action, found: p4.Action) -> None:
+    declared = [(param.name, param.width) for param in action.params]
+    actual = [(param.name, param.width) for param in found.parameters]
+    _same("action", action.name, "parameters (name, bits)", declared, actual)
+
+
+def _check_table(schema: Schema, table: Table, program: p4.Program, found: p4.Table) -> None:
+    _same("table", table.name, "number of key fields", len(table.fields), len(found.key))
+    for field, actual in zip(table.fields, found.key, strict=True):
+        name = f"{table.name}, key {field.name}"
+        _same("table", name, "width", field.width, actual.width)
+        if actual.match not in _KINDS[field.kind]:
+            _same("table", name, "match kind", field.kind, actual.match)
+    names = {program.actions[action_id].name for action_id in found.action_ids}
+    for action_id in table.allowed:
+        name = schema.actions[action_id].name
+        if name not in names:
+            _same("table", table.name, "action", name, "missing")
+    if table.direct_counter:
+        _same("table", table.name, "direct counter", True, found.with_counters)

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One switch as P4Runtime clients see it: requests in, messages out, no gRPC.
+
+    device = Device(device_id=1, cpu_port=255)
+    stream = device.open_stream(print)                # StreamMessageResponse messages
+    stream.receive(StreamMessageRequest(arbitration=...))
+    device.set_forwarding_pipeline_config(request)
+    device.write(request)
+
+Everything here may be called from any thread. Updates of one Write are applied under one lock, so
+Writes are serializable and a Read sees each Write whole or not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from switch.pipeline import Pipeline
+
+from .arbitration import Arbitration, Client, Send
+from .errors import (
+    P4RuntimeError,
+    batch_error,
+    failed_precondition,
+    internal,
+    invalid_argument,
+    not_found,
+    permission_denied,
+    unimplemented,
+)
+from .forwarding import Forwarding
+from .loading import build
+from .packetio import decode_packet_in, encode_packet_out
+
+log = logging.getLogger(__name__)
+
+# Version of the P4Runtime API served (package p4runtime 1.4.1).
+API_VERSION = "1.4.1"
+
+# Entities of one ReadResponse, in bytes: well under the 4 MB that a gRPC client takes by default.
+_RESPONSE_BYTES = 512 * 1024
+
+SetConfig = p4runtime_pb2.SetForwardingPipelineConfigRequest
+GetConfig = p4runtime_pb2.GetForwardingPipelineConfigRequest
+Output = tuple[int, bytes]
+
+
+class Stream:
+    """One StreamChannel. `send` gets what the switch says, from any thread; it must not block."""
+
+    def __init__(self, device: Device, send: Send) -> None:
+        self._device = device
+        self._send = send
+        self._client: Client | None = None
+        self._closed = False
+
+    def receive(self, request: p4runtime_pb2.StreamMessageRequest) -> None:
+        """Handles one message. Answers and errors of packet-outs go to `send`.
+
+        Raises P4RuntimeError for an arbitration message that ends the stream (spec, "Rules for
+        Handling MasterArbitrationUpdate Messages"); the caller then closes it.
+        """
+        kind = request.WhichOneof("update")
+        if kind == "arbitration":
+            self._client = self._device._arbitrate(self._client, request.arbitration, self._send)
+            return
+        try:
+            if kind == "packet":
+                self._device._packet_out(self._client, request.packet)
+            elif kind == "digest_ack":
+                raise invalid_argument("no digest has this id: digests are not supported")
+            else:
+                raise unimplemented(f"stream messages of kind {kind} are not supported")
+        except P4RuntimeError as error:
+            self._send(_stream_error(error, request))
+
+    def close(self) -> None:
+        """The stream has ended; if it was the primary's, there is none now. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            if self._client is not None:
+                self._device._arbitration.leave(self._client)
+
+
+def _stream_error(
+    error: P4RuntimeError, request: p4runtime_pb2.StreamMessageRequest
+) -> p4runtime_pb2.StreamMessageResponse:
+    response = p4runtime_pb2.StreamMessageResponse()
+    response.error.canonical_code = error.code
+    response.error.message = error.message
+    kind = request.WhichOneof("update")
+    if kind == "packet":
+        response.error.packet_out.packet_out.CopyFrom(request.packet)
+    elif kind == "digest_ack":
+        response.error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+    else:
+        response.error.other.other.CopyFrom(request.other)
+    return response
+
+
+class Device:
+    """A switch with P4Runtime.
+
+    device_id   what requests must carry
+    cpu_port    the port of packet-in and packet-out; None: there is no packet I/O
+    pipeline    what forwards until the first push (a program given at the start, without P4Info)
+    on_commit   called with the Pipeline that is to forward from now on, before the old one is
+                closed; raising refuses the push
+    on_packet_out  called with (port, frame) for a packet-out: put the frame into the data plane.
+                None: it is injected in process
+    on_output   called with [(port, frame)] that a packet-out injected in process sends
+    """
+
+    def __init__(
+        self,
+        device_id: int = 1,
+        cpu_port: int | None = None,
+        *,
+        pipeline: Pipeline | None = None,
+        on_commit: Callable[[Pipeline], None] | None = None,
+        on_packet_out: Callable[[int, bytes], None] | None = None,
+        on_output: Callable[[Sequence[Output]], None] | None = None,
+    ) -> None:
+        self.device_id = device_id
+        self.cpu_port = cpu_port
+        self.on_commit = on_commit
+        self.on_packet_out = on_packet_out
+        self.on_output = on_output
+        self.packet_ins = 0  # sent to a controller
+        self.packet_ins_lost = 0  # no primary, no P4Info, or shorter than the header
+        self.packet_outs = 0
+        # Writes, reads, commits and arbitration; taken before the arbitration's own lock.
+        self._lock = threading.RLock()
+        # Pushes, one at a time: compiling takes seconds, during which all else goes on.
+        self._pushing = threading.Lock()
+        self._arbitration = Arbitration(device_id)
+        self._pipeline = pipeline
+        self._committed: Forwarding | None = None
+        self._saved: Forwarding | None = None
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """The pipeline that forwards now; another object after each push."""
+        return self._pipeline
+
+    def close(self) -> None:
+        """Frees the pipelines. The device cannot be used afterwards."""
+        with self._pushing, self._lock:
+            if self._saved is not None:
+                self._saved.close()
+            if self._pipeline is not None:
+                self._pipeline.close()
+            self._saved = self._committed = self._pipeline = None
+
+    # -- streams and packets -------------------------------------------------------------------
+
+    def open_stream(self, send: Send) -> Stream:
+        """A new StreamChannel: give it requests, it gives `send` responses."""
+        return Stream(self, send)
+
+    def packet_in(self, frame: bytes) -> None:
+        """A frame has left on the CPU port: sends it to the primary of each role."""
+        committed = self._committed
+        message = None if committed is None else decode_packet_in(committed.schema, frame)
+        primaries = self._arbitration.primaries()
+        if message is None or not primaries:
+            self.packet_ins_lost += 1
+            return
+        self.packet_ins += 1
+        for client in primaries:
+            client.send(p4runtime_pb2.StreamMessageResponse(packet=message))
+
+    def inject(self, port: int, frame: bytes, now_us: int | None = None) -> list[Output]:
+        """Runs a frame through the pipeline in process; see Pipeline.inject. What leaves on the
+        CPU port becomes packet-ins and is not returned. RuntimeError without a pipeline."""
+        return self.inject_batch([port], [frame], now_us)
+
+    def inject_batch(
+        self, ports: Sequence[int], frames: Sequence[bytes], now_us: int | None = None
+    ) -> list[Output]:
+        """As inject, for frames that arrive back to back; see Pipeline.inject_batch."""
+        with self._lock:
+            if self._pipeline is None:
+                raise RuntimeError("no pipeline has been pushed")
+            outputs = self._pipeline.inject_batch(ports, frames, now_us)
+        if self.cpu_port is None:
+            return outputs
+        for port, frame in outputs:
+            if port == self.cpu_port:
+                self.packet_in(frame)
+        return [output for output in outputs if output[0] != self.cpu_port]
+
+    def _arbitrate(
+        self, client: Client | None, message: p4runtime_pb2.MasterArbitrationUpdate, send: Send
+    ) -> Client:
+        # The lock waits for a Write of the previous primary to finish, as the spec demands.
+        with self._lock:
+            return self._arbitration.update(client, message, send)
+
+    def _packet_out(self, client: Client | None, message: p4runtime_pb2.PacketOut) -> None:
+        if client is None or not self._arbitration.is_primary(client):
+            raise permission_denied("packet-outs are the primary client's alone")
+        if self.cpu_port is None:
+            raise failed_precondition("this switch has no CPU port: start it with --cpu-port")
+        committed = self._committed
+        if committed is None:
+            raise failed_precondition("no pipeline has been pushed")
+        frame = encode_packet_out(committed.schema, message)
+        self.packet_outs += 1
+        if self.on_packet_out is not None:
+            self.on_packet_out(self.cpu_port, frame)
+            return
+        outputs = self.inject(self.cpu_port, frame)
+        if self.on_output is not None:
+            self.on_output(outputs)
+
+    # -- pipeline configuration ----------------------------------------------------------------
+
+    def set_forwarding_pipeline_config(
+        self, request: p4runtime_pb2.SetForwardingPipelineConfigRequest
+    ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
+        """Verifies, saves or commits a program (spec, "SetForwardingPipelineConfig RPC").
+
+        The program is compiled before anything changes: one that cannot be realized is
+        INVALID_ARGUMENT and the old one goes on forwarding. A commit clears all entries.
+        """
+        self._require_primary(request, "SetForwardingPipelineConfig")
+        with self._pushing:
+            if request.action == SetConfig.COMMIT:
+                self._commit_saved(request)
+            elif request.action == SetConfig.RECONCILE_AND_COMMIT:
+                self._reconcile(request)
+            elif request.action in (
+                SetConfig.VERIFY,
+                SetConfig.VERIFY_AND_SAVE,
+                SetConfig.VERIFY_AND_COMMIT,
+            ):
+                self._verify(request)
+            else:
+                raise invalid_argument(f"action {request.action} is not set or not known")
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def _verify(self, request: Any) -> None:
+        built = build(request)
+        try:
+            if request.action == SetConfig.VERIFY:
+                built.close()
+                return
+            with self._lock:
+                # Compiling took a while: the client may have lost its standing meanwhile.
+                self._require_primary(request, "SetForwardingPipelineConfig")
+                if request.action == SetConfig.VERIFY_AND_COMMIT:
+                    self._commit(built)
+                    self._drop_saved()
+                else:
+                    self._drop_saved()
+                    self._saved = built
+        except BaseException:
+            built.close()
+            raise
+        log.info("pipeline config: %s", SetConfig.Action.Name(request.action))
+
+    def _commit_saved(self, request: Any) -> None:
+        if request.HasField("config"):
+            raise invalid_argument("COMMIT takes no config: it commits the saved one")
+        with self._lock:
+            self._require_primary(request, "SetForwardingPipelineConfig")
+            if self._saved is None:
+                raise not_found("no config is saved: send VERIFY_AND_SAVE first")
+            self._commit(self._saved)
+            self._saved = None
+        log.info("pipeline config: COMMIT")
+
+    def _reconcile(self, request: Any) -> None:
+        if not request.HasField("config"):
+            raise invalid_argument("RECONCILE_AND_COMMIT needs a config")
+        with self._lock:
+            self._require_primary(request, "SetForwardingPipelineConfig")
+            committed, config = self._committed, request.config
+            if (
+                committed is None
+                or committed.config.p4info != config.p4info
+                or committed.config.p4_device_config != config.p4_device_config
+            ):
+                raise unimplemented(
+                    "RECONCILE_AND_COMMIT keeps the state only for the program that is forwarding "
+                    "already; for another one use VERIFY_AND_COMMIT and write the entries again"
+                )
+            committed.config.CopyFrom(config)
+            self._drop_saved()
+
+    def _drop_saved(self) -> None:
+        if self._saved is not None:
+            self._saved.close()
+            self._saved = None
+
+    def _commit(self, forwarding: Forwarding) -> None:
+        if self.on_commit is not None:
+            self.on_commit(forwarding.pipeline)
+        old, self._pipeline = self._pipeline, forwarding.pipeline
+        self._committed = forwarding
+        if old is not None:
+            old.close()
+
+    def get_forwarding_pipeline_config(
+        self, request: p4runtime_pb2.GetForwardingPipelineConfigRequest
+    ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
+        """The config that requests refer to (the saved one if there is one). Its field is unset
+        before the first push, as the spec says (BMv2 answers FAILED_PRECONDITION)."""
+        self._check_device(request.device_id)
+        response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        with self._lock:
+            current = self._saved or self._committed
+            if current is None:
+                return response
+            kind = request.response_type
+            if kind not in GetConfig.ResponseType.values():
+                raise invalid_argument(f"response_type {kind} is not known")
+            response.config.SetInParent()
+            if kind in (GetConfig.ALL, GetConfig.P4INFO_AND_COOKIE):
+                response.config.p4info.CopyFrom(current.config.p4info)
+            if kind in (GetConfig.ALL, GetConfig.DEVICE_CONFIG_AND_COOKIE):
+                response.config.p4_device_config = current.config.p4_device_config
+            if current.config.HasField("cookie"):
+                response.config.cookie.CopyFrom(current.config.cookie)
+        return response
+
+    # -- entities ------------------------------------------------------------------------------
+
+    def write(self, request: p4runtime_pb2.WriteRequest) -> p4runtime_pb2.WriteResponse:
+        """Applies the updates in order, all of them even if some fail (CONTINUE_ON_ERROR).
+
+        Raises UNKNOWN with one error per update if any failed; NOT_FOUND, PERMISSION_DENIED,
+        FAILED_PRECONDITION (no pipeline) or UNIMPLEMENTED (another atomicity) if none was tried.
+        """
+        self._check_device(request.device_id)
+        errors = []
+        failed = False
+        with self._lock:
+            self._require_primary(request, "Write")
+            forwarding = self._current("Write")
+            if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
+                raise unimplemented("a batch is applied update by update: use CONTINUE_ON_ERROR")
+            for update in request.updates:
+                error = self._attempt(partial(forwarding.write, update))
+                errors.append(error)
+                failed = failed or error.canonical_code != code_pb2.OK
+        if failed:
+            raise batch_error("Write", errors)
+        return p4runtime_pb2.WriteResponse()
+
+    def read(self, request: p4runtime_pb2.ReadRequest) -> Iterator[p4runtime_pb2.ReadResponse]:
+        """The entities that the request's entities select, read at one instant.
+
+        The iterator gives those of the valid queries, then raises UNKNOWN with one error per
+        query if any failed. Raises NOT_FOUND (device) or FAILED_PRECONDITION (no pipeline) at
+        once. Every role sees everything, since a role here has the whole pipeline.
+        """
+        self._check_device(request.device_id)
+        responses: list[p4runtime_pb2.ReadResponse] = []
+        errors = []
+        with self._lock:
+            forwarding = self._current("Read")
+            for query in request.entities:
+                packer = _Packer(responses)
+                errors.append(self._attempt(partial(packer.take, forwarding.read(query))))
+        return self._responses(responses, errors)
+
+    @staticmethod
+    def _responses(
+        responses: list[p4runtime_pb2.ReadResponse], errors: list[p4runtime_pb2.Error]
+    ) -> Iterator[p4runtime_pb2.ReadResponse]:
+        yield from responses
+        if any(error.canonical_code != code_pb2.OK for error in errors):
+            raise batch_error("Read", errors)
+
+    def capabilities(
+        self, request: p4runtime_pb2.CapabilitiesRequest
+    ) -> p4runtime_pb2.CapabilitiesResponse:
+        """The version of the API."""
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    # -- checks --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _attempt(action: Callable[[], None]) -> p4runtime_pb2.Error:
+        """p4.v1.Error of one element of a batch, OK if it went well."""
+        try:
+            action()
+        except P4RuntimeError as error:
+            return error.to_error()
+        except Exception as error:
+            log.exception("a request could not be handled")
+            return internal(f"{type(error).__name__}: {error}").to_error()
+        return p4runtime_pb2.Error(canonical_code=code_pb2.OK)
+
+    def _current(self, what: str) -> Forwarding:
+        current = self._saved or self._committed
+        if current is None:
+            raise failed_precondition(
+                f"{what} before a pipeline: send SetForwardingPipelineConfig first"
+            )
+        return current
+
+    def _check_device(self, device_id: int) -> None:
+        if device_id != self.device_id:
+            raise not_found(f"device_id {device_id}: this switch is device {self.device_id}")
+
+    def _require_primary(self, request: Any, what: str) -> None:
+        self._check_device(request.device_id)
+        if request.role_id and not request.role:
+            raise invalid_argument("role_id was deprecated in P4Runtime 1.4: give role")
+        election_id = request.election_id if request.HasField("election_id") else None
+        self._arbitration.require_primary(str(request.role), election_id, what)
+
+
+class _Packer:
+    """Fills ReadResponses up to a size."""
+
+    def __init__(self, responses: list[p4runtime_pb2.ReadResponse]) -> None:
+        self._responses = responses
+        self._size = _RESPONSE_BYTES  # a new response for each query
+
+    def take(self, entities: Iterator[p4runtime_pb2.Entity]) -> None:
+        for entity in entities:
+            size = entity.ByteSize() + 8
+            if self._size + size > _RESPONSE_BYTES:
+                self._responses.append(p4runtime_pb2.ReadResponse())
+                self._size = 0
+            self._responses[-1].entities.append(entity)
+            self._size += size

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the P4Runtime face, each with a canonical code (P4Runtime spec, "Error Reporting
+Messages").
+
+The request handling raises `P4RuntimeError`; only the thin gRPC layer knows how one becomes the
+status of an RPC. So a caller in the same process gets a typed exception and no gRPC at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from google.rpc import code_pb2, status_pb2
+from p4.v1 import p4runtime_pb2
+
+# The "<target>-<arch>-<vendor>" triplet of p4.v1.Error.space.
+ERROR_SPACE = "embedded-v1model-rackhub"
+
+# A status travels as HTTP/2 metadata, of which a gRPC client takes 8 KB unless told otherwise
+# (P4Runtime spec, "gRPC Metadata Maximum Size"); beyond that it sees RESOURCE_EXHAUSTED and none
+# of the errors. The rest is for the other metadata. About 190 updates fit, with codes alone.
+_STATUS_BYTES = 7500
+_CUT = b"..."
+
+
+class P4RuntimeError(Exception):
+    """A request that was refused.
+
+    code: canonical google.rpc code (int). message: what is wrong and what would be right.
+    errors: for a batch (Write, Read), one p4.v1.Error per element of the request, in its order,
+    OK ones included; empty when the request failed as a whole.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        errors: Sequence[p4runtime_pb2.Error] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.errors = list(errors)
+
+    @property
+    def code_name(self) -> str:
+        """Name of the canonical code, such as "NOT_FOUND"."""
+        return str(code_pb2.Code.Name(self.code))
+
+    def __str__(self) -> str:
+        lines = [f"{self.code_name}: {self.message}"]
+        for index, error in enumerate(self.errors):
+            if error.canonical_code != code_pb2.OK:
+                name = code_pb2.Code.Name(error.canonical_code)
+                lines.append(f"  element {index}: {name}: {error.message}")
+        return "\n".join(lines)
+
+    def to_error(self) -> p4runtime_pb2.Error:
+        """The p4.v1.Error of one element of a batch."""
+        return p4runtime_pb2.Error(
+            canonical_code=self.code, message=self.message, space=ERROR_SPACE
+        )
+
+    def to_status(self) -> status_pb2.Status:
+        """google.rpc.Status with one p4.v1.Error per element of the batch.
+
+        The number of details is always the number of elements (spec, "Error Reporting" of Write);
+        what does not fit the metadata limit of an ordinary client is cut from the messages.
+        """
+        status = self._status(self.errors)
+        if status.ByteSize() <= _STATUS_BYTES:
+            return status
+        codes = [p4runtime_pb2.Error(canonical_code=e.canonical_code) for e in self.errors]
+        failed = sum(1 for error in self.errors if error.message)
+        room = _STATUS_BYTES - self._status(codes).ByteSize()
+        # Up to four bytes more for the lengths of what grows.
+        share = room // max(failed, 1) - 6
+        if share > len(_CUT):
+            for short, error in zip(codes, self.errors, strict=True):
+                text = error.message.encode()
+                if len(text) > share:
+                    text = text[: share - len(_CUT)] + _CUT
+                short.message = text.decode(errors="ignore")
+        return self._status(codes)
+
+    def _status(self, errors: Sequence[p4runtime_pb2.Error]) -> status_pb2.Status:
+        status = status_pb2.Status(code=self.code, message=self.message)
+        for error in errors:
+            status.details.add().Pack(error)
+        return status
+
+
+def batch_error(what: str, errors: Sequence[p4runtime_pb2.Error]) -> P4RuntimeError:
+    """UNKNOWN with one error per element (spec, "Error Reporting" of Write and of Read)."""
+    failed = [error for error in errors if error.canonical_code != code_pb2.OK]
+    message = f"{what} failed for {len(failed)} of {len(errors)}"
+    return P4RuntimeError(code_pb2.UNKNOWN, message, errors)
+
+
+def invalid_argument(message: str) -> P4RuntimeError:
+    """The request can never be right, whatever the state of the switch."""
+    return P4RuntimeError(code_pb2.INVALID_ARGUMENT, message)
+
+
+def out_of_range(message: str) -> P4RuntimeError:
+    """An index or a value lies outside of what the P4 program declares."""
+    return P4RuntimeError(code_pb2.OUT_OF_RANGE, message)
+
+
+def not_found(message: str) -> P4RuntimeError:
+    """The entity does not exist."""
+    return P4RuntimeError(code_pb2.NOT_FOUND, message)
+
+
+def already_exists(message: str) -> P4RuntimeError:
+    """The entity exists already."""
+    return P4RuntimeError(code_pb2.ALREADY_EXISTS, message)
+
+
+def permission_denied(message: str) -> P4RuntimeError:
+    """The client is not primary, or the P4 program declares the thing constant."""
+    return P4RuntimeError(code_pb2.PERMISSION_DENIED, message)
+
+
+def failed_precondition(message: str) -> P4RuntimeError:
+    """The switch is not in the state that the request needs."""
+    return P4RuntimeError(code_pb2.FAILED_PRECONDITION, message)
+
+
+def resource_exhausted(message: str) -> P4RuntimeError:
+    """A table is full, or there are too many streams."""
+    return P4RuntimeError(code_pb2.RESOURCE_EXHAUSTED, message)
+
+
+def unimplemented(message: str) -> P4RuntimeError:
+    """This target cannot do it; the message says why."""
+    return P4RuntimeError(code_pb2.UNIMPLEMENTED, message)
+
+
+def aborted(message: str) -> P4RuntimeError:
+    """Something changed while the request was being processed; try again."""
+    return P4RuntimeError(code_pb2.ABORTED, message)
+
+
+def internal(message: str) -> P4RuntimeError:
+    """A defect of the switch."""
+    return P4RuntimeError(code_pb2.INTERNAL, message)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pushed ForwardingPipelineConfig -> a pipeline ready to forward (P4Runtime spec,
+"SetForwardingPipelineConfig RPC", VERIFY). p4_device_config is the BMv2 JSON of p4c, as bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from switch.compile import CompilerError
+from switch.pipeline import Pipeline, PipelineError
+from switch.program import Program, ProgramError
+
+from .binding import bind
+from .errors import P4RuntimeError, invalid_argument
+from .forwarding import Forwarding
+from .packetio import check_headers
+from .schema import Schema
+
+
+def build(request: p4runtime_pb2.SetForwardingPipelineConfigRequest) -> Forwarding:
+    """Loads and compiles the program of a request; changes nothing else.
+
+    Raises INVALID_ARGUMENT with the reason if it is missing or cannot be realized.
+    """
+    config = request.config
+    if not request.HasField("config") or not config.p4_device_config:
+        raise invalid_argument("config.p4_device_config (the BMv2 JSON of p4c) is not set")
+    if not config.HasField("p4info"):
+        raise invalid_argument("config.p4info is not set")
+    try:
+        schema = Schema.of(config.p4info)
+    except P4RuntimeError as error:
+        # Whatever the reason, the answer to a config that cannot be realized has this code.
+        raise invalid_argument(error.message) from error
+    check_headers(schema)
+    name = str(config.p4info.pkg_info.name) or "the pushed program"
+    try:
+        document = json.loads(config.p4_device_config)
+    except ValueError as error:
+        raise invalid_argument(f"p4_device_config is not BMv2 JSON: {error}") from error
+    try:
+        program: Any = Program.parse(document, name)
+        bound = bind(schema, program)
+        pipeline = Pipeline(program)
+    except (ProgramError, PipelineError, CompilerError) as error:
+        raise invalid_argument(f"the program cannot be realized: {error}") from error
+    return Forwarding(_copy(config), bound, pipeline)
+
+
+def _copy(
+    config: p4runtime_pb2.ForwardingPipelineConfig,
+) -> p4runtime_pb2.ForwardingPipelineConfig:
+    """The caller may go on using its message."""
+    copy = p4runtime_pb2.ForwardingPipelineConfig()
+    copy.CopyFrom(config)
+    return copy

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Match keys and actions of table entries, checked against the P4Info (P4Runtime spec, "Match
+Format" and "Action Specification").
+
+A key is a tuple with one element per field, in the program's order, as `Pipeline.insert` takes it:
+exact: value; lpm: (value, prefix length); ternary and optional: (value, mask); range: (low, high).
+Every entry has exactly one such key, since "don't care" has one form only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from .errors import P4RuntimeError, invalid_argument, permission_denied
+from .schema import EXACT, LPM, OPTIONAL, RANGE, TERNARY, Action, MatchField, Schema, Table
+from .values import decode_unsigned, encode_unsigned
+
+KeyElement: TypeAlias = int | tuple[int, int]
+Key: TypeAlias = tuple[KeyElement, ...]
+
+
+def _ones(width: int) -> int:
+    return (1 << width) - 1
+
+
+def _value(data: bytes, width: int, what: str) -> int:
+    """As decode_unsigned, but a bad value of a key or parameter is INVALID_ARGUMENT (the sections
+    on both say so, and so does BMv2)."""
+    try:
+        return decode_unsigned(data, width, what)
+    except P4RuntimeError as error:
+        raise P4RuntimeError(code_pb2.INVALID_ARGUMENT, error.message) from None
+
+
+def dont_care(field: MatchField) -> KeyElement | None:
+    """The key element of a field that is left out, None if it must not be (exact)."""
+    if field.kind == EXACT:
+        return None
+    return (0, _ones(field.width)) if field.kind == RANGE else (0, 0)
+
+
+def decode_key(table: Table, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key:
+    """Key of an entry. Raises INVALID_ARGUMENT naming the field and the rule it breaks."""
+    given: dict[int, Any] = {}
+    for match in matches:
+        if match.field_id in given:
+            raise invalid_argument(f"{table.name}: field_id {match.field_id} is given twice")
+        given[match.field_id] = match
+    key = []
+    for field in table.fields:
+        match = given.pop(field.id, None)
+        if match is not None:
+            key.append(_decode_field(table, field, match))
+            continue
+        default = dont_care(field)
+        if default is None:
+            raise invalid_argument(
+                f"{table.name}: exact field {field.name} (field_id {field.id}) is missing"
+            )
+        key.append(default)
+    if given:
+        known = ", ".join(f"{field.id} {field.name}" for field in table.fields) or "none"
+        raise invalid_argument(
+            f"{table.name}: no field with field_id {', '.join(map(str, given))} (it has: {known})"
+        )
+    return tuple(key)
+
+
+def _decode_field(table: Table, field: MatchField, match: Any) -> KeyElement:
+    what = f"{table.name}.{field.name}"
+    kind = match.WhichOneof("field_match_type")
+    if kind != field.kind:
+        raise invalid_argument(f"{what} is an {field.kind} match, not {kind or 'an unset one'}")
+    if kind == EXACT:
+        return _value(match.exact.value, field.width, what)
+    if kind == OPTIONAL:
+        return (_value(match.optional.value, field.width, what), _ones(field.width))
+    if kind == LPM:
+        return _decode_lpm(field, match.lpm, what)
+    if kind == TERNARY:
+        value = _value(match.ternary.value, field.width, f"value of {what}")
+        mask = _value(match.ternary.mask, field.width, f"mask of {what}")
+        if mask == 0:
+            raise invalid_argument(f"{what}: leave the field out instead of giving mask 0")
+        if value & ~mask:
+            raise invalid_argument(f"{what}: value 0x{value:x} has bits outside mask 0x{mask:x}")
+        return (value, mask)
+    low = _value(match.range.low, field.width, f"low of {what}")
+    high = _value(match.range.high, field.width, f"high of {what}")
+    if low > high:
+        raise invalid_argument(f"{what}: low {low} is above high {high}")
+    if (low, high) == (0, _ones(field.width)):
+        raise invalid_argument(f"{what}: leave the field out instead of giving the full range")
+    return (low, high)
+
+
+def _decode_lpm(field: MatchField, lpm: p4runtime_pb2.FieldMatch.LPM, what: str) -> KeyElement:
+    length = int(lpm.prefix_len)
+    if length == 0:
+        raise invalid_argument(f"{what}: leave the field out instead of giving prefix length 0")
+    if not 0 < length <= field.width:
+        raise invalid_argument(f"{what}: prefix length {length} is not in 1..{field.width}")
+    value = _value(lpm.value, field.width, what)
+    if value & _ones(field.width - length):
+        raise invalid_argument(f"{what}: value 0x{value:x} has bits below prefix length {length}")
+    return (value, length)
+
+
+def encode_key(table: Table, key: Key) -> list[p4runtime_pb2.FieldMatch]:
+    """FieldMatch messages of a key, canonical: without the fields that match anything."""
+    matches = []
+    for field, element in zip(table.fields, key, strict=False):  # the default entry has no key
+        if element == dont_care(field):
+            continue
+        match = p4runtime_pb2.FieldMatch(field_id=field.id)
+        if isinstance(element, int):
+            match.exact.value = encode_unsigned(element)
+        elif field.kind == LPM:
+            match.lpm.value = encode_unsigned(element[0])
+            match.lpm.prefix_len = element[1]
+        elif field.kind == TERNARY:
+            match.ternary.value = encode_unsigned(element[0])
+            match.ternary.mask = encode_unsigned(element[1])
+        elif field.kind == RANGE:
+            match.range.low = encode_unsigned(element[0])
+            match.range.high = encode_unsigned(element[1])
+        else:
+            match.optional.value = encode_unsigned(element[0])
+        matches.append(match)
+    return matches
+
+
+def decode_action(
+    schema: Schema, table: Table, message: p4runtime_pb2.TableAction, default: bool
+) -> tuple[Action, tuple[int, ...]]:
+    """Action and arguments, in the program's order, of an entry (or of the default entry).
+
+    Raises INVALID_ARGUMENT (not the table's, wrong parameters) or PERMISSION_DENIED (the program
+    allows it only as default, or only in entries).
+    """
+    kind = message.WhichOneof("type")
+    if kind != "action":
+        raise invalid_argument(f"{table.name} takes a direct action, not {kind or 'an unset one'}")
+    allowed = table.allowed.get(message.action.action_id)
+    if allowed is None:
+        names = ", ".join(schema.actions[i].name for i in table.allowed)
+        raise invalid_argument(
+            f"{table.name} has no action with id {message.action.action_id} (it has: {names})"
+        )
+    action = schema.actions[message.action.action_id]
+    in_entries, as_default = allowed
+    if default and not as_default:
+        raise permission_denied(f"{table.name}: {action.name} is for entries (@tableonly)")
+    if not default and not in_entries:
+        raise permission_denied(f"{table.name}: {action.name} is for the default (@defaultonly)")
+    return action, _decode_params(action, message.action.params)
+
+
+def _decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
+    given: dict[int, bytes] = {}
+    for param in params:
+        if param.param_id in given:
+            raise invalid_argument(f"{action.name}: param_id {param.param_id} is given twice")
+        given[param.param_id] = param.value
+    arguments = []
+    for declared in action.params:
+        if declared.id not in given:
+            raise invalid_argument(
+                f"{action.name}: parameter {declared.name} (param_id {declared.id}) is missing"
+            )
+        data = given.pop(declared.id)
+        arguments.append(_value(data, declared.width, f"{action.name}.{declared.name}"))
+    if given:
+        known = ", ".join(f"{param.id} {param.name}" for param in action.params) or "none"
+        raise invalid_argument(
+            f"{action.name}: no parameter with param_id {', '.join(map(str, given))} "
+            f"(it has: {known})"
+        )
+    return tuple(arguments)
+
+
+def encode_action(action: Action, arguments: Sequence[int]) -> p4runtime_pb2.TableAction:
+    """TableAction with canonical bytestrings."""
+    message = p4runtime_pb2.TableAction()
+    message.action.action_id = action.id
+    for param, argument in zip(action.params, arguments, strict=True):
+        message.action.params.add(param_id=param.id, value=encode_unsigned(argument))
+    return message

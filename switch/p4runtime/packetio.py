@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets to and from the controller (P4Runtime spec, "Packet I/O").
+
+On the CPU port a packet carries the header that the program annotates with @controller_header:
+"packet_out" before what the controller sends, "packet_in" before what it receives. Its fields
+travel as PacketMetadata.
+"""
+
+from __future__ import annotations
+
+from p4.v1 import p4runtime_pb2
+
+from .errors import P4RuntimeError, invalid_argument
+from .schema import Field, Schema
+from .values import decode_unsigned, encode_unsigned
+
+
+def _width(fields: tuple[Field, ...]) -> int:
+    return sum(field.width for field in fields)
+
+
+def check_headers(schema: Schema) -> None:
+    """Raises INVALID_ARGUMENT if a controller header is not a whole number of bytes."""
+    for name, fields in (("packet_in", schema.packet_in), ("packet_out", schema.packet_out)):
+        if fields and _width(fields) % 8:
+            raise invalid_argument(
+                f"P4Info: the {name} header has {_width(fields)} bits, not a whole number of bytes"
+            )
+
+
+def encode_packet_out(schema: Schema, message: p4runtime_pb2.PacketOut) -> bytes:
+    """The frame as it arrives on the CPU port: header, then payload.
+
+    Raises INVALID_ARGUMENT unless there is exactly one value for each field of the header (none
+    if the program has no such header), each within its width.
+    """
+    given: dict[int, bytes] = {}
+    for metadata in message.metadata:
+        if metadata.metadata_id in given:
+            raise invalid_argument(f"packet-out: metadata {metadata.metadata_id} is given twice")
+        given[metadata.metadata_id] = metadata.value
+    header = 0
+    fields = schema.packet_out or ()
+    for field in fields:
+        if field.id not in given:
+            raise invalid_argument(f"packet-out: metadata {field.id} ({field.name}) is missing")
+        try:
+            value = decode_unsigned(given.pop(field.id), field.width, f"packet-out: {field.name}")
+        except P4RuntimeError as error:
+            raise invalid_argument(error.message) from None
+        header = header << field.width | value
+    if given:
+        known = ", ".join(f"{field.id} {field.name}" for field in fields) or "none"
+        raise invalid_argument(
+            f"packet-out: no metadata with id {', '.join(map(str, given))} (there is: {known})"
+        )
+    return header.to_bytes(_width(fields) // 8, "big") + bytes(message.payload)
+
+
+def decode_packet_in(schema: Schema, frame: bytes) -> p4runtime_pb2.PacketIn | None:
+    """PacketIn of a frame that left on the CPU port; None if it is shorter than the header."""
+    fields = schema.packet_in or ()
+    length = _width(fields) // 8
+    if len(frame) < length:
+        return None
+    message = p4runtime_pb2.PacketIn(payload=frame[length:])
+    header = int.from_bytes(frame[:length], "big")
+    below = length * 8
+    for field in fields:
+        below -= field.width
+        value = header >> below & ((1 << field.width) - 1)
+        message.metadata.add(metadata_id=field.id, value=encode_unsigned(value))
+    return message

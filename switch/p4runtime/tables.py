@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table entries, default entries and direct counters (P4Runtime spec, "TableEntry" and
+"DirectCounterEntry").
+
+What the pipeline forwards by is written through; what only controllers care about (metadata,
+the entry's key as they wrote it) is kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from switch.pipeline import EntryExists, EntryIsConstant, Pipeline, TableFull
+
+from .errors import (
+    already_exists,
+    invalid_argument,
+    not_found,
+    permission_denied,
+    resource_exhausted,
+    unimplemented,
+)
+from .match import Key, decode_action, decode_key, encode_action, encode_key
+from .schema import Action, Schema, Table
+
+Update = p4runtime_pb2.Update
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Entry:
+    """One entry. action None: the default entry as the program has it, if the P4Info does not
+    know that action."""
+
+    action: Action | None
+    arguments: tuple[int, ...]
+    key: Key = ()
+    priority: int = 0
+    handle: int | None = None  # None: the default entry
+    is_const: bool = False
+    controller_metadata: int = 0
+    metadata: bytes = b""
+
+
+@dataclass
+class _Contents:
+    """default None: as the program has it."""
+
+    entries: dict[tuple[Key, int], Entry] = field(default_factory=dict)
+    default: Entry | None = None
+
+
+class Tables:
+    """The tables of one committed (or saved) program. Not thread safe: the device has a lock."""
+
+    def __init__(self, schema: Schema, pipeline: Pipeline) -> None:
+        self._schema = schema
+        self._pipeline = pipeline
+        self._contents = {table_id: _Contents() for table_id in schema.tables}
+        for table in schema.tables.values():
+            self._add_initial(table)
+
+    def _add_initial(self, table: Table) -> None:
+        """The entries that the program declares, which the pipeline holds from the start.
+
+        Their priorities count from 1 for the last (spec, "Constant Tables").
+        """
+        declared = self._pipeline.program.tables[table.name].entries
+        handles = self._pipeline.initial_entries(table.name)
+        weakest = min((entry.priority for entry in declared), default=0)
+        for entry, handle in zip(declared, handles, strict=True):
+            action = self._action_named(table, entry.action_id)
+            if action is None:
+                log.warning("%s: the action of an entry is not in the P4Info", table.name)
+                continue
+            key = tuple(entry.key)
+            priority = entry.priority - weakest + 1 if table.needs_priority else 0
+            self._contents[table.id].entries[key, priority] = Entry(
+                action, tuple(entry.args), key, priority, handle, is_const=True
+            )
+
+    def _action_named(self, table: Table, program_id: int) -> Action | None:
+        """The table's action that has this id in the program, if the P4Info knows it."""
+        name = self._pipeline.program.actions[program_id].name
+        for action_id in table.allowed:
+            if self._schema.actions[action_id].name == name:
+                return self._schema.actions[action_id]
+        return None
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def write(self, kind: int, message: p4runtime_pb2.TableEntry) -> None:
+        """Applies one update. Raises P4RuntimeError with the code the spec gives."""
+        table = self._schema.table(message.table_id)
+        if message.is_const:
+            raise invalid_argument(f"{table.name}: is_const is the switch's to set")
+        if table.action_profile:
+            raise unimplemented(f"{table.name} has an action profile, which is not supported")
+        try:
+            if message.is_default_action:
+                self._write_default(table, kind, message)
+            elif kind == Update.INSERT:
+                self._insert(table, message)
+            elif kind == Update.MODIFY:
+                self._modify(table, message)
+            else:
+                self._delete(table, message)
+        except EntryIsConstant as error:  # the program says so, whatever the P4Info does
+            raise permission_denied(str(error)) from error
+
+    def _insert(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
+        if table.is_const:
+            raise permission_denied(f"{table.name} has const entries: none can be inserted")
+        if not table.fields:
+            raise invalid_argument(f"{table.name} has no key: only its default can be set")
+        self._check_extras(table, message)
+        key, priority = self._key(table, message)
+        contents = self._contents[table.id]
+        if (key, priority) in contents.entries:
+            raise already_exists(f"{table.name} has an entry with this key and priority")
+        if not message.HasField("action"):
+            raise invalid_argument(f"{table.name}: an inserted entry needs an action")
+        action, arguments = decode_action(self._schema, table, message.action, default=False)
+        try:
+            handle = self._pipeline.insert(table.name, key, action.name, arguments, priority)
+        except TableFull as error:
+            raise resource_exhausted(f"{table.name} is full: {error}") from error
+        except EntryExists as error:
+            raise already_exists(f"{table.name}: {error}") from error
+        entry = Entry(action, arguments, key, priority, handle)
+        self._set_metadata(entry, message)
+        contents.entries[key, priority] = entry
+        if message.HasField("counter_data"):
+            self._set_counter(table, entry, message.counter_data)
+
+    def _modify(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
+        self._check_extras(table, message)
+        entry = self._existing(table, message)
+        if message.HasField("action"):
+            if table.is_const or entry.is_const:
+                raise permission_denied(f"{table.name}: the entry is const, its action stays")
+            action, arguments = decode_action(self._schema, table, message.action, default=False)
+            self._pipeline.modify(table.name, _handle(entry), action.name, arguments)
+            entry.action, entry.arguments = action, arguments
+            self._set_metadata(entry, message)
+        if message.HasField("counter_data"):
+            self._set_counter(table, entry, message.counter_data)
+
+    def _delete(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
+        if table.is_const:
+            raise permission_denied(f"{table.name} has const entries: none can be deleted")
+        entry = self._existing(table, message)
+        if entry.is_const:
+            raise permission_denied(f"{table.name}: the entry is const and cannot be deleted")
+        self._pipeline.delete(table.name, _handle(entry))
+        del self._contents[table.id].entries[entry.key, entry.priority]
+
+    def _write_default(self, table: Table, kind: int, message: p4runtime_pb2.TableEntry) -> None:
+        if kind != Update.MODIFY:
+            raise invalid_argument(f"{table.name}: the default entry can only be modified")
+        self._check_default_key(table, message)
+        self._check_extras(table, message)
+        if table.const_default:
+            raise permission_denied(f"{table.name} has a const default action")
+        contents = self._contents[table.id]
+        if not message.HasField("action"):
+            # Reset to what the program says, direct resources and metadata included.
+            self._pipeline.set_default(table.name, None, ())
+            contents.default = None
+            if table.direct_counter:
+                self._pipeline.set_direct_counter(table.name, None, 0, 0)
+        else:
+            action, arguments = decode_action(self._schema, table, message.action, default=True)
+            self._pipeline.set_default(table.name, action.name, arguments)
+            contents.default = Entry(action, arguments)
+            self._set_metadata(contents.default, message)
+        if message.HasField("counter_data"):
+            self._set_counter(table, self._default(table), message.counter_data)
+
+    def _check_extras(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
+        """What an entry may carry besides key and action."""
+        if message.idle_timeout_ns < 0:
+            raise invalid_argument(f"{table.name}: idle_timeout_ns is negative")
+        if message.idle_timeout_ns and (message.is_default_action or not table.ages):
+            what = "the default entry" if message.is_default_action else "this table"
+            raise invalid_argument(f"{table.name}: {what} has no idle timeout")
+        if message.idle_timeout_ns:
+            raise unimplemented(f"{table.name}: this target does not age entries")
+        if message.HasField("time_since_last_hit"):
+            raise invalid_argument(f"{table.name}: time_since_last_hit can only be read")
+        if message.HasField("meter_config") or message.HasField("meter_counter_data"):
+            if not table.direct_meter:
+                raise invalid_argument(f"{table.name} has no direct meter")
+            raise unimplemented(f"{table.name}: direct meters are not supported")
+        if message.HasField("counter_data"):
+            self._check_counter(table, message.counter_data)
+
+    def _check_counter(self, table: Table, data: p4runtime_pb2.CounterData) -> None:
+        if not table.direct_counter:
+            raise invalid_argument(f"{table.name} has no direct counter")
+        check_counter_data(table.name, data)
+
+    def _check_default_key(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
+        if len(message.match) or message.priority:
+            raise invalid_argument(f"{table.name}: the default entry has no match and priority 0")
+
+    def _key(self, table: Table, message: p4runtime_pb2.TableEntry) -> tuple[Key, int]:
+        key = decode_key(table, message.match)
+        priority = int(message.priority)
+        if table.needs_priority and priority <= 0:
+            raise invalid_argument(
+                f"{table.name} has ternary, range or optional fields: priority must be above 0"
+            )
+        if not table.needs_priority and priority:
+            raise invalid_argument(
+                f"{table.name} has no ternary, range or optional field: priority must be 0"
+            )
+        return key, priority
+
+    def _existing(self, table: Table, message: p4runtime_pb2.TableEntry) -> Entry:
+        entry = self._contents[table.id].entries.get(self._key(table, message))
+        if entry is None:
+            raise not_found(f"{table.name} has no entry with this key and priority")
+        return entry
+
+    @staticmethod
+    def _set_metadata(entry: Entry, message: p4runtime_pb2.TableEntry) -> None:
+        entry.controller_metadata = int(message.controller_metadata)
+        entry.metadata = bytes(message.metadata)
+
+    def _set_counter(self, table: Table, entry: Entry, data: p4runtime_pb2.CounterData) -> None:
+        self._pipeline.set_direct_counter(
+            table.name, entry.handle, int(data.packet_count), int(data.byte_count)
+        )
+
+    def _default(self, table: Table) -> Entry:
+        set_by_controller = self._contents[table.id].default
+        if set_by_controller is not None:
+            return set_by_controller
+        program = self._pipeline.program.tables[table.name]
+        if program.default_action_id is None:
+            return Entry(None, ())
+        return Entry(self._action_named(table, program.default_action_id), program.default_args)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read(self, query: p4runtime_pb2.TableEntry) -> Iterator[p4runtime_pb2.TableEntry]:
+        """The entries a TableEntry selects (spec, "Wildcard Reads" of TableEntry)."""
+        if query.table_id == 0:
+            if len(query.match) or query.priority or query.HasField("action"):
+                raise invalid_argument("reading all tables takes no other filter: give a table_id")
+            if query.controller_metadata or query.metadata:
+                raise invalid_argument("reading all tables takes no other filter: give a table_id")
+            tables: Sequence[Table] = list(self._schema.tables.values())
+        else:
+            tables = [self._schema.table(query.table_id)]
+        for table in tables:
+            yield from self._read_table(table, query)
+
+    def _read_table(
+        self, table: Table, query: p4runtime_pb2.TableEntry
+    ) -> Iterator[p4runtime_pb2.TableEntry]:
+        if query.HasField("time_since_last_hit"):
+            if query.is_default_action or not table.ages:
+                raise invalid_argument(f"{table.name} has no idle timeout to read")
+            raise unimplemented(f"{table.name}: this target does not age entries")
+        for entry in self._selected(table, query):
+            if self._passes(entry, query):
+                yield self._message(table, entry, query.HasField("counter_data"))
+
+    def _selected(self, table: Table, query: p4runtime_pb2.TableEntry) -> Iterator[Entry]:
+        if query.is_default_action:
+            self._check_default_key(table, query)
+            yield self._default(table)
+            return
+        entries = self._contents[table.id].entries
+        if not len(query.match):
+            yield from (e for e in entries.values() if query.priority in (0, e.priority))
+            return
+        key = decode_key(table, query.match)
+        if query.priority or not table.needs_priority:
+            found = entries.get((key, int(query.priority)))
+            if found is not None:
+                yield found
+        else:
+            yield from (entry for entry in entries.values() if entry.key == key)
+
+    @staticmethod
+    def _passes(entry: Entry, query: p4runtime_pb2.TableEntry) -> bool:
+        wanted = query.action.action.action_id
+        if wanted and (entry.action is None or entry.action.id != wanted):
+            return False
+        if query.controller_metadata and query.controller_metadata != entry.controller_metadata:
+            return False
+        return not query.metadata or query.metadata == entry.metadata
+
+    def _message(self, table: Table, entry: Entry, with_counter: bool) -> p4runtime_pb2.TableEntry:
+        message = p4runtime_pb2.TableEntry(
+            table_id=table.id,
+            match=encode_key(table, entry.key),
+            priority=entry.priority,
+            is_default_action=entry.handle is None,
+            is_const=entry.is_const or (entry.handle is None and table.const_default),
+            controller_metadata=entry.controller_metadata,
+            metadata=entry.metadata,
+        )
+        if entry.action is not None:
+            message.action.CopyFrom(encode_action(entry.action, entry.arguments))
+        if with_counter and table.direct_counter:
+            message.counter_data.CopyFrom(self._counter(table, entry))
+        return message
+
+    def _counter(self, table: Table, entry: Entry) -> p4runtime_pb2.CounterData:
+        packets, octets = self._pipeline.direct_counter(table.name, entry.handle)
+        return p4runtime_pb2.CounterData(packet_count=packets, byte_count=octets)
+
+    # -- direct counters -----------------------------------------------------------------------
+
+    def write_direct_counter(self, kind: int, message: p4runtime_pb2.DirectCounterEntry) -> None:
+        """Sets the counter of an entry (spec, "DirectCounterEntry"): MODIFY only."""
+        table, entry = self._counted(message)
+        if kind != Update.MODIFY:
+            raise invalid_argument(f"{table.name}: a direct counter can only be modified")
+        if message.HasField("data"):
+            self._check_counter(table, message.data)
+            self._set_counter(table, entry, message.data)
+
+    def read_direct_counter(
+        self, query: p4runtime_pb2.DirectCounterEntry
+    ) -> Iterator[p4runtime_pb2.DirectCounterEntry]:
+        """The counters of one entry, of all entries of a table, or (table_id 0) of all tables."""
+        asked = query.table_entry
+        if asked.table_id == 0:
+            if len(asked.match) or asked.is_default_action:
+                raise invalid_argument("the counters of all tables take no key: give a table_id")
+            tables = [t for t in self._schema.tables.values() if t.direct_counter]
+            for table in tables:
+                for entry in self._contents[table.id].entries.values():
+                    yield self._counter_message(table, entry)
+            return
+        if len(asked.match) or asked.is_default_action:
+            table, entry = self._counted(query)
+            yield self._counter_message(table, entry)
+            return
+        table = self._schema.table(asked.table_id)
+        if not table.direct_counter:
+            raise invalid_argument(f"{table.name} has no direct counter")
+        for entry in self._contents[table.id].entries.values():
+            yield self._counter_message(table, entry)
+
+    def _counted(self, message: p4runtime_pb2.DirectCounterEntry) -> tuple[Table, Entry]:
+        if not message.HasField("table_entry"):
+            raise invalid_argument("DirectCounterEntry.table_entry is not set")
+        asked = message.table_entry
+        table = self._schema.table(asked.table_id)
+        if not table.direct_counter:
+            raise invalid_argument(f"{table.name} has no direct counter")
+        if asked.is_default_action:
+            self._check_default_key(table, asked)
+            return table, self._default(table)
+        return table, self._existing(table, asked)
+
+    def _counter_message(self, table: Table, entry: Entry) -> p4runtime_pb2.DirectCounterEntry:
+        message = p4runtime_pb2.DirectCounterEntry(data=self._counter(table, entry))
+        message.table_entry.table_id = table.id
+        message.table_entry.match.extend(encode_key(table, entry.key))
+        message.table_entry.priority = entry.priority
+        message.table_entry.is_default_action = entry.handle is None
+        return message
+
+
+def _handle(entry: Entry) -> int:
+    if entry.handle is None:
+        raise AssertionError("the default entry has no handle")
+    return entry.handle
+
+
+def check_counter_data(name: str, data: Any) -> None:
+    """Raises INVALID_ARGUMENT for negative counts."""
+    if data.packet_count < 0 or data.byte_count < 0:
+        raise invalid_argument(f"{name}: a count is negative")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P4 values on the wire: bytestrings (P4Runtime spec, "Bytestrings") and P4Data.
+
+What is sent is canonical: the shortest string that holds the value, so that a message that was
+written reads back the same. What is received may be longer, as long as the value fits.
+"""
+
+from __future__ import annotations
+
+from p4.config.v1 import p4types_pb2
+from p4.v1 import p4data_pb2
+
+from .errors import invalid_argument, out_of_range, unimplemented
+
+
+def encode_unsigned(value: int) -> bytes:
+    """Canonical bytestring of a bit<W> value: big endian, shortest, zero is one byte."""
+    return value.to_bytes(max((value.bit_length() + 7) // 8, 1), "big")
+
+
+def decode_unsigned(data: bytes, width: int, what: str) -> int:
+    """Value of a bit<width> bytestring of any length.
+
+    Raises OUT_OF_RANGE for an empty string or a value that needs more than `width` bits.
+    """
+    if not data:
+        raise out_of_range(f"{what}: the value is empty; zero is written as one zero byte")
+    value = int.from_bytes(data, "big")
+    if value.bit_length() > width:
+        raise out_of_range(f"{what}: 0x{data.hex()} does not fit {width} bits")
+    return value
+
+
+def encode_signed(value: int) -> bytes:
+    """Canonical bytestring of an int<W> value: two's complement, shortest."""
+    magnitude = value if value >= 0 else ~value
+    return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def decode_signed(data: bytes, width: int, what: str) -> int:
+    """Value of an int<width> bytestring of any length, sign extended.
+
+    Raises OUT_OF_RANGE for an empty string or a value outside of int<width>.
+    """
+    if not data:
+        raise out_of_range(f"{what}: the value is empty; zero is written as one zero byte")
+    value = int.from_bytes(data, "big", signed=True)
+    if not -(1 << (width - 1)) <= value < 1 << (width - 1):
+        raise out_of_range(f"{what}: {value} does not fit int<{width}>")
+    return value
+
+
+def unsigned_of(value: int, width: int) -> int:
+    """The bits of a value of int<width> as an unsigned number (as a register keeps them)."""
+    return value & ((1 << width) - 1)
+
+
+def signed_of(bits: int, width: int) -> int:
+    """The int<width> value of these bits."""
+    return bits - (1 << width) if bits >> (width - 1) else bits
+
+
+class DataCodec:
+    """P4Data of one P4 type (spec, "Representation of Arbitrary P4 Types") <-> unsigned bits.
+
+    Takes the types a v1model register may hold as one number: bit<W>, int<W>, bool and
+    serializable enums. Raises UNIMPLEMENTED when it is made for any other.
+    """
+
+    def __init__(
+        self, spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo, what: str
+    ) -> None:
+        self.what = what
+        self.signed = False
+        kind = spec.WhichOneof("type_spec")
+        if kind == "new_type" and spec.new_type.name in types.new_types:
+            spec = types.new_types[spec.new_type.name].original_type
+            kind = spec.WhichOneof("type_spec")
+        if kind == "bitstring" and spec.bitstring.WhichOneof("type_spec") in ("bit", "int"):
+            self.field = "bitstring"
+            self.signed = spec.bitstring.HasField("int")
+            inner = spec.bitstring.int if self.signed else spec.bitstring.bit
+            self.width = int(inner.bitwidth)
+        elif kind == "bool":
+            self.field, self.width = "bool", 1
+        elif kind == "serializable_enum":
+            self.field = "enum_value"
+            enum = types.serializable_enums[spec.serializable_enum.name]
+            self.width = int(enum.underlying_type.bitwidth)
+        else:
+            raise unimplemented(
+                f"{what} holds P4Data of kind {kind}; this target reads and writes bit<W>, "
+                f"int<W>, bool and serializable enums"
+            )
+
+    def decode(self, data: p4data_pb2.P4Data) -> int:
+        """Bits of the value. INVALID_ARGUMENT for P4Data of another kind than the type's."""
+        kind = data.WhichOneof("data")
+        if kind != self.field:
+            raise invalid_argument(f"{self.what}: P4Data has {kind}, the type is {self.field}")
+        if kind == "bool":
+            return int(data.bool)
+        value = data.bitstring if kind == "bitstring" else data.enum_value
+        if self.signed:
+            return unsigned_of(decode_signed(value, self.width, self.what), self.width)
+        return decode_unsigned(value, self.width, self.what)
+
+    def encode(self, bits: int) -> p4data_pb2.P4Data:
+        """P4Data with the canonical bytestring."""
+        if self.field == "bool":
+            return p4data_pb2.P4Data(bool=bool(bits))
+        if self.field == "enum_value":
+            return p4data_pb2.P4Data(enum_value=encode_unsigned(bits))
+        if self.signed:
+            return p4data_pb2.P4Data(bitstring=encode_signed(signed_of(bits, self.width)))
+        return p4data_pb2.P4Data(bitstring=encode_unsigned(bits))

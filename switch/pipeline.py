@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running P4 program: its compiled library, its state, and packets through it.
+
+    pipeline = Pipeline(Program.load("program.json"))
+    pipeline.insert("Ingress.routes", [(0x0A000000, 8)], "Ingress.forward", [3, 0x020000000001])
+    pipeline.inject(1, frame)       # -> [(3, frame as it leaves)]
+
+Every method may be called from any thread, also while ports run on the same switch: one lock in
+the C runtime orders them, and ctypes lets go of the interpreter lock meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
+from switch.codegen import generate
+from switch.compile import build
+from switch.keys import KeyElement, PackedKey, check_range, pack_arguments, pack_key
+from switch.layout import Layout, limbs, words_of
+from switch.program import Action, Program, Table
+
+__all__ = [
+    "EntryExists",
+    "EntryIsConstant",
+    "EntryNotFound",
+    "KeyElement",
+    "Pipeline",
+    "PipelineError",
+    "TableFull",
+]
+
+# enum sw_error of runtime/target.h
+_EXISTS, _FULL, _NOT_FOUND, _NO_MEMORY, _RANGE = -1, -2, -3, -4, -5
+
+# Bytes that one call of inject can return; packets that it can return.
+_OUTPUT_BYTES = 1 << 24
+_OUTPUT_PACKETS = 1 << 16
+_NO_ACTION = 0xFFFFFFFF
+
+Thing = TypeVar("Thing")
+
+
+class PipelineError(Exception):
+    """Something that the running switch refuses; the message says what and why."""
+
+
+class EntryExists(PipelineError):
+    """A table already has an entry with this key (and, where priorities count, priority)."""
+
+
+class EntryNotFound(PipelineError, KeyError):
+    """No entry with this handle, no such group or session."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TableFull(PipelineError):
+    """The table holds as many entries as the program declares (`size`)."""
+
+
+class EntryIsConstant(PipelineError):
+    """The program declares the entries, or the default action, of this table `const`."""
+
+
+class Pipeline:
+    """A program with state of its own; two pipelines of one program share only code.
+
+    library   the loaded shared library (its functions are those of runtime/target.h)
+    handle    the `struct sw *` to pass to them, valid until close()
+    pool      how many packets may exist at once
+
+    Names of tables, actions, counters and registers are the full names of the JSON and p4info.
+    Unknown names raise KeyError that lists what exists; values that do not fit raise ValueError.
+    """
+
+    program: Program
+    library: ctypes.CDLL
+    handle: ctypes.c_void_p
+
+    def __init__(self, program: Program, pool: int = 8192) -> None:
+        """Compiles (or finds compiled) and starts the program; pool = packets alive at once.
+
+        Raises UnsupportedConstruct, switch.compile.CompilerError, MemoryError.
+        """
+        self.program = program
+        self.layout = Layout(program)
+        self.library = declare(ctypes.CDLL(str(build(generate(program)))))
+        handle = self.library.sw_create(pool)
+        if not handle:
+            raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
+        self.handle = ctypes.c_void_p(handle)
+        self.pool = pool
+        self._initial: dict[str, tuple[int, ...]] = {}
+        self._started = time.monotonic_ns()
+        self._log: Any = None
+        self._outputs: Any = None
+        self._output_bytes: Any = None
+        self._tables = program.tables
+        for table in self._tables.values():
+            self._initial[table.name] = tuple(self._insert_declared(table))
+
+    def _insert_declared(self, table: Table) -> Iterator[int]:
+        for entry in table.entries:
+            packed = pack_key(table, self.layout.tables[table.name], entry.key)
+            priority = entry.priority if table.takes_priority else packed.prefix
+            action = self.program.actions[entry.action_id]
+            yield self._insert(table, packed, action, entry.args, priority)
+
+    def initial_entries(self, table: str) -> tuple[int, ...]:
+        """Handles of the entries that the program itself declares, in its order."""
+        return self._initial[self._table(table).name]
+
+    def close(self) -> None:
+        """Frees the switch; nothing may use it any more. May be called again."""
+        if self.handle:
+            self.library.sw_destroy(self.handle)
+            self.handle = ctypes.c_void_p(None)
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def now_us(self) -> int:
+        """Microseconds since the switch started: the clock of inject and of the ports."""
+        return (time.monotonic_ns() - self._started) // 1000
+
+    # Tables. Priorities are P4Runtime's: the higher number wins; only tables with ternary, range
+    # or optional fields take them.
+
+    def insert(
+        self,
+        table: str,
+        key: Sequence[KeyElement],
+        action: str,
+        args: Sequence[int] = (),
+        priority: int = 0,
+    ) -> int:
+        """Adds an entry; returns its handle. EntryExists, TableFull, EntryIsConstant."""
+        one = self._table(table)
+        if one.entries_are_const:
+            raise EntryIsConstant(f"table '{table}' has const entries: nothing can be added")
+        packed = pack_key(one, self.layout.tables[table], key)
+        chosen = self.program.action_named(table, action)
+        if not one.takes_priority:
+            priority = packed.prefix
+        elif not 0 <= priority < 1 << 31:
+            raise ValueError(f"table '{table}': priority {priority} is not in 0 .. 2^31 - 1")
+        return self._insert(one, packed, chosen, args, priority)
+
+    def _insert(
+        self, table: Table, key: PackedKey, action: Action, args: Sequence[int], priority: int
+    ) -> int:
+        layout = self.layout.tables[table.name]
+        result: int = self.library.sw_table_insert(
+            self.handle,
+            self.layout.table_index[table.name],
+            _words(key.value),
+            _words(key.mask),
+            _words(key.low),
+            _words(key.high),
+            priority,
+            action.id,
+            _words(pack_arguments(action, layout.arg_words, args)),
+        )
+        if result == _EXISTS:
+            raise EntryExists(f"table '{table.name}' already has an entry with this key")
+        if result == _FULL:
+            raise TableFull(f"table '{table.name}' is full: size = {table.max_size}")
+        if result < 0:
+            raise MemoryError(f"no memory for an entry of table '{table.name}'")
+        return result
+
+    def modify(self, table: str, handle: int, action: str, args: Sequence[int] = ()) -> None:
+        """Gives an entry another action. EntryNotFound, EntryIsConstant."""
+        one, chosen = self._table(table), self.program.action_named(table, action)
+        self._writable(one)
+        words = _words(pack_arguments(chosen, self.layout.tables[table].arg_words, args))
+        index = self.layout.table_index[table]
+        result = self.library.sw_table_modify(self.handle, index, handle, chosen.id, words)
+        self._found(result, f"table '{table}' has no entry with handle {handle}")
+
+    def delete(self, table: str, handle: int) -> None:
+        """Removes an entry and its counter. EntryNotFound, EntryIsConstant."""
+        self._writable(self._table(table))
+        result = self.library.sw_table_delete(self.handle, self.layout.table_index[table], handle)
+        self._found(result, f"table '{table}' has no entry with handle {handle}")
+
+    def set_default(self, table: str, action: str | None, args: Sequence[int] = ()) -> None:
+        """Sets the action of a miss; None: the program's own. EntryIsConstant."""
+        one = self._table(table)
+        if action is None:
+            if one.default_action_id is None:
+                number, words = _NO_ACTION, [0] * self.layout.tables[table].arg_words
+            else:
+                chosen, args = self.program.actions[one.default_action_id], one.default_args
+                number = chosen.id
+                words = pack_arguments(chosen, self.layout.tables[table].arg_words, args)
+        else:
+            if one.default_is_const:
+                raise EntryIsConstant(f"table '{table}' has a const default action")
+            chosen = self.program.action_named(table, action)
+            number = chosen.id
+            words = pack_arguments(chosen, self.layout.tables[table].arg_words, args)
+        index = self.layout.table_index[table]
+        self.library.sw_table_set_default(self.handle, index, number, _words(words))
+
+    # Counters are (packets, bytes). A table's direct counter of an entry; handle None = default.
+
+    def counter(self, name: str, index: int) -> tuple[int, int]:
+        """An indexed counter's (packets, bytes). IndexError."""
+        packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
+        which = _position(self.layout.counter_index, name, "counter")
+        result = self.library.sw_counter_read(
+            self.handle, which, self._index(index), ctypes.byref(packets), ctypes.byref(octets)
+        )
+        self._in_range(result, "counter", name, index, self.program.counters[name].size)
+        return packets.value, octets.value
+
+    def set_counter(self, name: str, index: int, packets: int, byte_count: int) -> None:
+        which = _position(self.layout.counter_index, name, "counter")
+        result = self.library.sw_counter_write(
+            self.handle, which, self._index(index), packets, byte_count
+        )
+        self._in_range(result, "counter", name, index, self.program.counters[name].size)
+
+    def direct_counter(self, table: str, handle: int | None) -> tuple[int, int]:
+        """(packets, bytes) that hit an entry. EntryNotFound, PipelineError (no counter)."""
+        packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
+        result = self.library.sw_table_counter(
+            self.handle, self._counted(table), -1 if handle is None else handle,
+            ctypes.byref(packets), ctypes.byref(octets),
+        )
+        self._found(result, f"table '{table}' has no entry with handle {handle}")
+        return packets.value, octets.value
+
+    def set_direct_counter(
+        self, table: str, handle: int | None, packets: int, byte_count: int
+    ) -> None:
+        result = self.library.sw_table_set_counter(
+            self.handle, self._counted(table), -1 if handle is None else handle, packets, byte_count
+        )
+        self._found(result, f"table '{table}' has no entry with handle {handle}")
+
+    def register(self, name: str, index: int) -> int:
+        """A register cell as an unsigned integer. IndexError."""
+        which = _position(self.layout.register_index, name, "register")
+        one = self.program.registers[name]
+        words = (ctypes.c_uint64 * limbs(one.width))()
+        result = self.library.sw_register_read(self.handle, which, self._index(index), words)
+        self._in_range(result, "register", name, index, one.size)
+        return sum(word << (64 * i) for i, word in enumerate(words))
+
+    def set_register(self, name: str, index: int, value: int) -> None:
+        which = _position(self.layout.register_index, name, "register")
+        one = self.program.registers[name]
+        check_range(f"register '{name}'", value, one.width)
+        words = _words(words_of(value, limbs(one.width)))
+        result = self.library.sw_register_write(self.handle, which, self._index(index), words)
+        self._in_range(result, "register", name, index, one.size)
+
+    # Replication; setting a group or session that exists replaces it.
+
+    def set_multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """replicas: (egress port, instance), sent in this order. ValueError: id not 1..65535."""
+        result = self.library.sw_group_set(self.handle, group, _replicas(replicas), len(replicas))
+        self._done(result, f"multicast group {group}")
+
+    def delete_multicast_group(self, group: int) -> None:
+        result = self.library.sw_group_delete(self.handle, group)
+        self._done(result, f"multicast group {group}")
+
+    def set_clone_session(
+        self,
+        session: int,
+        replicas: Sequence[tuple[int, int]],
+        truncate: int = 0,
+        priority: int = 0,
+    ) -> None:
+        """truncate: bytes of a clone that are sent, 0 = all. ValueError: id not 0..32767."""
+        result = self.library.sw_session_set(
+            self.handle, session, _replicas(replicas), len(replicas), truncate, priority
+        )
+        self._done(result, f"clone session {session}")
+
+    def delete_clone_session(self, session: int) -> None:
+        result = self.library.sw_session_delete(self.handle, session)
+        self._done(result, f"clone session {session}")
+
+    # Packets, in process (no ports, no queues)
+
+    def inject(
+        self, port: int, frame: bytes, now_us: int | None = None
+    ) -> list[tuple[int, bytes]]:
+        """One frame in on a port; (port, frame) of everything that leaves, in order.
+
+        now_us: microseconds since the switch started, None = the clock. Raises PipelineError if
+        the packet goes round without end.
+        """
+        return self.inject_batch([port], [frame], now_us)
+
+    def inject_batch(
+        self, ports: Sequence[int], frames: Sequence[bytes], now_us: int | None = None
+    ) -> list[tuple[int, bytes]]:
+        """The same for frames that arrive back to back; what recirculates queues behind all."""
+        count = len(frames)
+        if len(ports) != count:
+            raise ValueError(f"{len(ports)} ports for {count} frames")
+        if self._outputs is None:
+            self._outputs = (Output * _OUTPUT_PACKETS)()
+            self._output_bytes = (ctypes.c_uint8 * _OUTPUT_BYTES)()
+        offsets, total = (ctypes.c_uint64 * count)(), 0
+        for i, frame in enumerate(frames):
+            offsets[i] = total
+            total += len(frame)
+        produced = ctypes.c_size_t()
+        result = self.library.sw_inject(
+            self.handle,
+            count,
+            (ctypes.c_uint32 * count)(*ports),
+            b"".join(frames),
+            offsets,
+            (ctypes.c_uint32 * count)(*map(len, frames)),
+            self.now_us() if now_us is None else now_us,
+            self._outputs,
+            _OUTPUT_PACKETS,
+            self._output_bytes,
+            _OUTPUT_BYTES,
+            ctypes.byref(produced),
+        )
+        if result == _FULL:
+            raise PipelineError(
+                f"more than {_OUTPUT_PACKETS} packets or {_OUTPUT_BYTES} bytes came out of "
+                f"{count} frames; inject fewer at once"
+            )
+        if result == _RANGE:
+            raise PipelineError("a packet was recirculated or resubmitted more than 65536 times")
+        view = memoryview(self._output_bytes).cast("B")
+        return [
+            (one.port, bytes(view[one.offset : one.offset + one.length]))
+            for one in self._outputs[: produced.value]
+        ]
+
+    def stats(self) -> dict[str, int]:
+        """Counts since the start: the fields of struct sw_stats (runtime/target.h)."""
+        stats = Stats()
+        self.library.sw_get_stats(self.handle, ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, *_ in Stats._fields_}
+
+    def set_log(self, receive: Callable[[str], None] | None) -> None:
+        """Who gets the program's log_msg() and failed assertions; called while packets wait."""
+        function = LOG_FUNCTION() if receive is None else LOG_FUNCTION(
+            lambda _, text: receive(text.decode(errors="replace"))
+        )
+        self.library.sw_set_log(self.handle, function, None)
+        self._log = function  # the library keeps only its address
+
+    # Checks
+
+    def _table(self, name: str) -> Table:
+        _position(self.layout.table_index, name, "table")
+        return self._tables[name]
+
+    def _counted(self, table: str) -> int:
+        if not self._table(table).with_counters:
+            raise PipelineError(f"table '{table}' has no direct counter")
+        return self.layout.table_index[table]
+
+    @staticmethod
+    def _writable(table: Table) -> None:
+        if table.entries_are_const:
+            raise EntryIsConstant(f"table '{table.name}' has const entries")
+
+    @staticmethod
+    def _index(index: int) -> int:
+        return index if index >= 0 else (1 << 64) - 1
+
+    @staticmethod
+    def _found(result: int, message: str) -> None:
+        if result == _NOT_FOUND:
+            raise EntryNotFound(message)
+
+    @staticmethod
+    def _in_range(result: int, kind: str, name: str, index: int, size: int) -> None:
+        if result == _RANGE:
+            raise IndexError(f"{kind} '{name}' has cells 0 .. {size - 1}, not {index}")
+
+    @staticmethod
+    def _done(result: int, what: str) -> None:
+        if result == _NOT_FOUND:
+            raise EntryNotFound(f"no {what}")
+        if result == _RANGE:
+            raise ValueError(f"{what}: the number (or its priority) is out of range")
+        if result == _NO_MEMORY:
+            raise MemoryError(f"no memory for {what}")
+
+
+def _words(values: Sequence[int]) -> Any:
+    return (ctypes.c_uint64 * max(len(values), 1))(*values)
+
+
+def _replicas(replicas: Sequence[tuple[int, int]]) -> Any:
+    for port, instance in replicas:
+        check_range("a replica's port", port, 9)
+        check_range("a replica's instance", instance, 16)
+    return (Replica * max(len(replicas), 1))(*replicas)
+
+
+def _position(positions: Mapping[str, int], name: str, kind: str) -> int:
+    if name not in positions:
+        names = ", ".join(sorted(positions)) or "none"
+        raise KeyError(f"the program has no {kind} '{name}'; it has: {names}")
+    return positions[name]

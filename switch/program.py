@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled P4 program: p4c's BMv2 JSON (format 2.x, JSON_format.md) as typed, checked data.
+
+`Program.load(path)` reads a file, `Program.parse(document)` a decoded document. Whatever the target
+cannot execute raises UnsupportedConstruct here, before anything is generated, with the construct's
+name and its place in the P4 source. Names are the full names of the JSON, which are those of the
+p4info ("Ingress.routes").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Union
+
+from switch.expressions import (
+    Boolean,
+    Data,
+    HeaderExpression,
+    Json,
+)
+
+
+class ProgramError(ValueError):
+    """The file is not a BMv2 program: unreadable, another format version, or inconsistent."""
+
+
+class UnsupportedConstruct(ProgramError):
+    """The program uses something that this target does not execute.
+
+    construct: what, e.g. "meter 'Ingress.limit'"; where: `file(line)` in the P4 source, or None.
+    """
+
+    def __init__(self, construct: str, source: Source | None = None) -> None:
+        self.construct = construct
+        self.where = str(source) if source else None
+        place = f"{self.where}: " if self.where else ""
+        fragment = f" ({source.fragment})" if source and source.fragment else ""
+        super().__init__(f"{place}{construct} is not supported by this target{fragment}")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a construct stands in the P4 source."""
+
+    file: str
+    line: int
+    column: int
+    fragment: str
+
+    def __str__(self) -> str:
+        return f"{self.file}({self.line})"
+
+
+@dataclass(frozen=True)
+class Field:
+    """width in bits; signed: two's complement."""
+
+    name: str
+    width: int
+    signed: bool
+
+
+@dataclass(frozen=True)
+class HeaderType:
+    """fields in wire order; `bits` is their total."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+    @property
+    def bits(self) -> int:
+        return sum(one.width for one in self.fields)
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header instance. metadata: always there, zero at first, never on the wire.
+    stack, index: its place if it is an element of a header stack."""
+
+    name: str
+    type: HeaderType
+    metadata: bool
+    stack: str | None = None
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Stack:
+    name: str
+    type: HeaderType
+    headers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FieldList:
+    """Metadata that a clone, resubmitted or recirculated packet keeps: (header, field) pairs."""
+
+    id: int
+    elements: tuple[tuple[str, str], ...]
+
+
+# Operations of actions (and of parser states, where they stand among extract, set, verify).
+# An operand is an expression, or names an object of the program.
+Operand = Union[Data, Boolean, HeaderExpression, "ObjectName", "MessageParameters"]
+
+
+@dataclass(frozen=True)
+class ObjectName:
+    """kind: `register_array`, `counter_array`, `calculation`, `header_stack`, `string`."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class MessageParameters:
+    """The values of a log_msg."""
+
+    values: tuple[Data, ...]
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """op: BMv2's name of the primitive; operands as the primitive takes them."""
+
+    op: str
+    operands: tuple[Operand, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class ActionParameter:
+    name: str
+    width: int
+
+
+@dataclass(frozen=True)
+class Action:
+    """Several actions may share a name (one copy per table that uses it); ids differ."""
+
+    id: int
+    name: str
+    parameters: tuple[ActionParameter, ...]
+    primitives: tuple[Primitive, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class Extract:
+    """header: the instance to extract to, or the stack to whose next element."""
+
+    header: str | None
+    stack: str | None
+
+
+@dataclass(frozen=True)
+class Set:
+    target: Data
+    value: Data
+
+
+@dataclass(frozen=True)
+class Verify:
+    condition: Boolean
+    error: Data
+
+
+@dataclass(frozen=True)
+class Advance:
+    bits: Data
+
+
+ParserOperation = Union[Extract, Set, Verify, Advance, Primitive]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Taken if (key & mask) == value; key, value and mask are the key parts one behind the
+    other, each padded to bytes. value None: always. state None: end of parsing."""
+
+    value: int | None
+    mask: int | None
+    state: str | None
+
+
+@dataclass(frozen=True)
+class ParserState:
+    name: str
+    operations: tuple[ParserOperation, ...]
+    key: tuple[Data, ...]
+    transitions: tuple[Transition, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class KeyField:
+    """match: exact, lpm, ternary (also P4's optional) or range. mask: constant, ANDed to the
+    field before matching. `name` is what the control plane calls it."""
+
+    name: str
+    match: str
+    value: Data
+    width: int
+    mask: int | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry written in the program: elements as in Pipeline.insert, priority P4Runtime's."""
+
+    key: tuple[int | tuple[int, int], ...]
+    action_id: int
+    args: tuple[int, ...]
+    priority: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """match: exact, lpm, ternary or range, as BMv2 looks it up.
+
+    next_by_action: what to do next after an action (id); next_on_hit / next_on_miss, where
+    given, stand instead of it. None in any of them: the control ends.
+    """
+
+    name: str
+    match: str
+    key: tuple[KeyField, ...]
+    action_ids: tuple[int, ...]
+    max_size: int
+    with_counters: bool
+    default_action_id: int | None
+    default_args: tuple[int, ...]
+    default_is_const: bool
+    entries: tuple[Entry, ...]
+    entries_are_const: bool
+    by_hit: bool
+    next_on_hit: str | None
+    next_on_miss: str | None
+    next_by_action: Mapping[int, str | None]
+    base_default_next: str | None
+    source: Source | None
+
+    @property
+    def takes_priority(self) -> bool:
+        """Whether entries are ordered by a priority that the control plane gives."""
+        return self.match in ("ternary", "range")
+
+
+@dataclass(frozen=True)
+class Conditional:
+    name: str
+    condition: Boolean
+    true_next: str | None
+    false_next: str | None
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class Control:
+    """`ingress` or `egress`: a graph of tables and conditionals by name."""
+
+    name: str
+    first: str | None
+    tables: Mapping[str, Table]
+    conditionals: Mapping[str, Conditional]
+
+
+@dataclass(frozen=True)
+class Counter:
+    """binding: the table, if it is a direct counter."""
+
+    name: str
+    size: int
+    binding: str | None
+
+
+@dataclass(frozen=True)
+class Register:
+    name: str
+    size: int
+    width: int
+
+
+@dataclass(frozen=True)
+class CalculationInput:
+    """Exactly one of: a field value or constant of `width` bits, a whole header, the payload."""
+
+    value: Data | None
+    width: int
+    header: str | None
+    payload: bool
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """algorithm: crc16, crc32, csum16, xor16, identity, ..."""
+
+    name: str
+    algorithm: str
+    inputs: tuple[CalculationInput, ...]
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """target: the field (header, field) that holds it."""
+
+    name: str
+    header: str
+    field: str
+    calculation: str
+    verify: bool
+    update: bool
+    condition: Boolean | None
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """digest: sha256 (hex) of the document, which names the compiled code."""
+
+    name: str
+    digest: str
+    headers: Mapping[str, Header]
+    stacks: Mapping[str, Stack]
+    field_lists: Mapping[int, FieldList]
+    errors: Mapping[str, int]
+    enums: Mapping[str, Mapping[str, int]]
+    parser_states: Mapping[str, ParserState]
+    first_state: str | None
+    deparse_order: tuple[str, ...]
+    deparser_primitives: tuple[Primitive, ...]
+    actions: Mapping[int, Action]
+    ingress: Control
+    egress: Control
+    counters: Mapping[str, Counter]
+    registers: Mapping[str, Register]
+    calculations: Mapping[str, Calculation]
+    checksums: tuple[Checksum, ...]
+    aliases: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Every table of both controls by name, ingress first; positions number them in C."""
+        return {**self.ingress.tables, **self.egress.tables}
+
+    def action_named(self, table: str, action: str) -> Action:
+        """The action that a table knows by this name. KeyError lists those there are."""
+        choices = [self.actions[one] for one in self.tables[table].action_ids]
+        for choice in choices:
+            if choice.name == action:
+                return choice
+        names = ", ".join(sorted(choice.name for choice in choices))
+        raise KeyError(f"table '{table}' has no action '{action}'; it has: {names}")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Program:
+        """Reads a program from a JSON file. ProgramError, UnsupportedConstruct, OSError."""
+        try:
+            document = json.loads(Path(path).read_bytes())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ProgramError(f"{path}: not a JSON document: {error}") from error
+        return cls.parse(document, str(path))
+
+    @classmethod
+    def parse(cls, document: Json, name: str = "program") -> Program:
+        """The same for a document already decoded; `name` is for messages."""
+        from switch.loader import read_program  # the loader builds these very classes
+
+        return read_program(document, name)
+
+
+def digest_of(document: Json) -> str:
+    """sha256 (hex) of a document, whatever the order of its keys."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

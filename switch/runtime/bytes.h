@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fields between their place in a frame (big-endian, at any bit) and integers. The caller has
+// checked that the bytes are there.
+
+#ifndef RACKHUB_BYTES_H
+#define RACKHUB_BYTES_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint64_t load8(const uint8_t *at) { return *at; }
+static inline uint64_t load16(const uint8_t *at) {
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap16(value);
+}
+static inline uint64_t load32(const uint8_t *at) {
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap32(value);
+}
+static inline uint64_t load64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap64(value);
+}
+static inline void store8(uint8_t *at, uint64_t value) { *at = (uint8_t)value; }
+static inline void store16(uint8_t *at, uint64_t value) {
+    uint16_t swapped = __builtin_bswap16((uint16_t)value);
+    memcpy(at, &swapped, sizeof swapped);
+}
+static inline void store32(uint8_t *at, uint64_t value) {
+    uint32_t swapped = __builtin_bswap32((uint32_t)value);
+    memcpy(at, &swapped, sizeof swapped);
+}
+static inline void store64(uint8_t *at, uint64_t value) {
+    uint64_t swapped = __builtin_bswap64(value);
+    memcpy(at, &swapped, sizeof swapped);
+}
+
+// A field of 64 n bits that begins at a byte.
+static inline void load_limbs(uint64_t *field, int n, const uint8_t *at) {
+    for (int i = 0; i < n; i++) field[i] = load64(at + 8 * (n - 1 - i));
+}
+static inline void store_limbs(uint8_t *at, const uint64_t *field, int n) {
+    for (int i = 0; i < n; i++) store64(at + 8 * (n - 1 - i), field[i]);
+}
+
+// A field of any width at any bit: offset and width in bits.
+static inline void load_any(uint64_t *field, const uint8_t *at, uint64_t offset, int width) {
+    for (int low = 0, i = 0; low < width; low += 64, i++) {
+        int bits = width - low < 64 ? width - low : 64;
+        uint64_t value = 0;
+        for (int bit = 0; bit < bits; bit++) {
+            uint64_t place = offset + (uint64_t)(width - 1 - low - bit);
+            value |= (uint64_t)(at[place / 8] >> (7 - place % 8) & 1) << bit;
+        }
+        field[i] = value;
+    }
+}
+static inline void store_any(uint8_t *at, uint64_t offset, const uint64_t *field, int width) {
+    for (int bit = 0; bit < width; bit++) {
+        uint64_t place = offset + (uint64_t)(width - 1 - bit);
+        uint8_t mask = (uint8_t)(0x80u >> place % 8);
+        if (field[bit / 64] >> bit % 64 & 1)
+            at[place / 8] |= mask;
+        else
+            at[place / 8] &= (uint8_t)~mask;
+    }
+}
+
+#endif

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The way of a packet through simple_switch, after the pseudocode "what happens at the end of
+// ingress and egress processing" of BMv2's simple_switch.md.
+
+#include "flow.h"
+
+// ---------------------------------------------------------------------------------------------
+// Between ingress and egress
+
+// What the packet keeps of the frame that it came from must outlive the frame.
+static void keep_payload(struct sw_packet *packet) {
+    if (packet->payload >= packet->buffer && packet->payload <= packet->buffer + SW_MAX_FRAME)
+        return;
+    if (packet->payload_length) memcpy(packet->buffer, packet->payload, packet->payload_length);
+    packet->payload = packet->buffer;
+}
+
+static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint32_t priority,
+                    uint64_t now_us) {
+    packet->port = port;
+    packet->priority = priority;
+    packet->length = (uint32_t)sw_packet_length(sw, packet);
+    packet->enq_us = now_us;
+    packet->enq_qdepth = 0;
+    packet->deq_qdepth = 0;
+    if (port >= SW_DROP_PORT || priority >= SW_PRIORITIES) {
+        sw->stats.dropped++;
+        sw_packet_free(sw, packet);
+    } else if (sw->enqueue) {
+        keep_payload(packet);
+        sw->enqueue(sw->tm, packet, now_us);
+    } else if (sw->injecting) {
+        keep_payload(packet);
+        ring_push(&sw->fifo, packet);
+    } else {
+        sw_packet_free(sw, packet);
+    }
+}
+
+// A copy with headers, metadata and payload. A copy of a packet that is to be truncated has a
+// payload of at most that length, and is not truncated again (so does BMv2).
+static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
+    struct sw_packet *copy = sw_packet_take(sw);
+    if (!copy) return NULL;
+    program_copy(context_of(copy), context_of(packet));
+    copy->payload_length = packet->payload_length;
+    if (packet->truncate && copy->payload_length > packet->truncate)
+        copy->payload_length = packet->truncate;
+    if (copy->payload_length) memcpy(copy->buffer, packet->payload, copy->payload_length);
+    copy->payload = copy->buffer;
+    return copy;
+}
+
+static void clear_requests(struct sw_packet *packet) {
+    struct sw_state *state = state_of(packet);
+    state->clone_session = state->clone_list = 0;
+    state->resubmit_list = state->recirculate_list = 0;
+}
+
+// Sends one copy per replica; takes the packet, which becomes the last copy.
+static void replicate(struct sw *sw, struct sw_packet *packet, const struct sw_replicas *list,
+                      uint32_t priority, uint64_t now_us) {
+    for (size_t i = 0; i < list->count; i++) {
+        int last = i + 1 == list->count && !packet->truncate;
+        struct sw_packet *copy = last ? packet : copy_packet(sw, packet);
+        if (!copy) continue;
+        clear_requests(copy);
+        copy->truncate = list->truncate;
+        program_set_instance(context_of(copy), list->replica[i].instance);
+        enqueue(sw, copy, list->replica[i].port, priority, now_us);
+        if (last) return;
+    }
+    sw_packet_free(sw, packet);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Ingress
+
+static void parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length) {
+    size_t parsed = program_parse(sw, packet, frame, length);
+    packet->payload = frame + parsed;
+    packet->payload_length = (uint32_t)(length - parsed);
+}
+
+// A copy of the frame as it came in, parsed anew, straight to egress.
+static void clone_to_egress(struct sw *sw, struct sw_packet *packet, const uint8_t *frame,
+                            size_t length, uint64_t now_us) {
+    struct sw_state *state = state_of(packet);
+    const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
+    if (!session) {
+        sw->stats.no_session++;
+        return;
+    }
+    struct sw_packet *clone = sw_packet_take(sw);
+    if (!clone) return;
+    if (packet->truncate && length > packet->truncate) length = packet->truncate;
+    struct sw_state *own = state_of(clone);
+    own->packet_length = state->ingress_length;
+    own->ingress_length = state->ingress_length;
+    program_set_port(context_of(clone), packet->arrival);
+    parse(sw, clone, frame, length);
+    keep_payload(clone);
+    program_reset_metadata(context_of(clone));
+    program_copy_list(context_of(clone), context_of(packet), state->clone_list);
+    program_set_kind(context_of(clone), SW_INGRESS_CLONE);
+    replicate(sw, clone, session, session->priority, now_us);
+}
+
+// The frame goes through ingress again, with some metadata of this time.
+static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
+                     uint32_t list, uint32_t kind) {
+    struct sw_packet *again = sw_packet_take(sw);
+    if (!again) return;
+    memcpy(again->buffer, frame, length);
+    again->frame_length = (uint32_t)length;
+    again->arrival = packet->arrival;
+    program_copy_list(context_of(again), context_of(packet), list);
+    program_set_kind(context_of(again), kind);
+    program_set_length(context_of(again), (uint32_t)length);
+    state_of(again)->packet_length = (uint32_t)length;
+    state_of(again)->ingress_length = (uint32_t)length;
+    ring_push(&sw->again, again);
+}
+
+static void ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
+                    uint64_t now_us) {
+    struct program_context *context = context_of(packet);
+    struct sw_state *state = state_of(packet);
+    parse(sw, packet, frame, length);
+    program_ingress(sw, packet);
+    state->exited = 0;
+    if (state->failed) {
+        sw->stats.assertions++;
+        sw_packet_free(sw, packet);
+        return;
+    }
+    if (state->clone_session) clone_to_egress(sw, packet, frame, length, now_us);
+    state->clone_session = state->clone_list = 0;
+    if (state->resubmit_list) {
+        go_round(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
+        sw_packet_free(sw, packet);
+        return;
+    }
+    uint32_t group = program_group(context), priority = program_priority(context);
+    if (group) {
+        const struct sw_replicas *replicas = group < SW_GROUPS ? sw->groups[group] : NULL;
+        program_set_kind(context, SW_REPLICATED);
+        if (replicas) {
+            replicate(sw, packet, replicas, priority, now_us);
+        } else {
+            sw->stats.no_group++;
+            sw_packet_free(sw, packet);
+        }
+        return;
+    }
+    uint32_t port = program_egress_spec(context);
+    program_set_kind(context, SW_NORMAL);
+    enqueue(sw, packet, port, priority, now_us);
+}
+
+void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length,
+                uint64_t now_us) {
+    sw->stats.received++;
+    if (length > SW_MAX_FRAME) {
+        sw->stats.oversized++;
+        return;
+    }
+    struct sw_packet *packet = sw_packet_take(sw);
+    if (!packet) return;
+    packet->arrival = port;
+    state_of(packet)->packet_length = (uint32_t)length;
+    state_of(packet)->ingress_length = (uint32_t)length;
+    program_arrive(context_of(packet), port, (uint32_t)length, now_us);
+    ingress(sw, packet, frame, length, now_us);
+}
+
+size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit) {
+    while (limit-- && sw->again.head) {
+        struct sw_packet *packet = ring_pop(&sw->again);
+        ingress(sw, packet, packet->buffer, packet->frame_length, now_us);
+    }
+    return sw->again.count;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Egress
+
+static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us) {
+    struct sw_state *state = state_of(packet);
+    const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
+    if (!session) {
+        sw->stats.no_session++;
+        return;
+    }
+    struct sw_packet *clone = copy_packet(sw, packet);
+    if (!clone) return;
+    program_reset_metadata(context_of(clone));
+    program_copy_list(context_of(clone), context_of(packet), state->clone_list);
+    program_set_kind(context_of(clone), SW_EGRESS_CLONE);
+    clone->arrival = packet->arrival;
+    state_of(clone)->packet_length = state->packet_length;
+    state_of(clone)->ingress_length = state->ingress_length;
+    replicate(sw, clone, session, session->priority, now_us);
+}
+
+size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet) {
+    (void)sw;
+    size_t length = program_header_length((const struct program_context *)packet->context) +
+                    packet->payload_length;
+    return packet->truncate && length > packet->truncate ? packet->truncate : length;
+}
+
+static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap) {
+    program_update_checksums(sw, packet);
+    size_t headers = program_header_length(context_of(packet));
+    if (headers + packet->payload_length > cap ||
+        headers + packet->payload_length > SW_MAX_FRAME) {
+        sw->stats.oversized++;
+        return 0;
+    }
+    program_emit(context_of(packet), out);
+    if (packet->payload_length) memcpy(out + headers, packet->payload, packet->payload_length);
+    size_t length = headers + packet->payload_length;
+    return packet->truncate && length > packet->truncate ? packet->truncate : length;
+}
+
+size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
+                 size_t cap) {
+    struct program_context *context = context_of(packet);
+    struct sw_state *state = state_of(packet);
+    size_t length = 0;
+    program_depart(context, packet, now_us);
+    program_egress(sw, packet);
+    state->exited = 0;
+    if (state->failed) {
+        sw->stats.assertions++;
+        sw_packet_free(sw, packet);
+        return 0;
+    }
+    if (state->clone_session) clone_at_egress(sw, packet, now_us);
+    if (program_egress_spec(context) == SW_DROP_PORT) {
+        sw->stats.dropped++;
+    } else {
+        length = deparse(sw, packet, out, cap);
+        if (state->recirculate_list && length) {
+            go_round(sw, packet, out, length, state->recirculate_list, SW_RECIRCULATED);
+            length = 0;
+        }
+        sw->stats.sent += length != 0;
+    }
+    sw_packet_free(sw, packet);
+    return length;
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The hash and checksum algorithms of v1model over a string of bytes, as BMv2 numbers them.
+
+#ifndef RACKHUB_HASH_H
+#define RACKHUB_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t hash_crc16(const uint8_t *bytes, size_t length);  // CRC-16/ARC
+uint64_t hash_crc32(const uint8_t *bytes, size_t length);  // CRC-32 of IEEE 802.3
+uint64_t hash_csum16(const uint8_t *bytes, size_t length); // RFC 1071
+uint64_t hash_xor16(const uint8_t *bytes, size_t length);
+uint64_t hash_identity(const uint8_t *bytes, size_t length); // the first 8 bytes
+
+// A string of bytes put together from fields of any width.
+struct hash_bits {
+    uint8_t *bytes;
+    size_t bits, room; // room in bytes
+};
+void hash_put(struct hash_bits *to, const uint64_t *field, int width);
+
+#endif

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "port.h"
+
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "checksum.h"
+#include "offload.h"
+
+enum {
+    BATCH = 64,        // frames read at once
+    HEADROOM = 64,     // in front of a frame: its VLAN tag may go back in
+    LARGEST = 65536 + 64,
+    // Not a multiple of 4 KiB, or all buffers would compete for the same cache sets.
+    STRIDE = HEADROOM + LARGEST + 192,
+    LOCK_PACKETS = 256, // then control calls get their turn
+    ROUNDS = 4,         // of recirculation before the interfaces get theirs
+    CPU_RESERVE = 64 * 1024, // of the event ring is kept for the log
+};
+
+struct receive_buffers {
+    struct mmsghdr messages[BATCH];
+    struct iovec parts[2 * BATCH];
+    struct offload_header headers[BATCH];
+    _Alignas(struct cmsghdr) uint8_t control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+    uint8_t *frames;
+};
+
+struct receive_buffers *receive_buffers_create(void) {
+    struct receive_buffers *buffers = calloc(1, sizeof *buffers);
+    if (!buffers)
+        return NULL;
+    buffers->frames = malloc((size_t)BATCH * STRIDE);
+    if (!buffers->frames) {
+        free(buffers);
+        return NULL;
+    }
+    for (int i = 0; i < BATCH; i++) {
+        struct iovec *parts = &buffers->parts[2 * i];
+        parts[0] = (struct iovec){&buffers->headers[i], sizeof buffers->headers[i]};
+        parts[1] = (struct iovec){buffers->frames + (size_t)i * STRIDE + HEADROOM, LARGEST};
+        buffers->messages[i].msg_hdr = (struct msghdr){
+            .msg_iov = parts,
+            .msg_iovlen = 2,
+            .msg_control = buffers->control[i],
+        };
+    }
+    return buffers;
+}
+
+void receive_buffers_destroy(struct receive_buffers *buffers) {
+    if (buffers)
+        free(buffers->frames);
+    free(buffers);
+}
+
+static uint64_t wall_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t now_us(const struct ports *ports) {
+    return (ports->now_ns - ports->start_ns) / 1000;
+}
+
+static void add_pending(struct ports *ports, struct port *port) {
+    if (!port->pending) {
+        port->pending = true;
+        ports->pending[ports->pending_count++] = port;
+    }
+}
+
+void forward_enqueue(void *context, struct sw_packet *packet, uint64_t us) {
+    struct ports *ports = context;
+    uint32_t number = packet->port;
+    if (tm_enqueue(&ports->tm, packet, us, ports->now_ns))
+        add_pending(ports, ports->ports[number]);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Out
+
+static void say_transmit_errors(struct ports *ports, struct port *port) {
+    const struct transmit *t = &port->transmit;
+    const char *name = port->interface.name;
+    if (t->plain_error && !port->said_plain) {
+        port->said_plain = true;
+        ports_log(ports, PORTS_WARNING,
+                  "port %u (%s) refuses joined frames (%s): from now on packets leave one by one",
+                  port->number, name, strerror(t->plain_error));
+    }
+    if (t->error && !port->said_error) {
+        port->said_error = true;
+        ports_log(ports, PORTS_WARNING, "port %u (%s) cannot send: %s; packets are lost",
+                  port->number, name, strerror(t->error));
+    }
+}
+
+static void flush(struct ports *ports, struct port *port) {
+    if (port->cpu || port->transmit.packet_count == 0)
+        return;
+    uint64_t down = port->transmit.down, packets = port->transmit.packets;
+    bool blocked = port->blocked;
+    port->blocked = !transmit_flush(&port->transmit, port->interface.socket);
+    if (port->blocked != blocked)
+        port_watch_output(ports, port);
+    if (port->transmit.packets != packets)
+        port->was_down = false;
+    if (port->transmit.down != down && !port->was_down) {
+        port->was_down = true;
+        ports_log(ports, PORTS_WARNING, "port %u (%s) is down", port->number,
+                  port->interface.name);
+    }
+    say_transmit_errors(ports, port);
+}
+
+static void send_to_cpu(struct ports *ports, struct port *port, const uint8_t *frame,
+                        size_t length) {
+    if (ring_put(&ports->events, PORTS_PACKET_IN, frame, length, CPU_RESERVE)) {
+        port->statistics.tx_packets++;
+        port->statistics.tx_frames++;
+        port->statistics.tx_bytes += length;
+    } else {
+        port->statistics.tx_refused++;
+    }
+}
+
+// Sends what the port may send now. Switch locked.
+static void serve(struct ports *ports, struct port *port) {
+    struct transmit *t = &port->transmit;
+    if (port->queue.rate && ports->now_ns < port->wake_ns)
+        return;
+    while (!port->blocked && tm_ready_ns(&port->queue) <= ports->now_ns) {
+        uint8_t *room = transmit_room(t);
+        if (!room) {
+            flush(ports, port);
+            continue;
+        }
+        struct sw_packet *packet = tm_dequeue(&ports->tm, &port->queue);
+        size_t length = ports->program.egress(ports->program.sw, packet, now_us(ports), room,
+                                              SW_MAX_FRAME);
+        if (length == 0)
+            continue;
+        tm_charge(&port->queue, (uint32_t)length, ports->now_ns);
+        if (port->capture_out.file >= 0) {
+            capture_write(&port->capture_out, room, length, wall_ns());
+            ports->captures = true;
+        }
+        if (port->cpu)
+            send_to_cpu(ports, port, room, length);
+        else if (port->interface.socket < 0)
+            t->down++;
+        else
+            transmit_add(t, length);
+    }
+    // What is left of a paced port goes in one piece a little later, not packet by packet.
+    port->wake_ns = 0;
+    if (port->queue.rate && port->queue.packets) {
+        port->wake_ns = ports->now_ns + port->quantum_ns;
+        if (port->wake_ns < port->queue.free_ns)
+            port->wake_ns = port->queue.free_ns;
+    }
+}
+
+static void serve_pending(struct ports *ports) {
+    // Egress may clone into another port, or this one again.
+    while (ports->pending_count) {
+        struct port *port = ports->pending[--ports->pending_count];
+        port->pending = false;
+        serve(ports, port);
+    }
+}
+
+// What came out of a batch: packets that go round again, then everything that waits to be sent.
+// Switch locked; unlocks it.
+static void finish(struct ports *ports) {
+    struct ports_program *program = &ports->program;
+    ports->more = true;
+    for (int i = 0; i < ROUNDS && ports->more; i++) {
+        ports->more = program->recirculate(program->sw, now_us(ports), LOCK_PACKETS) > 0;
+        serve_pending(ports);
+    }
+    program->unlock(program->sw);
+    for (uint32_t i = 0; i < ports->count; i++) {
+        struct port *port = ports->ports[ports->numbers[i]];
+        if (!port->blocked)
+            flush(ports, port);
+    }
+}
+
+void forward_due(struct ports *ports) {
+    struct ports_program *program = &ports->program;
+    if (!program->sw)
+        return;
+    ports->now_ns = clock_ns();
+    program->lock(program->sw);
+    for (uint32_t i = 0; i < ports->count; i++) {
+        struct port *port = ports->ports[ports->numbers[i]];
+        if (port->queue.packets)
+            add_pending(ports, port);
+    }
+    serve_pending(ports);
+    finish(ports);
+}
+
+void forward_writable(struct ports *ports, struct port *port) {
+    if (!port->blocked)
+        return;
+    flush(ports, port);
+    if (!port->blocked)
+        forward_due(ports);
+}
+
+uint64_t forward_next_ns(const struct ports *ports) {
+    if (ports->more)
+        return 0;
+    uint64_t next = UINT64_MAX;
+    for (uint32_t i = 0; i < ports->count; i++) {
+        const struct port *port = ports->ports[ports->numbers[i]];
+        if (port->queue.packets && !port->blocked && port->wake_ns < next)
+            next = port->wake_ns;
+    }
+    return next;
+}
+
+// ---------------------------------------------------------------------------------------------
+// In
+
+// Puts back the VLAN tag that the system took out of the frame. Returns the frame's start.
+static uint8_t *restore_vlan(struct msghdr *message, uint8_t *frame, size_t *length,
+                             struct offload_header *header) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA)
+            continue;
+        struct tpacket_auxdata aux;
+        memcpy(&aux, CMSG_DATA(c), sizeof aux);
+        if (!(aux.tp_status & TP_STATUS_VLAN_VALID) || *length < 12)
+            return frame;
+        uint8_t *start = frame - 4;
+        memmove(start, frame, 12);
+        store16(start + 12, aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid
+                                                                     : ETH_P_8021Q);
+        store16(start + 14, aux.tp_vlan_tci);
+        *length += 4;
+        if (header->flags & OFFLOAD_NEEDS_CSUM)
+            header->csum_start = (uint16_t)(header->csum_start + 4);
+        return start;
+    }
+    return frame;
+}
+
+static void packet_in(struct ports *ports, struct port *port, const uint8_t *packet,
+                      size_t length) {
+    port->statistics.rx_packets++;
+    port->statistics.rx_bytes += length;
+    if (port->capture_in.file >= 0) {
+        capture_write(&port->capture_in, packet, length, wall_ns());
+        ports->captures = true;
+    }
+    struct ports_program *program = &ports->program;
+    if (!program->sw) {
+        port->statistics.rx_no_program++;
+        return;
+    }
+    program->ingress(program->sw, port->number, packet, length, now_us(ports));
+    serve_pending(ports);
+}
+
+// Returns how many packets the frame was.
+static uint32_t frame_in(struct ports *ports, struct port *port, uint32_t index) {
+    struct receive_buffers *buffers = ports->buffers;
+    struct msghdr *message = &buffers->messages[index].msg_hdr;
+    size_t length = buffers->messages[index].msg_len;
+    struct offload_header *header = &buffers->headers[index];
+    port->statistics.rx_frames++;
+    if (message->msg_flags & MSG_TRUNC) {
+        port->statistics.rx_truncated++;
+        return 0;
+    }
+    if (length <= sizeof *header) {
+        port->statistics.rx_bad_offload++;
+        return 0;
+    }
+    length -= sizeof *header;
+    uint8_t *frame = buffers->parts[2 * index + 1].iov_base;
+    frame = restore_vlan(message, frame, &length, header);
+    struct segments segments;
+    uint32_t count = segments_open(&segments, header, frame, length);
+    if (count == 0) {
+        port->statistics.rx_bad_offload++;
+        return 0;
+    }
+    ports->now_ns = clock_ns();
+    uint8_t *packet;
+    while ((length = segments_next(&segments, &packet)))
+        packet_in(ports, port, packet, length);
+    return count;
+}
+
+static void receive_failed(struct ports *ports, struct port *port, int error) {
+    if (error == EAGAIN || error == EINTR)
+        return;
+    if (error == ENETDOWN) {
+        if (!port->was_down)
+            ports_log(ports, PORTS_WARNING, "port %u (%s) is down", port->number,
+                      port->interface.name);
+        port->was_down = true;
+        return;
+    }
+    ports_log(ports, PORTS_WARNING, "port %u (%s) cannot receive: %s", port->number,
+              port->interface.name, strerror(error));
+}
+
+void forward_receive(struct ports *ports, struct port *port) {
+    struct receive_buffers *buffers = ports->buffers;
+    for (int i = 0; i < BATCH; i++)
+        buffers->messages[i].msg_hdr.msg_controllen = sizeof buffers->control[i];
+    int count = recvmmsg(port->interface.socket, buffers->messages, BATCH, MSG_DONTWAIT, NULL);
+    if (count <= 0) {
+        receive_failed(ports, port, count < 0 ? errno : EAGAIN);
+        return;
+    }
+    port->was_down = false;
+    struct ports_program *program = &ports->program;
+    if (program->sw)
+        program->lock(program->sw);
+    uint32_t packets = 0;
+    for (int i = 0; i < count; i++) {
+        packets += frame_in(ports, port, (uint32_t)i);
+        if (packets >= LOCK_PACKETS && program->sw) {
+            program->unlock(program->sw);
+            packets = 0;
+            program->lock(program->sw);
+        }
+    }
+    if (program->sw)
+        finish(ports);
+}
+
+void forward_packet_outs(struct ports *ports) {
+    struct port *port = ports->ports[ports->cpu_port];
+    struct ports_program *program = &ports->program;
+    uint8_t kind;
+    static _Thread_local uint8_t frame[SW_MAX_FRAME];
+    ports->now_ns = clock_ns();
+    if (program->sw)
+        program->lock(program->sw);
+    for (int i = 0; i < LOCK_PACKETS; i++) {
+        int64_t length = ring_get(&ports->packet_outs, &kind, frame, sizeof frame, 0);
+        if (length < 0)
+            break;
+        port->statistics.rx_frames++;
+        packet_in(ports, port, frame, (size_t)length);
+    }
+    if (program->sw)
+        finish(ports);
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offload.h"
+
+#include <string.h>
+
+#include "checksum.h"
+
+enum { ETHERNET = 14, VLAN_TAG = 4, UDP_HEADER = 8 };
+enum { IPPROTO_TCP_ = 6, IPPROTO_UDP_ = 17 };
+enum { FLAG_FIN = 0x01, FLAG_PSH = 0x08, FLAG_CWR = 0x80 };
+
+static bool known_gso(uint8_t type) {
+    return type == OFFLOAD_GSO_TCPV4 || type == OFFLOAD_GSO_TCPV6 || type == OFFLOAD_GSO_UDP_L4;
+}
+
+// Finds the headers of a GSO frame; false unless they are what the type says and lie within it.
+static bool parse(struct segments *s, uint8_t type) {
+    const uint8_t *frame = s->frame;
+    size_t at = ETHERNET;
+    if (s->length < at)
+        return false;
+    uint16_t protocol = load16(frame + 12);
+    for (int tags = 0; tags < 2 && (protocol == 0x8100 || protocol == 0x88a8); tags++) {
+        if (s->length < at + VLAN_TAG)
+            return false;
+        protocol = load16(frame + at + 2);
+        at += VLAN_TAG;
+    }
+    s->network = (uint32_t)at;
+    s->ipv6 = protocol == 0x86dd;
+    s->tcp = type != OFFLOAD_GSO_UDP_L4;
+    uint32_t next;
+    size_t end;
+    if (s->ipv6) {
+        if (type == OFFLOAD_GSO_TCPV4 || s->length < at + 40 || frame[at] >> 4 != 6)
+            return false;
+        next = frame[at + 6]; // extension headers are not walked: such frames are refused
+        end = at + 40 + load16(frame + at + 4);
+        at += 40;
+    } else {
+        if (protocol != 0x0800 || type == OFFLOAD_GSO_TCPV6 || s->length < at + 20)
+            return false;
+        uint32_t header = (frame[at] & 15) * 4u;
+        if (frame[at] >> 4 != 4 || header < 20 || s->length < at + header)
+            return false;
+        if (load16(frame + at + 6) & 0x3fff) // a fragment
+            return false;
+        next = frame[at + 9];
+        end = at + load16(frame + at + 2);
+        s->id = load16(frame + at + 4);
+        at += header;
+    }
+    if (next != (s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_) || end > s->length)
+        return false;
+    s->transport = (uint32_t)at;
+    uint32_t header = UDP_HEADER;
+    if (s->tcp) {
+        if (end < at + 20)
+            return false;
+        header = (frame[at + 12] >> 4) * 4u;
+        if (header < 20)
+            return false;
+        s->sequence = load32(frame + at + 4);
+        s->flags = frame[at + 13];
+    }
+    if (end <= at + header) // a GSO frame carries something
+        return false;
+    s->headers = (uint32_t)at + header;
+    s->length = end;
+    return true;
+}
+
+// Puts in the checksum that the sender left to hardware: the field holds the sum of the pseudo
+// header, everything from csum_start on is to be added (virtio 1.2, 5.1.6.2).
+static bool complete_checksum(const struct offload_header *header, uint8_t *frame, size_t length) {
+    size_t start = header->csum_start;
+    size_t field = start + header->csum_offset;
+    if (start < ETHERNET || field + 2 > length)
+        return false;
+    store_checksum(frame + field, sum_bytes(0, frame + start, length - start));
+    return true;
+}
+
+uint32_t segments_open(struct segments *s, const struct offload_header *header, uint8_t *frame,
+                       size_t length) {
+    s->frame = frame;
+    s->length = length;
+    s->next = 0;
+    s->count = 0;
+    uint8_t type = header->gso_type & (uint8_t)~OFFLOAD_GSO_ECN;
+    if (header->gso_type == OFFLOAD_GSO_NONE) {
+        if (header->flags & OFFLOAD_NEEDS_CSUM && !complete_checksum(header, frame, length))
+            return 0;
+        s->size = 0; // marks a frame that is one packet
+        return s->count = 1;
+    }
+    if (!known_gso(type) || !parse(s, type) || header->gso_size == 0)
+        return 0;
+    uint32_t field = s->tcp ? 16 : 6;
+    bool partial = header->flags & OFFLOAD_NEEDS_CSUM;
+    if (partial && (header->csum_start != s->transport || header->csum_offset != field))
+        return 0;
+    s->size = header->gso_size;
+    uint32_t payload = (uint32_t)s->length - s->headers;
+    uint32_t count = (payload + s->size - 1) / s->size;
+    if (s->tcp ? s->size < OFFLOAD_MIN_TCP_SIZE : count > OFFLOAD_MAX_UDP_SEGMENTS)
+        return 0;
+    // Only UDP over IPv4 may go without one.
+    s->checksum = partial || s->tcp || load16(frame + s->transport + field) != 0;
+    memcpy(s->saved, frame, s->headers);
+    return s->count = count;
+}
+
+size_t segments_next(struct segments *s, uint8_t **packet) {
+    if (s->next == s->count)
+        return 0;
+    uint32_t index = s->next++;
+    if (s->size == 0) {
+        *packet = s->frame;
+        return s->length;
+    }
+    // The headers go right in front of the packet's part of the payload, over the end of the
+    // packet before, which has been dealt with.
+    size_t offset = (size_t)index * s->size;
+    uint8_t *at = s->frame + offset;
+    bool last = s->next == s->count;
+    size_t length = last ? s->length - offset : s->headers + s->size;
+    memcpy(at, s->saved, s->headers);
+    uint8_t *ip = at + s->network;
+    uint8_t *transport = at + s->transport;
+    uint32_t after = (uint32_t)(length - s->transport); // bytes of the TCP segment or datagram
+    uint64_t sum;
+    if (s->ipv6) {
+        store16(ip + 4, after);
+        sum = sum_pseudo6(ip, s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
+    } else {
+        store16(ip + 2, (uint32_t)(length - s->network));
+        store16(ip + 4, (uint16_t)(s->id + index));
+        store_ip_checksum(ip, s->transport - s->network);
+        sum = sum_pseudo4(ip, s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
+    }
+    uint8_t *checksum = transport + (s->tcp ? 16 : 6);
+    if (s->tcp) {
+        store32(transport + 4, s->sequence + (uint32_t)offset);
+        uint8_t flags = s->flags;
+        if (index > 0)
+            flags &= (uint8_t)~FLAG_CWR;
+        if (!last)
+            flags &= (uint8_t)~(FLAG_FIN | FLAG_PSH);
+        transport[13] = flags;
+    } else {
+        store16(transport + 4, after);
+    }
+    store16(checksum, 0);
+    if (s->checksum) {
+        uint16_t folded = (uint16_t)~sum_fold(sum_bytes(sum, transport, after));
+        store_sum(checksum, folded == 0 && !s->tcp ? 0xffff : folded); // RFC 768: 0 = none
+    }
+    *packet = at;
+    return length;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Trains
+
+enum { IP = ETHERNET, TRANSPORT = ETHERNET + 20 };
+
+static bool valid_checksums(const uint8_t *packet, size_t length, bool tcp) {
+    if (sum_fold(sum_bytes(0, packet + IP, 20)) != 0xffff)
+        return false;
+    const uint8_t *transport = packet + TRANSPORT;
+    uint32_t after = (uint32_t)(length - TRANSPORT);
+    if (!tcp && load16(transport + 6) == 0)
+        return true;
+    if (tcp && load16(transport + 16) == 0xffff) // right, but it would come back as 0
+        return false;
+    uint64_t sum = sum_pseudo4(packet + IP, tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
+    return sum_fold(sum_bytes(sum, transport, after)) == 0xffff;
+}
+
+bool train_open(struct train *train, uint8_t *packet, size_t length) {
+    train->count = 0;
+    if (length <= TRANSPORT + UDP_HEADER || load16(packet + 12) != 0x0800)
+        return false;
+    const uint8_t *ip = packet + IP;
+    // No options, no fragment, nothing behind the packet in the frame.
+    if (ip[0] != 0x45 || load16(ip + 6) & 0x3fff || load16(ip + 2) != length - IP)
+        return false;
+    const uint8_t *transport = packet + TRANSPORT;
+    uint32_t header = UDP_HEADER;
+    if (ip[9] == IPPROTO_UDP_) {
+        train->tcp = false;
+        train->closed = false;
+        if (load16(transport + 4) != length - TRANSPORT)
+            return false;
+    } else if (ip[9] == IPPROTO_TCP_) {
+        train->tcp = true;
+        if (length < TRANSPORT + 20)
+            return false;
+        header = (transport[12] >> 4) * 4u;
+        if (header < 20 || length <= TRANSPORT + header)
+            return false;
+        // SYN, RST and URG never lead data trains; a PSH or FIN ends the train that it is in.
+        if (transport[13] & 0x26)
+            return false;
+        train->closed = transport[13] & (FLAG_FIN | FLAG_PSH);
+        train->last_flags = transport[13];
+        train->sequence = load32(transport + 4) + (uint32_t)(length - TRANSPORT - header);
+    } else {
+        return false;
+    }
+    train->headers = TRANSPORT + header;
+    train->size = (uint32_t)length - train->headers;
+    if (train->tcp && train->size < OFFLOAD_MIN_TCP_SIZE)
+        return false;
+    if (!valid_checksums(packet, length, train->tcp))
+        return false;
+    train->first = packet;
+    train->count = 1;
+    train->bytes = (uint32_t)length;
+    train->ip_length = (uint32_t)length - IP;
+    train->id = (uint16_t)(load16(ip + 4) + 1);
+    return true;
+}
+
+// Equal in everything that splitting copies from the first packet.
+static bool same_flow(const struct train *train, const uint8_t *packet) {
+    const uint8_t *first = train->first;
+    if (memcmp(packet, first, ETHERNET + 2) != 0)          // Ethernet; version, length, TOS
+        return false;
+    if (memcmp(packet + IP + 6, first + IP + 6, 4) != 0)   // fragment bits, TTL, protocol
+        return false;
+    if (memcmp(packet + IP + 12, first + IP + 12, 12) != 0) // addresses, ports
+        return false;
+    if (!train->tcp)
+        return true;
+    const uint8_t *a = packet + TRANSPORT, *b = first + TRANSPORT;
+    // Acknowledgement, header length; window; urgent pointer and options. CWR may be in the first
+    // alone, which splitting would do only if the joined frame were marked GSO_ECN: not joined.
+    return memcmp(a + 8, b + 8, 5) == 0 && memcmp(a + 14, b + 14, 2) == 0 &&
+           memcmp(a + 18, b + 18, train->headers - TRANSPORT - 18) == 0 &&
+           ((a[13] ^ b[13]) & (uint8_t)~(FLAG_FIN | FLAG_PSH)) == 0 && !(a[13] & FLAG_CWR);
+}
+
+bool train_join(struct train *train, const uint8_t *packet, size_t length, size_t limit) {
+    if (train->count == 0 || train->closed || train->count == TRAIN_MAX_PACKETS)
+        return false;
+    if (length <= train->headers || length > train->headers + train->size)
+        return false;
+    uint32_t payload = (uint32_t)length - train->headers;
+    if (train->bytes + length > limit || train->ip_length + payload > TRAIN_MAX_IP_LENGTH)
+        return false;
+    const uint8_t *ip = packet + IP;
+    if (load16(ip + 4) != train->id || load16(ip + 2) != length - IP || !same_flow(train, packet))
+        return false;
+    const uint8_t *transport = packet + TRANSPORT;
+    if (train->tcp ? load32(transport + 4) != train->sequence
+                   : load16(transport + 4) != length - TRANSPORT)
+        return false;
+    // Joined datagrams get a checksum each or none: a mixture would change those with one of 0
+    // only, which is allowed, so nothing to compare here.
+    if (!valid_checksums(packet, length, train->tcp))
+        return false;
+    if (train->tcp) {
+        train->sequence += payload;
+        train->last_flags = transport[13];
+        train->closed = transport[13] & (FLAG_FIN | FLAG_PSH);
+    }
+    train->closed = train->closed || payload < train->size;
+    train->count++;
+    train->bytes += (uint32_t)length;
+    train->ip_length += payload;
+    train->id++;
+    return true;
+}
+
+void train_close(struct train *train, struct offload_header *header) {
+    memset(header, 0, sizeof *header);
+    if (train->count < 2)
+        return;
+    uint8_t *ip = train->first + IP;
+    uint8_t *transport = train->first + TRANSPORT;
+    uint32_t field = train->tcp ? 16 : 6;
+    memcpy(train->undo, ip + 2, 2);
+    memcpy(train->undo + 2, ip + 10, 2);
+    memcpy(train->undo + 4, transport + 4, 2);
+    memcpy(train->undo + 6, transport + field, 2);
+    store16(ip + 2, train->ip_length);
+    store_ip_checksum(ip, 20);
+    uint32_t after = train->ip_length - 20;
+    uint32_t protocol = train->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_;
+    if (train->tcp) {
+        train->undo[8] = transport[13];
+        transport[13] = train->last_flags;
+    } else {
+        store16(transport + 4, after);
+    }
+    store_sum(transport + field, sum_fold(sum_pseudo4(ip, protocol, after)));
+    header->flags = OFFLOAD_NEEDS_CSUM;
+    header->gso_type = train->tcp ? OFFLOAD_GSO_TCPV4 : OFFLOAD_GSO_UDP_L4;
+    header->header_length = (uint16_t)train->headers;
+    header->gso_size = (uint16_t)train->size;
+    header->csum_start = TRANSPORT;
+    header->csum_offset = (uint16_t)field;
+}
+
+void train_undo(struct train *train) {
+    if (train->count < 2)
+        return;
+    uint8_t *ip = train->first + IP;
+    uint8_t *transport = train->first + TRANSPORT;
+    memcpy(ip + 2, train->undo, 2);
+    memcpy(ip + 10, train->undo + 2, 2);
+    memcpy(transport + 4, train->undo + 4, 2);
+    memcpy(transport + (train->tcp ? 16 : 6), train->undo + 6, 2);
+    if (train->tcp)
+        transport[13] = train->undo[8];
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The traffic manager: for every egress port a bounded queue with strict priorities and a rate.
+//
+// Packets wait here between ingress and egress, as in simple_switch, so that enq_qdepth and
+// deq_timedelta mean something. Ports do not know of each other: what one holds back delays no
+// other. Times are nanoseconds of one monotonic clock. Not thread safe: the caller locks.
+
+#ifndef RACKHUB_TM_H
+#define RACKHUB_TM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "target.h"
+
+#define TM_PRIORITIES 8
+
+// A port that falls behind its own schedule while it has packets (the thread was not run in time)
+// catches up for at most this long, as a bounded burst.
+#define TM_CATCH_UP_NS 10000000u
+
+struct tm_port {
+    // Per priority a doubly linked list: sw_packet.next towards the tail, sw_packet.tm towards
+    // the head.
+    struct sw_packet *head[TM_PRIORITIES], *tail[TM_PRIORITIES];
+    uint32_t waiting; // bit p: priority p has packets
+    uint32_t packets;
+    uint64_t bytes;
+    uint64_t held[TM_PRIORITIES]; // bytes by priority
+    uint64_t limit;   // bytes that may wait
+    uint64_t rate;    // bit/s, 0 = as fast as the interface takes them
+    uint64_t free_ns; // when what was sent so far has left at that rate
+
+    uint64_t enqueued;
+    uint64_t dropped; // because the queue was full
+    uint32_t max_packets;
+    uint64_t max_bytes;
+};
+
+struct traffic_manager {
+    struct tm_port *ports[SW_PORTS]; // NULL: no such port
+    uint32_t packets;                // waiting on all ports
+    uint32_t pool;                   // packets that the switch can hold
+    uint64_t no_port;                // packets dropped because their port does not exist
+    struct sw *sw;
+    void (*free)(struct sw *, struct sw_packet *);
+};
+
+void tm_init(struct traffic_manager *tm, struct sw *sw, uint32_t pool,
+             void (*free)(struct sw *, struct sw_packet *));
+
+// limit: bytes; rate: bit/s or 0. The port starts empty and with counters at zero.
+void tm_port_init(struct tm_port *port, uint64_t limit, uint64_t rate);
+
+// Takes the packet into the queue of packet->port and sets its queue fields. Returns the port, or
+// NULL if the packet was dropped (and freed). A full queue drops the arriving packet; but packets
+// of a lower priority make room, latest first. A port may not hold more packets than the switch
+// has left for others either.
+struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us,
+                           uint64_t now_ns);
+
+// When the port may send its next packet: a time, possibly past, or UINT64_MAX if it is empty.
+uint64_t tm_ready_ns(const struct tm_port *port);
+
+// The next packet, the highest priority first; NULL if there is none. Says nothing of the rate.
+struct sw_packet *tm_dequeue(struct traffic_manager *tm, struct tm_port *port);
+
+// A frame of `bytes` was sent: the port is busy until it has left at the port's rate.
+void tm_charge(struct tm_port *port, uint32_t bytes, uint64_t now_ns);
+
+// Drops what waits, uncounted.
+void tm_flush(struct traffic_manager *tm, struct tm_port *port);
+
+#endif

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "transmit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+int transmit_init(struct transmit *t, bool join, size_t train_limit) {
+    memset(t, 0, sizeof *t);
+    t->join = join;
+    t->train_limit = train_limit;
+    t->largest = SW_MAX_FRAME;
+    t->bytes = malloc(TRANSMIT_BYTES + SW_MAX_FRAME);
+    return t->bytes ? 0 : -ENOMEM;
+}
+
+void transmit_destroy(struct transmit *t) {
+    free(t->bytes);
+    t->bytes = NULL;
+}
+
+uint8_t *transmit_room(struct transmit *t) {
+    if (t->packet_count == TRANSMIT_PACKETS || t->used > TRANSMIT_BYTES)
+        return NULL;
+    return t->bytes + t->used;
+}
+
+static struct transmit_frame *add_frame(struct transmit *t, uint32_t packet) {
+    struct transmit_frame *frame = &t->frames[t->frame_count++];
+    frame->first = packet;
+    frame->count = 1;
+    frame->closed = false;
+    frame->train.count = 0;
+    return frame;
+}
+
+void transmit_add(struct transmit *t, size_t length) {
+    uint8_t *packet = t->bytes + t->used;
+    uint32_t number = t->packet_count++;
+    t->offsets[number] = (uint32_t)t->used;
+    t->used += length;
+    t->offsets[number + 1] = (uint32_t)t->used;
+    if (!t->join) {
+        add_frame(t, number);
+        return;
+    }
+    if (t->frame_count > t->sent) {
+        struct transmit_frame *last = &t->frames[t->frame_count - 1];
+        if (!last->closed && train_join(&last->train, packet, length, t->train_limit)) {
+            last->count++;
+            return;
+        }
+    }
+    struct transmit_frame *frame = add_frame(t, number);
+    if (length <= t->largest)
+        (void)train_open(&frame->train, packet, length);
+}
+
+static uint32_t frame_bytes(const struct transmit *t, const struct transmit_frame *frame) {
+    return t->offsets[frame->first + frame->count] - t->offsets[frame->first];
+}
+
+// Gives up joining for good: what waits is sent packet by packet too.
+static void fall_back(struct transmit *t, int error) {
+    t->join = false;
+    t->plain_error = error;
+    uint32_t first = t->frames[t->sent].first;
+    for (uint32_t i = t->sent; i < t->frame_count; i++)
+        if (t->frames[i].closed)
+            train_undo(&t->frames[i].train);
+    t->frame_count = t->sent;
+    for (uint32_t i = first; i < t->packet_count; i++)
+        add_frame(t, i);
+}
+
+// The first frame waiting could not be sent. False if it is to be tried again later.
+static bool failed(struct transmit *t, int error) {
+    struct transmit_frame *frame = &t->frames[t->sent];
+    if (error == EAGAIN)
+        return false;
+    if ((error == EIO || error == EINVAL) && frame->count > 1) {
+        fall_back(t, error);
+        return true;
+    }
+    switch (error) {
+    case EINTR:
+        return true;
+    case ENOBUFS:
+        t->full += frame->count;
+        break;
+    case EMSGSIZE:
+        t->oversized += frame->count;
+        break;
+    case ENETDOWN:
+    case ENODEV:
+    case ENXIO:
+        t->down += frame->count;
+        break;
+    default:
+        t->errors += frame->count;
+        t->error = error;
+    }
+    t->sent++;
+    return true;
+}
+
+// One sendmmsg for the frames that wait; returns how many left, or -errno.
+static int send_frames(struct transmit *t, int socket) {
+    static _Thread_local struct mmsghdr messages[TRANSMIT_PACKETS];
+    static _Thread_local struct offload_header headers[TRANSMIT_PACKETS];
+    static _Thread_local struct iovec parts[2 * TRANSMIT_PACKETS];
+    uint32_t count = t->frame_count - t->sent;
+    struct iovec *part = parts;
+    for (uint32_t i = 0; i < count; i++) {
+        struct transmit_frame *frame = &t->frames[t->sent + i];
+        struct iovec *start = part;
+        *part++ = (struct iovec){&headers[i], sizeof headers[i]};
+        // A frame that was tried before (the socket was full) has its header made anew.
+        if (frame->closed)
+            train_undo(&frame->train);
+        train_close(&frame->train, &headers[i]);
+        frame->closed = true;
+        for (uint32_t n = frame->first; n < frame->first + frame->count; n++) {
+            uint32_t skip = n == frame->first ? 0 : frame->train.headers;
+            *part++ = (struct iovec){t->bytes + t->offsets[n] + skip,
+                                     t->offsets[n + 1] - t->offsets[n] - skip};
+        }
+        messages[i].msg_hdr = (struct msghdr){
+            .msg_iov = start,
+            .msg_iovlen = (size_t)(part - start),
+        };
+    }
+    int sent = sendmmsg(socket, messages, count, MSG_DONTWAIT);
+    return sent < 0 ? -errno : sent;
+}
+
+bool transmit_flush(struct transmit *t, int socket) {
+    while (t->sent < t->frame_count) {
+        int sent = send_frames(t, socket);
+        if (sent < 0 && !failed(t, -sent))
+            return false;
+        for (; sent > 0; sent--) {
+            const struct transmit_frame *frame = &t->frames[t->sent++];
+            t->handed_over++;
+            t->packets += frame->count;
+            t->total += frame_bytes(t, frame);
+        }
+    }
+    t->used = t->packet_count = t->frame_count = t->sent = 0;
+    return true;
+}
+
+void transmit_discard(struct transmit *t) {
+    for (uint32_t i = t->sent; i < t->frame_count; i++)
+        t->down += t->frames[i].count;
+    t->used = t->packet_count = t->frame_count = t->sent = 0;
+}

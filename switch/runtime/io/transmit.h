@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The way out of one port: packets are written one behind the other into a buffer, runs of one flow
+// become trains if the port joins, and all leave in one sendmmsg.
+
+#ifndef RACKHUB_TRANSMIT_H
+#define RACKHUB_TRANSMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "offload.h"
+#include "target.h"
+
+#define TRANSMIT_PACKETS 512
+#define TRANSMIT_BYTES (192 * 1024)
+
+struct transmit_frame {
+    struct train train;
+    uint32_t first, count; // its packets
+    bool closed;           // headers are those of the joined frame
+};
+
+struct transmit {
+    uint8_t *bytes; // TRANSMIT_BYTES + SW_MAX_FRAME
+    size_t used;
+    uint32_t offsets[TRANSMIT_PACKETS + 1]; // of each packet; the next one's is where it ends
+    struct transmit_frame frames[TRANSMIT_PACKETS];
+    uint32_t packet_count, frame_count;
+    uint32_t sent; // frames that have left
+
+    bool join;
+    size_t train_limit; // bytes
+    size_t largest;     // packet that the MTU allows: in a joined frame nobody else would look
+
+    uint64_t packets, total; // sent, and their bytes
+    uint64_t handed_over;   // how many frames that were
+    uint64_t full;           // packets refused by the interface's queue
+    uint64_t oversized;      // packets above the interface's MTU
+    uint64_t down;           // packets for an interface that is down or gone
+    uint64_t errors;         // packets lost to other errors, the last being:
+    int error;
+    int plain_error; // errno for which joining was given up, or 0
+};
+
+// 0 or -ENOMEM.
+int transmit_init(struct transmit *transmit, bool join, size_t train_limit);
+void transmit_destroy(struct transmit *transmit);
+
+// Where the next packet may be written (SW_MAX_FRAME bytes), or NULL: flush first.
+uint8_t *transmit_room(struct transmit *transmit);
+
+// The packet there has `length` bytes and is to be sent.
+void transmit_add(struct transmit *transmit, size_t length);
+
+// Sends what is there. False if the socket takes no more now: call again when it is writable.
+bool transmit_flush(struct transmit *transmit, int socket);
+
+// Forgets what is there; the packets count as `down`.
+void transmit_discard(struct transmit *transmit);
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The contract between the generated program and the runtime. Each half of it is compiled with
+// the other into one library, so that the compiler sees sizes as constants.
+
+#ifndef RACKHUB_PROGRAM_H
+#define RACKHUB_PROGRAM_H
+
+#include <stddef.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "hash.h"
+#include "tables.h"
+#include "target.h"
+#include "wide.h"
+
+#define SW_CLONE_REQUESTED 0x80000000u // with the session in the low bits of clone_session
+
+// What simple_switch keeps per packet beside the program's own headers and metadata. First member
+// of every program's struct program_context.
+struct sw_state {
+    uint32_t clone_session; // SW_CLONE_REQUESTED | id
+    uint32_t clone_list;    // field lists that the copy keeps, 0 = none
+    uint32_t resubmit_list; // != 0: resubmit
+    uint32_t recirculate_list;
+    uint32_t packet_length;  // bytes, follows headers that are added and removed
+    uint32_t ingress_length; // bytes that counters add
+    uint32_t parser_error;
+    uint8_t checksum_error;
+    uint8_t exited; // `exit` was executed in this control
+    uint8_t failed; // an assertion failed: the packet is dropped
+};
+
+struct sw_counter {
+    uint64_t packets, bytes;
+};
+
+struct sw_ring { // first in, first out
+    struct sw_packet *head, *tail;
+    size_t count;
+};
+
+struct sw_replicas; // replicate.c
+
+struct sw {
+    struct sw_table *tables;
+    struct sw_counter **counters;
+    uint64_t **registers; // cells one behind the other, as many limbs each as its width needs
+    struct sw_stats stats;
+    sw_log_fn log;
+    void *log_user;
+
+    sw_enqueue_fn enqueue;
+    void *tm;
+    struct sw_ring fifo;  // between ingress and egress while sw_inject runs
+    struct sw_ring again; // resubmitted and recirculated
+    int injecting;
+
+    struct sw_replicas **groups; // [SW_GROUPS]
+    struct sw_replicas **sessions;
+
+    struct sw_packet *free;
+    uint8_t *pool;
+    size_t pool_stride, pool_size, pool_used, pool_bytes;
+
+    uint64_t random; // state of sw_random
+    struct sw_lock *lock;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Provided by the generated program
+
+struct program_context;
+
+extern const size_t program_context_size;
+extern const uint32_t program_table_count, program_counter_count, program_register_count;
+extern const struct sw_table_spec program_tables[];
+extern const uint64_t program_counter_sizes[];
+extern const struct program_register {
+    uint64_t size;
+    uint32_t limbs;
+} program_registers[];
+
+// Before parsing: what simple_switch knows of a packet that arrives (metadata is zero).
+void program_arrive(struct program_context *context, uint32_t port, uint32_t length,
+                    uint64_t now_us);
+// Sets instance_type; and packet_length of a packet that goes round again.
+void program_set_kind(struct program_context *context, uint32_t kind);
+void program_set_length(struct program_context *context, uint32_t length);
+void program_set_port(struct program_context *context, uint32_t port);
+// Parser and verify_checksum: fills headers, returns how many bytes it consumed (<= length).
+size_t program_parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length);
+void program_ingress(struct sw *sw, struct sw_packet *packet);
+// What the ingress decided.
+uint32_t program_egress_spec(const struct program_context *context);
+uint32_t program_group(const struct program_context *context);
+uint32_t program_priority(const struct program_context *context);
+void program_set_instance(struct program_context *context, uint32_t egress_rid);
+// Before egress: standard metadata that it sees.
+void program_depart(struct program_context *context, const struct sw_packet *packet,
+                    uint64_t now_us);
+void program_egress(struct sw *sw, struct sw_packet *packet);
+// update_checksum; then program_emit writes program_header_length() bytes of headers.
+void program_update_checksums(struct sw *sw, struct sw_packet *packet);
+size_t program_header_length(const struct program_context *context);
+void program_emit(const struct program_context *context, uint8_t *out);
+// Everything zero and invalid again. / All of it into a context that is so. / Metadata only.
+void program_reset(struct program_context *context);
+void program_copy(struct program_context *to, const struct program_context *from);
+void program_reset_metadata(struct program_context *context);
+void program_copy_list(struct program_context *to, const struct program_context *from,
+                       uint32_t list);
+
+// ---------------------------------------------------------------------------------------------
+// Provided to it
+
+static inline int sw_index_ok(struct sw *sw, uint64_t index, uint64_t size) {
+    if (index < size) return 1;
+    sw->stats.out_of_range++;
+    return 0;
+}
+
+static inline void sw_count(struct sw *sw, uint32_t array, uint64_t index, uint32_t bytes) {
+    if (!sw_index_ok(sw, index, program_counter_sizes[array])) return;
+    sw->counters[array][index].packets++;
+    sw->counters[array][index].bytes += bytes;
+}
+
+// v1model's random(): uniform in low..high (low <= high), the same sequence in every run.
+uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high);
+
+// A value of a log_msg.
+struct sw_argument {
+    const limb *limbs;
+    int count;
+    int is_signed;
+};
+void sw_log_message(struct sw *sw, const char *format, const struct sw_argument *arguments,
+                    int count);
+
+#endif

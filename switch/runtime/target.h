@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One v1model switch: the contract between three parties that are linked into one shared
+// library per P4 program.
+//
+//   program   generated C: parser, controls, deparser of one P4 program (program.h)
+//   runtime   switch.c, tables.c, ...: state, tables, packet replication (this file)
+//   driver    whoever moves packets: tm.c and ports.c on interfaces, inject.c in process
+//
+// The life of a packet, as in simple_switch:
+//
+//   sw_ingress: parse, verify checksums, ingress control, clone / resubmit / multicast / unicast
+//      -> enqueue(tm, packet)          the traffic manager queues it (or drops it: sw_packet_free)
+//   sw_egress: egress control, clone, update checksums, deparse
+//      -> bytes for packet->port, or 0 (dropped, or sent round again)
+//   sw_recirculate: ingress for what was resubmitted or recirculated meanwhile
+//
+// Threads: one switch has one lock. Functions in the part "data plane" must be called with it held
+// (sw_lock .. sw_unlock around a batch, a few hundred packets at most, so that control calls get
+// through). All other functions take it themselves, so must be called WITHOUT it held.
+//
+// Nothing here allocates memory per packet: packets come from a pool that sw_create makes.
+
+#ifndef RACKHUB_TARGET_H
+#define RACKHUB_TARGET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Largest frame (bytes, without FCS) that sw_ingress takes and sw_egress produces. Longer ones are
+// counted in sw_stats.oversized and dropped.
+#define SW_MAX_FRAME 16384
+
+// Ports are v1model's bit<9>; 511 means "drop" in egress_spec and is never a port.
+#define SW_PORTS 512
+#define SW_DROP_PORT 511
+#define SW_PRIORITIES 8 // queues per port
+
+struct sw;       // one switch: a program's state, tables, groups, sessions, packet pool
+struct sw_table; // private to the runtime
+
+// A packet between ingress and egress. The traffic manager owns it from enqueue() until it hands
+// it to sw_egress or sw_packet_free. It may use every field of the first group, writes those
+// marked (tm), and never looks behind them.
+struct sw_packet {
+    struct sw_packet *next; // (tm) queue link
+    uint32_t port;          // egress port, 0..510 (also ports that do not exist)
+    uint32_t priority;      // queue within the port, 0 (lowest, the default) .. 7
+    uint32_t length;        // bytes it would have on the wire now; egress may still change it
+    uint32_t enq_qdepth;    // (tm) packets in its queue when it was enqueued, without itself
+    uint32_t deq_qdepth;    // (tm) packets in its queue when it was dequeued, without itself
+    uint32_t reserved;
+    uint64_t enq_us;        // (tm) time of enqueue; sw_enqueue's now_us is good for it
+    void *tm;               // (tm) free for the traffic manager
+
+    // Private to the runtime from here on: what the generated program knows about the packet.
+    const uint8_t *payload; // the part of the frame that the parser did not extract
+    uint32_t payload_length;
+    uint32_t frame_length;  // of the whole frame in buffer, while it waits to go round again
+    uint32_t truncate;      // bytes to cut it to when it is sent, 0 = do not
+    uint32_t arrival;       // port that the frame in buffer came in on
+    uint8_t *buffer;        // SW_MAX_FRAME bytes of its own
+    uint64_t *context;      // struct program_context of the generated program
+};
+
+// standard_metadata.instance_type as simple_switch numbers it.
+enum sw_instance_type {
+    SW_NORMAL = 0,
+    SW_INGRESS_CLONE = 1,
+    SW_EGRESS_CLONE = 2,
+    SW_COALESCED = 3,
+    SW_RECIRCULATED = 4,
+    SW_REPLICATED = 5,
+    SW_RESUBMITTED = 6,
+};
+
+struct sw_stats {
+    uint64_t received;      // frames given to sw_ingress
+    uint64_t sent;          // frames that sw_egress returned
+    uint64_t dropped;       // packets that the program dropped
+    uint64_t oversized;     // frames over SW_MAX_FRAME, in or out
+    uint64_t no_buffer;     // packets or copies lost because the pool was empty
+    uint64_t no_session;    // clones to a session that is not configured
+    uint64_t no_group;      // packets to a multicast group that is not configured
+    uint64_t out_of_range;  // register or counter indices beyond the array (ignored, as in BMv2)
+    uint64_t assertions;    // packets dropped because an assert() or assume() failed
+};
+
+// The traffic manager's side of the hand-over. Called with the lock held, from sw_ingress,
+// sw_egress (egress clones) and sw_recirculate. Takes ownership of the packet.
+typedef void (*sw_enqueue_fn)(void *tm, struct sw_packet *packet, uint64_t now_us);
+
+// ---------------------------------------------------------------------------------------------
+// Life cycle
+
+// pool = packets that may exist at once (queued or waiting to go round again); memory is touched
+// only as it is used. NULL with errno set if the memory cannot be had.
+struct sw *sw_create(uint32_t pool);
+void sw_destroy(struct sw *sw);
+
+// Who gets the packets after ingress. With none (before it is called, and after NULL) only
+// sw_inject moves packets, through a queue of its own.
+void sw_set_traffic_manager(struct sw *sw, sw_enqueue_fn enqueue, void *tm);
+
+void sw_get_stats(struct sw *sw, struct sw_stats *stats);
+
+// ---------------------------------------------------------------------------------------------
+// Data plane: lock held
+
+void sw_lock(struct sw *sw);   // lets waiting control calls through first
+void sw_unlock(struct sw *sw);
+void sw_lock_control(struct sw *sw); // for control calls: before the data plane; then sw_unlock
+
+// A frame has arrived on `port`. The frame is read only during the call. now_us: microseconds
+// since the switch started (any monotonic clock; the same one for all calls).
+void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length, uint64_t now_us);
+
+// A packet has left its queue. Frees it. Returns the length of the frame written to out (at most
+// cap; cap should be SW_MAX_FRAME), to be sent on the port that the packet had (read it before
+// the call), or 0 when there is nothing to send. May call enqueue() for egress clones.
+size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out, size_t cap);
+
+// Runs ingress for up to `limit` packets that were resubmitted or recirculated; returns how many
+// are still waiting. Call it once per batch: those packets come before new ones from the ports.
+size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit);
+
+// Gives back a packet that the traffic manager drops.
+void sw_packet_free(struct sw *sw, struct sw_packet *packet);
+
+// Bytes the packet would have on the wire now (what .length was set to).
+size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet);
+
+// ---------------------------------------------------------------------------------------------
+// Control: lock not held. Names of tables, registers ... are positions in the program's lists
+// (pipeline.py translates). Return 0 or a handle >= 0, or one of these:
+
+enum sw_error {
+    SW_EXISTS = -1,   // an entry with this key (and priority) is there already
+    SW_FULL = -2,     // the table has its declared size
+    SW_NOT_FOUND = -3,
+    SW_NO_MEMORY = -4,
+    SW_RANGE = -5,    // index out of range
+};
+
+// Keys are packed into 64-bit words as program.py lays them out (TableLayout). value and mask have
+// the table's key words; low and high one word each per range field (NULL without range fields).
+// Higher priority wins; for lpm tables priority is the prefix length.
+int64_t sw_table_insert(struct sw *sw, uint32_t table, const uint64_t *value, const uint64_t *mask,
+                        const uint64_t *low, const uint64_t *high, int32_t priority,
+                        uint32_t action, const uint64_t *args);
+int sw_table_modify(struct sw *sw, uint32_t table, int64_t handle, uint32_t action,
+                    const uint64_t *args);
+int sw_table_delete(struct sw *sw, uint32_t table, int64_t handle);
+int sw_table_set_default(struct sw *sw, uint32_t table, uint32_t action, const uint64_t *args);
+// handle < 0: the default entry.
+int sw_table_counter(struct sw *sw, uint32_t table, int64_t handle, uint64_t *packets,
+                     uint64_t *bytes);
+int sw_table_set_counter(struct sw *sw, uint32_t table, int64_t handle, uint64_t packets,
+                         uint64_t bytes);
+
+int sw_counter_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *packets,
+                    uint64_t *bytes);
+int sw_counter_write(struct sw *sw, uint32_t array, uint64_t index, uint64_t packets,
+                     uint64_t bytes);
+// value: ceil(bitwidth / 64) words, least significant first.
+int sw_register_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *value);
+int sw_register_write(struct sw *sw, uint32_t array, uint64_t index, const uint64_t *value);
+
+struct sw_replica {
+    uint32_t port;
+    uint32_t instance; // egress_rid
+};
+
+// Replaces the group or session if it is there; replicas are sent in the order given.
+int sw_group_set(struct sw *sw, uint32_t id, const struct sw_replica *replicas, size_t count);
+int sw_group_delete(struct sw *sw, uint32_t id);
+int sw_session_set(struct sw *sw, uint32_t id, const struct sw_replica *replicas, size_t count,
+                   uint32_t truncate, uint32_t priority);
+int sw_session_delete(struct sw *sw, uint32_t id);
+
+// Messages of log_msg() and of failed assertions; called with the lock held. NULL: none wanted.
+typedef void (*sw_log_fn)(void *user, const char *message);
+void sw_set_log(struct sw *sw, sw_log_fn log, void *user);
+
+// ---------------------------------------------------------------------------------------------
+// In process: a driver with one unbounded first-in first-out queue and no pacing.
+
+struct sw_output {
+    uint32_t port;
+    uint32_t length;
+    uint64_t offset; // of its first byte in the bytes buffer
+};
+
+// Takes `count` frames (frame i at frames[offsets[i]], lengths[i] bytes, on ports[i]) that arrive
+// back to back, drains the queue after each ingress, then what goes round again. Takes the lock.
+// With a traffic manager set, packets go there and none come out here.
+// Writes up to max_outputs packets in order and their bytes, and how many there were; returns 0,
+// or SW_FULL (outputs or bytes too small: what did not fit is lost), or SW_RANGE: packets went
+// round more than 65536 times.
+int sw_inject(struct sw *sw, size_t count, const uint32_t *ports, const uint8_t *frames,
+              const uint64_t *offsets, const uint32_t *lengths, uint64_t now_us,
+              struct sw_output *outputs, size_t max_outputs, uint8_t *bytes, size_t max_bytes,
+              size_t *produced);
+
+#endif

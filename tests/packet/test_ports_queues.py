@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues, rates and priorities of ports on real interfaces."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import pytest
+
+from tests.packet.port_rig import (
+    needs_namespaces,
+    pattern,
+    receive_datagrams,
+    send_train,
+    switched,
+    udp_frame,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.packet, needs_namespaces]
+
+SO_TIMESTAMPNS = 35
+SIZE = 1000
+WIRE = SIZE + 42
+
+
+def arrivals(receiver: socket.socket, count: int) -> list[float]:
+    """When the kernel got each of `count` datagrams (s)."""
+    times = []
+    for _ in range(count):
+        _, ancillary, *_ = receiver.recvmsg(2048, 64)
+        seconds, nanoseconds = struct.unpack("=qq", ancillary[0][2])
+        times.append(seconds + nanoseconds / 1e9)
+    return times
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_rate_is_kept(join: bool) -> None:
+    rate, count, lead = 40_000_000, 1500, 60
+    with switched({2: {"rate": rate, "queue_bytes": 4 << 20, "join": join}}) as setup:
+        sender, receiver = setup.rig.udp(1), setup.rig.udp(2)
+        receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        data = pattern(30 * SIZE)
+        for _ in range(count // 30):
+            send_train(sender, receiver.getsockname(), SIZE, data)
+        times = arrivals(receiver, count)[lead:]
+        measured = (len(times) - 1) * WIRE * 8 / (times[-1] - times[0])
+        assert measured == pytest.approx(rate, rel=0.05)
+        statistics = setup.ports.statistics()[2]
+        assert statistics.tx_queue_full == 0
+        # The program sees the depth that the port reports.
+        deepest = setup.pipeline.register("Depart.deepest_queue", 2)
+        assert deepest == statistics.queue_packets_max - 1
+        assert deepest > count // 2
+
+
+def test_queue_is_bounded_and_drops_are_counted() -> None:
+    with switched({2: {"rate": 1_000_000, "queue_bytes": 20 * WIRE}}) as setup:
+        sender, receiver = setup.rig.udp(1), setup.rig.udp(2)
+        send_train(sender, receiver.getsockname(), SIZE, pattern(50 * SIZE))
+        wait_for(lambda: setup.ports.statistics()[2].tx_queue_full > 0, "drops")
+        statistics = setup.ports.statistics()[2]
+        assert statistics.queue_bytes_max == 20 * WIRE
+        # One is on its way already when the queue begins to fill.
+        assert statistics.tx_queue_full == 50 - 21
+        assert len(receive_datagrams(receiver, 21)) == 21
+
+
+def test_slow_port_delays_no_other() -> None:
+    with switched({2: {"rate": 200_000}}, hosts=4) as setup:
+        rig, ports = setup.rig, setup.ports
+        slow, slow_end = rig.udp(1), rig.udp(2)
+        fast, fast_end = rig.udp(3), rig.udp(4)
+        send_train(slow, slow_end.getsockname(), SIZE, pattern(60 * SIZE))  # 2.5 s of the rate
+        wait_for(lambda: ports.statistics()[2].queue_packets > 0, "a backlog")
+        begin = time.monotonic()
+        for n in range(100):
+            fast.sendto(b"%d" % n, fast_end.getsockname())
+            assert fast_end.recv(100) == b"%d" % n
+        assert time.monotonic() - begin < 1
+        assert ports.statistics()[2].queue_packets > 20
+
+
+def test_higher_priority_overtakes() -> None:
+    with switched({2: {"rate": 2_000_000}}) as setup:
+        sender, receiver = setup.rig.udp(1), setup.rig.udp(2)
+        target = receiver.getsockname()
+        send_train(sender, target, SIZE, pattern(50 * SIZE))  # 0.2 s
+        wait_for(lambda: setup.ports.statistics()[2].queue_packets > 20, "a backlog")
+        sender.setsockopt(0, 1, 0xE0)  # IP_TOS: class selector 7
+        sender.sendto(b"urgent", target)
+        got = receive_datagrams(receiver, 51)
+        assert got.index(b"urgent") < 45
+        assert len([one for one in got if len(one) == SIZE]) == 50
+
+
+def test_idle_ports_cost_nothing() -> None:
+    with switched({2: {"rate": 1_000_000}}) as setup:
+        sender, receiver = setup.rig.raw(1), setup.rig.raw(2)
+        sender.send(udp_frame(1, 2, b"x" * 20))
+        receiver.recv(100)
+        before = time.process_time()
+        time.sleep(0.3)  # what is measured is that nothing happens
+        assert time.process_time() - before < 0.1

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The traffic manager: order, bounds and pace of queues, without interfaces or clock."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from switch.ports import library
+
+pytestmark = pytest.mark.unit
+
+SECOND = 10**9
+
+
+class Packet(ctypes.Structure):
+    """struct sw_packet of runtime/target.h."""
+
+    _fields_ = [
+        ("next", ctypes.c_void_p),
+        ("port", ctypes.c_uint32),
+        ("priority", ctypes.c_uint32),
+        ("length", ctypes.c_uint32),
+        ("enq_qdepth", ctypes.c_uint32),
+        ("deq_qdepth", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("enq_us", ctypes.c_uint64),
+        ("tm", ctypes.c_void_p),
+    ]
+
+
+FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Queue:
+    """One port, number 1, of a traffic manager; packets have names."""
+
+    def __init__(self, limit: int = 1 << 20, rate: int = 0, pool: int = 100) -> None:
+        self.library = library()
+        self.library.tm_dequeue.restype = ctypes.c_void_p
+        self.library.tm_enqueue.restype = ctypes.c_void_p
+        self.library.tm_ready_ns.restype = ctypes.c_uint64
+        self.memory = (ctypes.c_uint64 * 1024)()  # struct traffic_manager
+        self.port = (ctypes.c_uint64 * 64)()  # struct tm_port
+        self.packets: dict[str, Packet] = {}
+        self.freed: list[str] = []
+        self.free = FREE(lambda _, packet: self.freed.append(self.name(packet)))
+        self.library.tm_init(self.memory, None, pool, self.free)
+        self.library.tm_port_init(self.port, ctypes.c_uint64(limit), ctypes.c_uint64(rate))
+        self.memory[1] = ctypes.addressof(self.port)  # ports[1]
+
+    def name(self, at: int) -> str:
+        return next(name for name, one in self.packets.items() if ctypes.addressof(one) == at)
+
+    def put(
+        self, name: str, length: int = 100, priority: int = 0, port: int = 1, now: int = 0
+    ) -> bool:
+        packet = self.packets[name] = Packet(port=port, priority=priority, length=length)
+        micro, nano = ctypes.c_uint64(now // 1000), ctypes.c_uint64(now)
+        return bool(self.library.tm_enqueue(self.memory, ctypes.byref(packet), micro, nano))
+
+    def get(self) -> str | None:
+        at = self.library.tm_dequeue(self.memory, self.port)
+        return self.name(at) if at else None
+
+    def get_all(self) -> list[str]:
+        return list(iter(self.get, None))
+
+    def ready(self) -> int:
+        return int(self.library.tm_ready_ns(self.port))
+
+    def charge(self, length: int, now: int) -> None:
+        self.library.tm_charge(self.port, length, ctypes.c_uint64(now))
+
+
+def test_first_in_first_out_with_depths_as_simple_switch_counts_them() -> None:
+    queue = Queue()
+    for name in "abc":
+        assert queue.put(name)
+    assert [queue.packets[name].enq_qdepth for name in "abc"] == [0, 1, 2]
+    assert queue.get_all() == ["a", "b", "c"]
+    assert [queue.packets[name].deq_qdepth for name in "abc"] == [2, 1, 0]
+
+
+def test_seven_goes_first_and_zero_last() -> None:
+    queue = Queue()
+    for name, priority in [("a", 0), ("b", 7), ("c", 3), ("d", 7), ("e", 0), ("f", 9)]:
+        assert queue.put(name, priority=priority)
+    assert queue.get_all() == ["b", "d", "f", "c", "a", "e"]
+
+
+def test_full_queue_drops_what_arrives() -> None:
+    queue = Queue(limit=250)
+    assert [queue.put(name) for name in "abc"] == [True, True, False]
+    assert queue.freed == ["c"]
+    assert queue.put("small", length=50)
+    assert queue.get_all() == ["a", "b", "small"]
+    assert not queue.put("never fits", length=251)
+
+
+def test_higher_priority_takes_the_place_of_the_latest_lower() -> None:
+    queue = Queue(limit=300)
+    for name in "abc":
+        assert queue.put(name)
+    assert queue.put("urgent", priority=5)
+    assert queue.freed == ["c"]
+    # What would not fit even then displaces nothing.
+    assert not queue.put("too long", length=250, priority=5)
+    assert queue.freed == ["c", "too long"]
+    assert queue.get_all() == ["urgent", "a", "b"]
+
+
+def test_one_port_leaves_packets_of_the_pool_to_others() -> None:
+    queue = Queue(pool=20)
+    taken = [queue.put(str(n)) for n in range(20)]
+    assert taken == [True] * 10 + [False] * 10
+
+
+def test_packet_for_a_port_that_does_not_exist_is_freed() -> None:
+    queue = Queue()
+    assert not queue.put("a", port=2)
+    assert not queue.put("b", port=600)
+    assert queue.freed == ["a", "b"]
+
+
+@pytest.fixture
+def paced() -> Queue:
+    return Queue(rate=8_000_000)  # 1 byte a microsecond
+
+
+def test_rate_spaces_packets_by_their_bytes(paced: Queue) -> None:
+    now = SECOND
+    for name in "abcd":
+        paced.put(name, now=now)
+    assert paced.ready() == now  # an idle port sends at once
+    paced.get()
+    paced.charge(100, now)
+    assert paced.ready() == now + 100_000
+    # Served late, it keeps its schedule ...
+    now += 150_000
+    paced.get()
+    paced.charge(1000, now)
+    assert paced.ready() == SECOND + 1_100_000
+    # ... but does not save up time for more than 10 ms of it.
+    now += SECOND
+    paced.get()
+    paced.charge(100, now)
+    assert paced.ready() == now - 10_000_000 + 100_000
+
+
+def test_idle_time_earns_nothing(paced: Queue) -> None:
+    paced.put("a", now=SECOND)
+    paced.get()
+    paced.charge(100, SECOND)
+    later = 5 * SECOND
+    paced.put("b", now=later)
+    paced.get()
+    paced.charge(100, later)
+    paced.put("c", now=later)
+    assert paced.ready() == later + 100_000
+
+
+def test_empty_port_is_never_ready() -> None:
+    assert Queue().ready() == 2**64 - 1
