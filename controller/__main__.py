@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller process: ``python -m controller --help``.
+
+Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens;
+ends on SIGTERM or SIGINT with status 0; with status 1 and a line on stderr if it cannot start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from controller.connection import GrpcConnection, SwitchError
+from controller.dataplane import DataPlane
+from controller.entries import EntryError
+from controller.fabric import Fabric, FabricError
+from controller.jobs import LEASE_SECONDS, JobTable
+from controller.service import JobServer, ServiceError
+from topologies.addressing import Addressing
+from topologies.spec import TopologyError, load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until told to stop; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        fabric = _fabric(options)
+        fabric.bring_up()
+    except (TopologyError, EntryError, FabricError, SwitchError, OSError) as error:
+        print(f"controller: {error}", file=sys.stderr)
+        return 1
+    try:
+        server = JobServer(JobTable(fabric, lease=options.lease), options.listen)
+    except ServiceError as error:
+        print(f"controller: {error}", file=sys.stderr)
+        fabric.close()
+        return 1
+    print(f"ready {options.listen}", flush=True)
+    stop.wait()
+    server.stop()
+    fabric.close()
+    return 0
+
+
+def _fabric(options: argparse.Namespace) -> Fabric:
+    topology = load(options.topology)
+    connections = {}
+    for given in options.switch:
+        name, separator, address = given.partition("=")
+        address, _, device = address.partition(",")
+        if not separator or not name or not address or not (device or "1").isdigit():
+            raise FabricError(f"--switch {given}: write NAME=ADDRESS or NAME=ADDRESS,DEVICE_ID")
+        connections[name] = GrpcConnection(name, address, int(device or "1"))
+    dataplane = DataPlane.load(options.program, options.p4info)
+    return Fabric(topology, Addressing(topology), dataplane, connections)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m controller", description="Programs the switches and serves jobs."
+    )
+    parser.add_argument("--topology", required=True, metavar="FILE", help="topology file (YAML)")
+    parser.add_argument(
+        "--switch",
+        action="append",
+        default=[],
+        metavar="NAME=ADDRESS[,DEVICE_ID]",
+        help="where a switch serves P4Runtime, such as tor0=unix:/run/tor0.sock; device id 1"
+        " unless given; once for each switch",
+    )
+    parser.add_argument("--program", required=True, metavar="JSON", help="program for BMv2")
+    parser.add_argument("--p4info", required=True, metavar="FILE", help="p4info as text")
+    parser.add_argument("--listen", required=True, metavar="unix:PATH", help="job service")
+    parser.add_argument(
+        "--lease",
+        type=float,
+        default=LEASE_SECONDS,
+        metavar="SECONDS",
+        help="a member not heard of for that long is dead (default %(default)s)",
+    )
+    parser.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"]
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P4Runtime messages by name: tables, actions and fields as the compiled program's p4info has them.
+
+Names may leave out leading parts as long as one object of that kind ends so ("aggregation.nodes"
+for "Ingress.aggregation.nodes"). An unknown name, a missing field or a value that does not fit is
+refused with what there is. Values are canonical binary strings (P4Runtime spec, "Bytestrings").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+__all__ = ["EntryError", "P4Info", "deletion", "insertion", "modification", "packed"]
+
+# A value of a match field: exact int, lpm (value, prefix length), ternary (value, mask),
+# range (low, high), optional int.
+MatchValue: TypeAlias = int | tuple[int, int]
+
+Update: TypeAlias = p4runtime_pb2.Update
+Entity: TypeAlias = p4runtime_pb2.Entity
+
+
+class EntryError(ValueError):
+    """An entry that the program does not allow; the text says what it does."""
+
+
+def packed(value: int, bits: int, what: str = "value") -> bytes:
+    """The shortest byte string of a number, at least one byte; EntryError if over ``bits``."""
+    if not 0 <= value < 1 << bits:
+        raise EntryError(f"{what}: {value} does not fit bit<{bits}> (0 to {(1 << bits) - 1})")
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def insertion(entity: Entity) -> Update:
+    """Update that inserts an entity."""
+    return Update(type=Update.INSERT, entity=entity)
+
+
+def modification(entity: Entity) -> Update:
+    """Update that replaces an entity."""
+    return Update(type=Update.MODIFY, entity=entity)
+
+
+def deletion(entity: Entity) -> Update:
+    """Update that deletes an entity."""
+    return Update(type=Update.DELETE, entity=entity)
+
+
+class P4Info:
+    """A program's p4info, looked up by name."""
+
+    def __init__(self, message: p4info_pb2.P4Info) -> None:
+        self.message = message
+        self._actions = {action.preamble.id: action for action in message.actions}
+
+    @staticmethod
+    def load(path: str | Path) -> P4Info:
+        """Read a p4info text file; ``EntryError`` when it is none."""
+        message = p4info_pb2.P4Info()
+        try:
+            text_format.Parse(Path(path).read_text(encoding="utf-8"), message)
+        except (text_format.ParseError, UnicodeDecodeError) as error:
+            raise EntryError(f"{path} is not a p4info text file: {error}") from error
+        return P4Info(message)
+
+    # --- what the program has ---
+
+    def table(self, name: str) -> p4info_pb2.Table:
+        """A table by name."""
+        found: p4info_pb2.Table = _find(self.message.tables, name, "table")
+        return found
+
+    def register(self, name: str) -> p4info_pb2.Register:
+        """A register by name."""
+        found: p4info_pb2.Register = _find(self.message.registers, name, "register")
+        return found
+
+    def counter(self, name: str) -> p4info_pb2.Counter:
+        """An indexed counter by name."""
+        found: p4info_pb2.Counter = _find(self.message.counters, name, "counter")
+        return found
+
+    def registers_below(self, name: str) -> list[p4info_pb2.Register]:
+        """Registers whose full name has ``name`` as an inner part: all instances in a control."""
+        return [
+            register
+            for register in self.message.registers
+            if f".{name}." in f".{register.preamble.name}"
+        ]
+
+    # --- table entries ---
+
+    def table_entry(
+        self,
+        table: str,
+        match: Mapping[str, MatchValue],
+        action: str | None = None,
+        parameters: Mapping[str, int] | None = None,
+        priority: int = 0,
+    ) -> Entity:
+        """A table entry. Without an action it is one to delete or to read by.
+
+        Don't-care matches (prefix length 0, mask 0) may be given or left out.
+        """
+        found = self.table(table)
+        entity = Entity()
+        entry = entity.table_entry
+        entry.table_id = found.preamble.id
+        entry.priority = priority
+        entry.match.extend(_matches(found, match))
+        if action is not None:
+            entry.action.action.CopyFrom(self._action(found, action, parameters or {}))
+        return entity
+
+    def all_entries(self, table: str | None = None) -> Entity:
+        """Wildcard for reading all entries of one table, or of all tables."""
+        entity = Entity()
+        entity.table_entry.table_id = self.table(table).preamble.id if table else 0
+        return entity
+
+    def counter_entry(self, name: str, index: int | None = None) -> Entity:
+        """One cell of an indexed counter, or all of it."""
+        found = self.counter(name)
+        entity = Entity()
+        entity.counter_entry.counter_id = found.preamble.id
+        if index is not None:
+            if not 0 <= index < found.size:
+                raise EntryError(f"{found.preamble.name} has cells 0 to {found.size - 1}: {index}")
+            entity.counter_entry.index.index = index
+        return entity
+
+    def _action(
+        self, table: p4info_pb2.Table, name: str, parameters: Mapping[str, int]
+    ) -> p4runtime_pb2.Action:
+        allowed = [
+            self._actions[ref.id]
+            for ref in table.action_refs
+            if ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY
+        ]
+        action: p4info_pb2.Action = _find(allowed, name, f"action of {table.preamble.name}")
+        where = f"{table.preamble.name}: {action.preamble.name}"
+        _same_names(where, "parameters", [p.name for p in action.params], parameters)
+        message = p4runtime_pb2.Action(action_id=action.preamble.id)
+        for param in action.params:
+            value = packed(parameters[param.name], param.bitwidth, f"{where}.{param.name}")
+            message.params.add(param_id=param.id, value=value)
+        return message
+
+
+def multicast_group(group: int, replicas: Iterable[tuple[int, int]]) -> Entity:
+    """A multicast group; replicas are (egress port, instance). Group ids count from 1."""
+    if not 0 < group < 1 << 16:
+        raise EntryError(f"multicast group {group}: ids are 1 to {(1 << 16) - 1}")
+    entity = Entity()
+    entry = entity.packet_replication_engine_entry.multicast_group_entry
+    entry.multicast_group_id = group
+    for port, instance in replicas:
+        entry.replicas.add(egress_port=port, instance=instance)
+    return entity
+
+
+def clone_session(session: int, replicas: Iterable[tuple[int, int]]) -> Entity:
+    """A clone session; replicas are (egress port, instance)."""
+    entity = Entity()
+    entry = entity.packet_replication_engine_entry.clone_session_entry
+    entry.session_id = session
+    for port, instance in replicas:
+        entry.replicas.add(egress_port=port, instance=instance)
+    return entity
+
+
+def bare(entity: Entity) -> Entity:
+    """An entity reduced to what identifies it, as a deletion needs it."""
+    result = Entity()
+    result.CopyFrom(entity)
+    if result.HasField("table_entry"):
+        result.table_entry.ClearField("action")
+    elif result.packet_replication_engine_entry.HasField("multicast_group_entry"):
+        result.packet_replication_engine_entry.multicast_group_entry.ClearField("replicas")
+    elif result.packet_replication_engine_entry.HasField("clone_session_entry"):
+        result.packet_replication_engine_entry.clone_session_entry.ClearField("replicas")
+    return result
+
+
+def _matches(
+    table: p4info_pb2.Table, match: Mapping[str, MatchValue]
+) -> list[p4runtime_pb2.FieldMatch]:
+    where = table.preamble.name
+    kinds = p4info_pb2.MatchField
+    optional = [f.name for f in table.match_fields if f.match_type != kinds.EXACT]
+    names = [field.name for field in table.match_fields]
+    _same_names(where, "match fields", names, match, optional)
+    result = []
+    for field in table.match_fields:
+        if field.name not in match:
+            continue
+        value = match[field.name]
+        what = f"{where}.{field.name}"
+        message = p4runtime_pb2.FieldMatch(field_id=field.id)
+        if field.match_type in (kinds.EXACT, kinds.OPTIONAL):
+            if isinstance(value, tuple):
+                raise EntryError(f"{what}: one number, not {value!r}")
+            kind = message.exact if field.match_type == kinds.EXACT else message.optional
+            kind.value = packed(value, field.bitwidth, what)
+            result.append(message)
+            continue
+        first, second = _pair(value, what)
+        if field.match_type == kinds.LPM:
+            if not 0 <= second <= field.bitwidth:
+                raise EntryError(f"{what}: prefix length {second}, allowed 0 to {field.bitwidth}")
+            if first & ((1 << (field.bitwidth - second)) - 1):
+                raise EntryError(f"{what}: {first:#x}/{second} has bits set outside of the prefix")
+            message.lpm.value = packed(first, field.bitwidth, what)
+            message.lpm.prefix_len = second
+            wildcard = second == 0
+        elif field.match_type == kinds.TERNARY:
+            if first & ~second:
+                raise EntryError(f"{what}: {first:#x} has bits set outside of mask {second:#x}")
+            message.ternary.value = packed(first, field.bitwidth, what)
+            message.ternary.mask = packed(second, field.bitwidth, what)
+            wildcard = second == 0
+        elif field.match_type == kinds.RANGE:
+            if first > second:
+                raise EntryError(f"{what}: {first}..{second} is empty")
+            message.range.low = packed(first, field.bitwidth, what)
+            message.range.high = packed(second, field.bitwidth, what)
+            wildcard = first == 0 and second == (1 << field.bitwidth) - 1
+        else:
+            raise EntryError(f"{what}: match kind {field.match_type} is not supported")
+        if not wildcard:  # the spec wants a don't-care match left out
+            result.append(message)
+    return result
+
+
+def _pair(value: MatchValue, what: str) -> tuple[int, int]:
+    if not isinstance(value, tuple):
+        raise EntryError(f"{what}: a pair of numbers, not {value!r}")
+    return value
+
+
+def _same_names(
+    where: str,
+    what: str,
+    wanted: Sequence[str],
+    given: Mapping[str, Any],
+    optional: Sequence[str] = (),
+) -> None:
+    missing = [name for name in wanted if name not in given and name not in optional]
+    unknown = [name for name in given if name not in wanted]
+    if missing or unknown:
+        problems = [f"missing {', '.join(missing)}"] if missing else []
+        problems += [f"unknown {', '.join(unknown)}"] if unknown else []
+        raise EntryError(f"{where}: {'; '.join(problems)}; {what} are {', '.join(wanted)}")
+
+
+def _find(objects: Iterable[Any], name: str, kind: str) -> Any:
+    """The object whose full name is ``name`` or is the only one to end in ``.name``."""
+    objects = list(objects)
+    exact = [o for o in objects if o.preamble.name == name]
+    found = exact or [o for o in objects if o.preamble.name.endswith(f".{name}")]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(sorted(o.preamble.name for o in (found or objects))) or "none"
+    if found:
+        raise EntryError(f"{kind} {name!r} could be any of {names}")
+    raise EntryError(f"no {kind} {name!r}; there are {names}")

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All switches of a topology, and what they need before any job: the program, the edge's source
+guard, routes, congestion thresholds and the links' impairments.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from google.rpc import code_pb2
+
+from controller.connection import Connection, SwitchError, WriteError
+from controller.dataplane import DataPlane
+from controller.entries import (
+    Entity,
+    MatchValue,
+    Update,
+    bare,
+    clone_session,
+    deletion,
+    insertion,
+)
+from topologies.addressing import Addressing, SwitchPort
+from topologies.topology import LinkQuality, Topology
+
+__all__ = ["Fabric", "FabricError"]
+
+log = logging.getLogger(__name__)
+
+# Updates of one Write: their errors have to fit the 8 KB of metadata that gRPC takes by default.
+BATCH = 64
+
+
+class FabricError(Exception):
+    """A fabric that cannot be: the program, the topology and the switches do not fit."""
+
+
+class Fabric:
+    """The switches by name, under one program.
+
+    ``connections`` has one for each switch of the topology. ``bring_up`` before anything else.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        addressing: Addressing,
+        dataplane: DataPlane,
+        connections: Mapping[str, Connection],
+    ) -> None:
+        self.topology = topology
+        self.addressing = addressing
+        self.dataplane = dataplane
+        self.connections = dict(connections)
+        switches = {node.name for node in topology.switches}
+        if set(connections) != switches:
+            missing = ", ".join(sorted(switches - set(connections))) or "none"
+            unknown = ", ".join(sorted(set(connections) - switches)) or "none"
+            raise FabricError(
+                f"{topology.name}: a connection for each switch is needed;"
+                f" missing: {missing}, unknown: {unknown}"
+            )
+        self._check_mtu()
+
+    def bring_up(self) -> None:
+        """Connect to every switch, push the program and write what is there before jobs.
+
+        Raises SwitchError; whatever was opened is closed again.
+        """
+        try:
+            for name, connection in self.connections.items():
+                connection.open()
+                connection.push(self.dataplane.p4info.message, self.dataplane.device_config)
+                entities = self.base_entities(name)
+                self.insert(name, entities)
+                log.info("%s is up: program pushed, %d entries", name, len(entities))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close all connections; switches go on forwarding."""
+        for connection in self.connections.values():
+            connection.close()
+
+    def write(self, switch: str, updates: Sequence[Update]) -> None:
+        """Updates of one switch, a batch at a time, stopping at the first that fails."""
+        for start in range(0, len(updates), BATCH):
+            self.connections[switch].write(updates[start : start + BATCH])
+
+    def insert(self, switch: str, entities: Iterable[Entity]) -> None:
+        """Insert entities that must not be there yet."""
+        self.write(switch, [insertion(entity) for entity in entities])
+
+    def remove(self, switch: str, entities: Sequence[Entity]) -> None:
+        """Delete entities; those already gone are fine. Raises SwitchError, having tried all."""
+        errors: list[SwitchError] = []
+        for start in range(0, len(entities), BATCH):
+            batch = [deletion(bare(entity)) for entity in entities[start : start + BATCH]]
+            try:
+                self.connections[switch].write(batch)
+            except WriteError as error:
+                if any(failure.code != code_pb2.NOT_FOUND for failure in error.failures):
+                    errors.append(error)
+            except SwitchError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def counts(self, switch: str, counter: str) -> list[int]:
+        """Packets counted in every cell of an indexed counter."""
+        cells = self.connections[switch].read([self.dataplane.p4info.counter_entry(counter)])
+        counted = [0] * self.dataplane.p4info.counter(counter).size
+        for cell in cells:
+            counted[cell.counter_entry.index.index] = cell.counter_entry.data.packet_count
+        return counted
+
+    # --- what each switch starts with ---
+
+    def base_entities(self, switch: str) -> list[Entity]:
+        """Everything a switch has before any job, in the order of writing."""
+        return [
+            *self._source_guard(switch),
+            *self._routes(switch),
+            *self._thresholds(switch),
+            *self._impairments(switch),
+        ]
+
+    def _source_guard(self, switch: str) -> list[Entity]:
+        """Edge ports take packets from their host's own addresses alone."""
+        entry = self.dataplane.p4info.table_entry
+        entities = []
+        for port in self.addressing.ports(switch):
+            if not port.peer_is_host:
+                continue
+            match: dict[str, MatchValue] = {"ingress_port": port.number}
+            for interface in self.addressing.host_interfaces(port.peer):
+                match["source"] = (int(interface.ipv4), 32)
+                entities.append(entry("source_guard.sources", match, "permit"))
+            match["source"] = (0, 0)
+            entities.append(entry("source_guard.sources", match, "deny"))
+        return entities
+
+    def _routes(self, switch: str) -> list[Entity]:
+        return [
+            self.dataplane.p4info.table_entry(
+                "forwarding.routes",
+                {"destination": (int(destination), 32)},
+                "forward",
+                {"port": route.port, "mac": mac_number(route.mac)},
+            )
+            for destination, route in self.addressing.routes(switch).items()
+        ]
+
+    def _thresholds(self, switch: str) -> list[Entity]:
+        """Queue depth is counted in packets: a link's threshold in full contributions."""
+        return [
+            self.dataplane.p4info.table_entry(
+                "congestion.thresholds",
+                {"egress_port": port.number},
+                "mark_above",
+                {"depth": max(1, port.outgoing.ecn_bytes // self.dataplane.frame_bytes)},
+            )
+            for port in self.addressing.ports(switch)
+            if port.outgoing.ecn_bytes
+        ]
+
+    def _impairments(self, switch: str) -> list[Entity]:
+        """Each direction of a link once: at the switch that sends, or that hears the host."""
+        entities: list[Entity] = []
+        for port in self.addressing.ports(switch):
+            if port.outgoing.impaired:
+                entities.append(self._impair("departure", "egress_port", port, port.outgoing))
+            if port.peer_is_host and port.incoming.impaired:
+                entities.append(self._impair("arrival", "ingress_port", port, port.incoming))
+            incoming = port.incoming.duplicate if port.peer_is_host else 0.0
+            if port.outgoing.duplicate or incoming:
+                entities.append(clone_session(port.number, [(port.number, 1)]))
+        return entities
+
+    def _impair(self, way: str, key: str, port: SwitchPort, quality: LinkQuality) -> Entity:
+        seed = zlib.crc32(f"{self.topology.name}/{port.interface}/{way}".encode())
+        return self.dataplane.p4info.table_entry(
+            f"{way}.impairments",
+            {key: port.number},
+            f"{way}.impair",
+            {
+                "seed": seed,
+                "loss": of_2_32(quality.loss),
+                "duplicate": of_2_32(quality.duplicate),
+                "reorder": of_2_32(quality.reorder),
+                "corrupt": of_2_32(quality.corrupt),
+            },
+        )
+
+    def _check_mtu(self) -> None:
+        needed = self.dataplane.packet_bytes
+        for link in self.topology.links:
+            least = min(link.forward.mtu, link.backward.mtu)
+            if least < needed:
+                raise FabricError(
+                    f"link {link.a}-{link.b} has MTU {least}, but a chunk of"
+                    f" {self.dataplane.lanes} lanes makes packets of {needed} B; raise `mtu` in"
+                    f" {self.topology.source} or use a build with smaller chunks"
+                )
+
+
+def mac_number(mac: str) -> int:
+    """A MAC address as a number."""
+    return int(mac.replace(":", ""), 16)
+
+
+def of_2_32(probability: float) -> int:
+    """A probability as a fraction of 2^32; 1 is as near as 32 bits get."""
+    return min(round(probability * 2**32), 2**32 - 1)

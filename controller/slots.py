@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds which slots of a switch.
+
+A stream with window W needs 2W slots in one run (the state machine keeps a result until every
+worker has moved W chunks on). Runs are powers of two, aligned to their size, so that freeing joins
+neighbours again (Knuth, The Art of Computer Programming, 2.5, "buddy system").
+"""
+
+from __future__ import annotations
+
+
+class SlotsExhaustedError(Exception):
+    """No free run of the size asked for; ``largest`` is the size of the largest one (or 0)."""
+
+    def __init__(self, switch: str, wanted: int, largest: int, free: int, total: int) -> None:
+        self.switch = switch
+        self.wanted = wanted
+        self.largest = largest
+        fits = (
+            f"the largest free run is {largest}, which fits a window of {largest // 2}"
+            if largest >= 2
+            else "no window fits until a job ends"
+        )
+        super().__init__(
+            f"{switch} has no run of {wanted} free slots (window {wanted // 2}):"
+            f" {free} of {total} are free; {fits}"
+        )
+
+
+class SlotBudget:
+    """The slots of one switch. Runs are identified by their first slot."""
+
+    def __init__(self, switch: str, total: int) -> None:
+        self.switch = switch
+        self.total = total
+        self.used = 0
+        self._held: dict[int, int] = {}
+        self._free: dict[int, set[int]] = {}
+        start = 0
+        while start < total:  # cut the whole into the largest aligned runs
+            fitting = 1 << ((total - start).bit_length() - 1)
+            size = min(fitting, start & -start) if start else fitting
+            self._free.setdefault(size, set()).add(start)
+            start += size
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest free run."""
+        return max((size for size, starts in self._free.items() if starts), default=0)
+
+    def allocate(self, size: int) -> int:
+        """First slot of a free run: the lowest of the smallest that fit; SlotsExhaustedError."""
+        if size < 1 or size & (size - 1):
+            raise ValueError(f"runs are powers of two, not {size}")
+        fitting = [length for length, starts in self._free.items() if starts and length >= size]
+        if not fitting:
+            raise SlotsExhaustedError(
+                self.switch, size, self.largest, self.total - self.used, self.total
+            )
+        length = min(fitting)
+        start = min(self._free[length])
+        self._free[length].remove(start)
+        while length > size:
+            length //= 2
+            self._free.setdefault(length, set()).add(start + length)
+        self._held[start] = size
+        self.used += size
+        return start
+
+    def free(self, start: int) -> None:
+        """Give a run back; ``KeyError`` when it is not held."""
+        size = self._held.pop(start)
+        self.used -= size
+        while True:
+            buddy = start ^ size
+            if buddy not in self._free.get(size, ()):
+                break
+            self._free[size].remove(buddy)
+            start = min(start, buddy)
+            size *= 2
+        self._free.setdefault(size, set()).add(start)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many chunks a stream keeps in flight.
+
+Enough to keep a worker's link busy for a round trip, and no more than the queues on the way hold:
+with a window of W a link queues at most W frames for each sum that crosses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
+
+from controller.trees import Tree, TreeNode
+from topologies.addressing import Addressing, SwitchPort
+from topologies.topology import LinkQuality
+
+MOST = 64
+# Hosts are no clocks: workers that share a machine get their turns milliseconds apart.
+SKEW = 0.02
+
+# A directed link: the node it leaves, and which of that node's ports.
+_Hop = tuple[str, int]
+
+
+def choose_window(
+    addressing: Addressing,
+    trees: Sequence[Tree],
+    servers: Sequence[IPv4Address],
+    frame_bytes: int,
+    most: int = MOST,
+) -> int:
+    """Window (a power of two) for every stream of a job; ``servers`` are addresses by rank.
+
+    ``frame_bytes`` is a full contribution with its Ethernet header.
+    """
+    ways = _Ways(addressing, servers)
+    wanted = 1
+    load: Counter[_Hop] = Counter()
+    for tree in trees:
+        for node in tree.nodes:
+            for child in node.children:
+                load.update(ways.below(node, child.sender))
+        for rank in tree.leaves:
+            hops = [ways.quality(hop) for hop in ways.to_root(tree, rank)]
+            wanted = max(wanted, _frames_in_flight(hops, frame_bytes))
+    held = min(
+        (
+            quality.queue_bytes // (flows * frame_bytes)
+            for hop, flows in load.items()
+            for quality in ways.both_ways(hop)
+        ),
+        default=most,
+    )
+    enough = 1 << (wanted - 1).bit_length()
+    return min(enough, _power_of_two_below(held), _power_of_two_below(most))
+
+
+def _frames_in_flight(hops: Sequence[LinkQuality], frame_bytes: int) -> int:
+    """Frames that fill the slowest link of a way for the time to the root and back."""
+    bits = 8 * frame_bytes
+    round_trip = 2 * sum(hop.delay + bits / hop.rate for hop in hops)
+    slowest = min(hop.rate for hop in hops)
+    return math.ceil(slowest * (round_trip + SKEW) / bits)
+
+
+def _power_of_two_below(number: int) -> int:
+    return 1 << (max(number, 1).bit_length() - 1)
+
+
+class _Ways:
+    """Links between the nodes of a tree."""
+
+    def __init__(self, addressing: Addressing, servers: Sequence[IPv4Address]) -> None:
+        self.addressing = addressing
+        self.servers = servers
+
+    def below(self, node: TreeNode, sender: int) -> set[_Hop]:
+        """Links from a child up to its parent (for a server root: to any of its servers)."""
+        child = node.children[sender]
+        if node.switch is None:
+            return {
+                hop for rank in node.servers for hop in self._links(child.name, self.servers[rank])
+            }
+        if child.rank is None:
+            up = self.addressing.port(node.switch, child.port)
+            return {(up.peer, up.peer_number)}
+        # A worker's packets are addressed to a server but end at the node.
+        host = self.addressing.host_interfaces(child.name)[0]
+        if host.switch == node.switch:
+            return {(child.name, 0)}
+        port = self.addressing.port(node.switch, child.port)
+        return {(child.name, 0), (port.peer, port.peer_number), *self._between(host.switch, port)}
+
+    def to_root(self, tree: Tree, rank: int) -> list[_Hop]:
+        """Links from a worker to the root of its tree."""
+        node, child = tree.leaves[rank]
+        hops = list(self.below(node, child.sender))
+        while node.parent is not None:
+            sender = node.parent.sender
+            node = next(n for n in tree.nodes if n.node == node.parent.node)
+            hops += self.below(node, sender)
+        return hops
+
+    def quality(self, hop: _Hop) -> LinkQuality:
+        """Of the direction that leaves the hop's node."""
+        return self.both_ways(hop)[0]
+
+    def both_ways(self, hop: _Hop) -> tuple[LinkQuality, LinkQuality]:
+        """Of both directions of the link: sums go up one and results come down the other."""
+        name, number = hop
+        if self.addressing.topology.by_name[name].level == 0:
+            host = self.addressing.host_interfaces(name)[number]
+            return host.outgoing, host.incoming
+        port = self.addressing.port(name, number)
+        return port.outgoing, port.incoming
+
+    def _between(self, tor: str, last: SwitchPort) -> Iterator[_Hop]:
+        """Links from a ToR to the switch before a core that is not next to it."""
+        if last.peer == tor:
+            return
+        target = self.addressing.switch_address(last.peer)
+        switch = tor
+        while switch != last.peer:
+            route = self.addressing.route(switch, target)
+            yield (switch, route.port)
+            switch = self.addressing.port(switch, route.port).peer
+
+    def _links(self, name: str, server: IPv4Address) -> Iterator[_Hop]:
+        """Links from a worker or switch to a server's interface."""
+        if self.addressing.topology.by_name[name].level == 0:
+            yield (name, 0)
+        for switch in self.addressing.path(name, server):
+            yield (switch, self.addressing.route(switch, server).port)

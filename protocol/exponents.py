@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which exponent a chunk is quantised with, round after round.
+
+Every worker must derive the same exponent for the same round of a chunk, with no message of its
+own for it. So the policy depends only on what all workers share: the order in which chunks were
+submitted, and the largest exponent that the results of completed rounds report.
+
+- First contact: an exponent round learns the largest exponent M(0) over the workers; e(0) = M(0).
+- Round t >= 1: e(t) = M(k) + headroom of round k = max(0, t - 1 - staleness), the last that is
+  surely complete everywhere.
+- A round that was all zero (M = NO_EXPONENT) says nothing: the exponent stays as it was, 0 at
+  first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.fixed_point import (
+    LEAST_EXPONENT,
+    MOST_EXPONENT,
+    NO_EXPONENT,
+    Exps,
+    Floats,
+    ReferenceSums,
+    chunk_exponents,
+    reference_sums,
+)
+
+Rows = npt.NDArray[np.int64]
+
+_UNTOLD = np.int16(-(1 << 15))
+
+
+class Exponents:
+    """The policy's state for the chunks 0..n-1 of a job.
+
+    A round of a chunk goes through `begin` (when it is submitted), `ready` and `exponents` (when
+    it is quantised) and `complete` (when its sum is there).
+    """
+
+    def __init__(self, chunks: int, world: int, headroom: int = 2, staleness: int = 0) -> None:
+        if chunks < 0 or world < 1 or headroom < 0 or staleness < 0:
+            raise ValueError(
+                f"chunks {chunks}, headroom {headroom} and staleness {staleness} must be at least "
+                f"0 and world {world} at least 1"
+            )
+        self.chunks = chunks
+        self.world = world
+        self.headroom = headroom
+        self.staleness = staleness
+        depth = staleness + 1
+        self._contacted = np.zeros(chunks, np.bool_)
+        self._first = np.zeros(chunks, np.int16)  # e(0)
+        self._begun = np.zeros(chunks, np.int64)
+        self._folded = np.zeros(chunks, np.int64)  # rounds that `_after` accounts for
+        # By round mod depth: the exponent to use after that round, and what it reported.
+        self._after = np.zeros((chunks, depth), np.int16)
+        self._reported = np.full((chunks, depth), _UNTOLD, np.int16)
+
+    def begin(self, chunks: Any) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        """Opens the next round of each chunk; they must be distinct.
+
+        Returns the (n,) round numbers, and for which of them an exponent round goes before.
+        Raises ValueError for an unknown or repeated chunk.
+        """
+        rows = np.asarray(chunks, np.int64)
+        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.chunks):
+            raise ValueError(f"chunks must be in 0..{self.chunks - 1}, got {rows.tolist()}")
+        if len(np.unique(rows)) != len(rows):
+            raise ValueError("a chunk appears twice in one submission; submit its rounds in turn")
+        rounds = self._begun[rows]
+        self._begun[rows] += 1
+        return rounds, (rounds == 0) & ~self._contacted[rows]
+
+    def contact(self, chunks: Any, max_exponents: Any) -> None:
+        """Takes what exponent rounds found."""
+        rows = np.asarray(chunks, np.int64)
+        found = np.asarray(max_exponents, np.int16)
+        self._contacted[rows] = True
+        self._first[rows] = np.where(found == NO_EXPONENT, 0, found)
+
+    def ready(self, chunks: Any, rounds: Any) -> npt.NDArray[np.bool_]:
+        """(n,) whether the exponent of each of these rounds is known."""
+        rows = np.asarray(chunks, np.int64)
+        wanted = np.asarray(rounds, np.int64)
+        # Rounds 1..staleness use M(0), which the exponent round told already, yet they wait for
+        # the data round: then there is one rule for the order of rounds.
+        later = self._folded[rows] > np.maximum(0, wanted - 1 - self.staleness)
+        return np.where(wanted == 0, self._contacted[rows], later)
+
+    def exponents(self, chunks: Any, rounds: Any) -> Exps:
+        """(n,) the exponent of each of these rounds, which must be `ready`."""
+        rows = np.asarray(chunks, np.int64)
+        wanted = np.asarray(rounds, np.int64)
+        source = np.maximum(0, wanted - 1 - self.staleness)
+        after = self._after[rows, source % (self.staleness + 1)]
+        return np.where(wanted == 0, self._first[rows], after)
+
+    def complete(self, chunks: Any, rounds: Any, max_exponents: Any) -> None:
+        """Takes what the results of these rounds report; only unflagged or DIRECT results count."""
+        rows = np.asarray(chunks, np.int64)
+        depth = self.staleness + 1
+        if depth == 1:  # rounds cannot overlap, so this is the next one to account for
+            self._fold(rows, np.asarray(rounds, np.int64), np.asarray(max_exponents, np.int16))
+            return
+        self._reported[rows, np.asarray(rounds, np.int64) % depth] = np.asarray(
+            max_exponents, np.int16
+        )
+        for _ in range(depth):
+            at = self._folded[rows]
+            reported = self._reported[rows, at % depth]
+            told = reported != _UNTOLD
+            if not told.any():
+                return
+            here, at, reported = rows[told], at[told], reported[told]
+            self._reported[here, at % depth] = _UNTOLD
+            self._fold(here, at, reported)
+
+    def _fold(self, rows: Rows, rounds: Rows, reported: Exps) -> None:
+        """Derives the exponent that holds after these rounds, all before being accounted for."""
+        depth = self.staleness + 1
+        raised = np.clip(reported + self.headroom, LEAST_EXPONENT, MOST_EXPONENT)
+        silent = reported == NO_EXPONENT
+        if silent.any():
+            before = self._after[rows, (rounds - 1) % depth]
+            raised = np.where(silent, np.where(rounds == 0, self._first[rows], before), raised)
+        self._after[rows, rounds % depth] = raised
+        self._folded[rows] = rounds + 1
+
+
+def reference_round(values: Floats, chunks: Any, policy: Exponents) -> ReferenceSums:
+    """One whole round of `chunks` by a single process that holds every worker's values.
+
+    values: (world, n, lanes) float32, zero padded, by rank. Advances `policy` as a worker's
+    transport would. Raises ValueError for values of another world, or rounds that are not ready.
+    """
+    if values.shape[0] != policy.world:
+        raise ValueError(f"values of {values.shape[0]} ranks for a world of {policy.world}")
+    rows = np.asarray(chunks, np.int64)
+    rounds, first = policy.begin(rows)
+    if first.any():
+        own = np.stack([chunk_exponents(mine[first])[0] for mine in values])
+        policy.contact(rows[first], own.max(axis=0))
+    if not policy.ready(rows, rounds).all():
+        raise ValueError("a chunk's previous round is not complete")
+    result = reference_sums(values, policy.exponents(rows, rounds))
+    policy.complete(rows, rounds, result.max_exponents)
+    return result

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Float32 chunks as integers that switches can add, and back.
+
+Block exponents: a chunk quantised with exponent e holds values |x| < 2^e as round(x 2^s) with
+s = `scale(e, world)`, so that the sum over the whole world stays within +-2^30 and no partial sum
+can overflow. An exact sum of n = world values is met within
+
+    |float32 result - exact| <= world 2^-(1+s) + 2^-24 |result|
+
+(half a step of rounding per worker, one rounding to float32), as long as the result is a finite
+float32. Integer sums do not depend on the order in which contributions arrive.
+
+All functions take and return numpy arrays, one row per chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.header import Array, Flag, Words
+
+Floats = npt.NDArray[np.float32]
+Exps = npt.NDArray[np.int16]
+
+NO_EXPONENT = -128
+"""Exponent of a chunk that is all zero (or has no finite value but zero)."""
+LEAST_EXPONENT = -126
+MOST_EXPONENT = 127
+# Every float32 is a multiple of 2^-149: a finer step would buy nothing and could not be returned.
+_FINEST_SCALE = 149
+# Scales whose power of two and whose results are normal float32 numbers either way.
+_FLOAT32_SCALE = 126
+_HASH_START = np.uint32(0x9E3779B9)
+_HASH_STEP = np.uint32(0x85EBCA6B)
+_HASH_LAST = np.uint32(0xC2B2AE35)
+
+
+def scale(exponents: Any, world: int) -> npt.NDArray[np.int32]:
+    """Binary digits after the point: s = 30 - ceil(log2 world) - e, at most 149."""
+    digits = 30 - (world - 1).bit_length() - np.asarray(exponents, np.int32)
+    return np.minimum(digits, _FINEST_SCALE)
+
+
+def chunk_exponents(values: Floats) -> tuple[Exps, npt.NDArray[np.uint8]]:
+    """Each chunk's own exponent and flags: the least e with |x| < 2^e for all its finite x.
+
+    values: (n, lanes) float32. Returns (n,) exponents in -126..127, or NO_EXPONENT for all zero,
+    and (n,) flags: NONFINITE if there is a NaN or inf, OVERFLOW if the exponent would be 128.
+    """
+    n = len(values)
+    flags = np.zeros(n, np.uint8)
+    if values.shape[1] == 0:
+        return np.full(n, NO_EXPONENT, np.int16), flags
+    # Two passes without a temporary; NaN wins in both. fmax/fmin would hide it.
+    largest = np.maximum(values.max(axis=1), -values.min(axis=1))
+    bad = ~np.isfinite(largest)
+    if bad.any():
+        rows = np.flatnonzero(bad)
+        flags[rows] |= np.uint8(Flag.NONFINITE)
+        finite = np.where(np.isfinite(values[rows]), values[rows], np.float32(0))
+        largest[rows] = np.abs(finite).max(axis=1)
+    exponents = np.frexp(largest)[1].astype(np.int16)
+    np.maximum(exponents, LEAST_EXPONENT, out=exponents)
+    above = exponents > MOST_EXPONENT
+    if above.any():
+        flags[above] |= np.uint8(Flag.OVERFLOW)
+        exponents[above] = MOST_EXPONENT
+    exponents[largest == 0] = NO_EXPONENT
+    return exponents, flags
+
+
+def quantise(
+    values: Floats, exponents: Any, world: int
+) -> tuple[Words, Exps, npt.NDArray[np.uint8]]:
+    """Chunks as integers of the scale of `exponents`, one exponent per row.
+
+    Returns the payload words (n, lanes), each chunk's own exponent, and its flags: OVERFLOW where
+    values do not fit the scale, NONFINITE where some are not numbers. A flagged row is all zero.
+    """
+    given = np.asarray(exponents, np.int16)
+    own, flags = chunk_exponents(values)
+    flags[own > given] |= np.uint8(Flag.OVERFLOW)
+    flagged = flags != 0
+    if flagged.any():
+        values = values.copy()
+        values[flagged] = 0
+    digits = scale(given, world)
+    scaled: npt.NDArray[Any]
+    # Multiplying by a power of two is exact, so float32 gives the bits that float64 would.
+    if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
+        scaled = values * np.ldexp(np.float32(1), digits)[:, None]
+    else:
+        scaled = values.astype(np.float64) * np.ldexp(np.float64(1), digits)[:, None]
+    np.rint(scaled, out=scaled)
+    words: Words = scaled.astype(">i4")
+    return words, own, flags
+
+
+def dequantise(words: Words, exponents: Any, world: int) -> Floats:
+    """Float32 of sums (n, lanes) of chunks quantised with `exponents` (n,)."""
+    digits = scale(exponents, world)
+    if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
+        floats = words.astype(np.float32)  # rounds once, to nearest; the scaling is exact
+        with np.errstate(over="ignore"):
+            floats *= np.ldexp(np.float32(1), -digits)[:, None]
+        return floats
+    with np.errstate(over="ignore"):
+        wide = words * np.ldexp(np.float64(1), -digits)[:, None]
+        return np.asarray(wide, np.float32)
+
+
+def float_words(values: Floats) -> Words:
+    """Float32 chunks as DIRECT payload words: their bits in network order."""
+    words: Words = values.astype(">f4").view(">i4")
+    return words
+
+
+def floats_of(words: Words) -> Floats:
+    """DIRECT payload words back as float32."""
+    return np.ascontiguousarray(words, ">i4").view(">f4").astype(np.float32)
+
+
+def word_sums(words: Words) -> npt.NDArray[np.uint32]:
+    """(n,) sum of each row's 32-bit words mod 2^32: the payload's part of a checksum."""
+    native = words.astype(np.int32).view(np.uint32)
+    sums: npt.NDArray[np.uint32] = native.sum(axis=1, dtype=np.uint32)
+    return sums
+
+
+def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Array:
+    """What ties a checksum to its chunk; arrays or numbers, uint32 out.
+
+    With words w0 = job << 16 | stream << 8 | (exponent & 0xff), w1 = seq, w2 = chunk and all
+    arithmetic mod 2^32 (the mixing steps of MurmurHash3, 32 bit):
+
+        h = 0x9E3779B9
+        for w in w0, w1, w2:  h = (h ^ w) * 0x85EBCA6B;  h = h ^ (h >> 15)
+        h = h * 0xC2B2AE35;  h = h ^ (h >> 13)
+
+    A contribution's checksum is the sum of its words plus this; nodes add checksums like lanes, so
+    a sum of `workers` contributions must say sum(words) + workers * hash. Of DIRECT packets, sum
+    included, the checksum counts the hash once.
+    """
+    first = _u32(job) << np.uint32(16) | _u32(stream) << np.uint32(8)
+    first = first | (_u32(exponent) & np.uint32(0xFF))
+    # In place on at least one dimension: quicker, and arrays wrap without a warning.
+    state = np.atleast_1d(first ^ _HASH_START)
+    seqs, chunks = _u32(seq), _u32(chunk)
+    if state.shape != np.broadcast_shapes(state.shape, seqs.shape, chunks.shape):
+        state = np.array(np.broadcast_to(state, np.broadcast_shapes(seqs.shape, chunks.shape)))
+    for word in (None, seqs, chunks):
+        if word is not None:
+            state ^= word
+        state *= _HASH_STEP
+        state ^= state >> np.uint32(15)
+    state *= _HASH_LAST
+    state ^= state >> np.uint32(13)
+    scalar = not (first.ndim or seqs.ndim or chunks.ndim)
+    return state[0] if scalar else state
+
+
+def sum_checks(headers: Array, words: Words, full: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """(n,) whether each packet's checksum holds for its payload, hash and number of workers.
+
+    A sum flagged OVERFLOW or NONFINITE has lost its payload and always holds, unless it is DIRECT.
+    """
+    hashes = header_hashes(headers)
+    direct = (headers["flags"] & Flag.DIRECT) != 0
+    times = np.where(direct, np.uint32(1), headers["workers"].astype(np.uint32))
+    expected = times * hashes
+    rows = np.flatnonzero(full)
+    if len(rows) == len(full):
+        expected = expected + word_sums(words)
+    elif len(rows):
+        expected[rows] += word_sums(words[rows])
+    holds = expected == headers["checksum"]
+    payload_lost = ~full & ((headers["flags"] & (Flag.OVERFLOW | Flag.NONFINITE)) != 0)
+    result: npt.NDArray[np.bool_] = holds | payload_lost
+    return result
+
+
+def header_hashes(headers: Array) -> npt.NDArray[np.uint32]:
+    """(n,) `chunk_hash` of each header."""
+    return chunk_hash(
+        headers["job"],
+        headers["stream"],
+        headers["seq"],
+        headers["chunk"],
+        headers["exponent"],
+    )
+
+
+def rank_order_sum(values: Floats) -> Floats:
+    """Float32 sum over axis 0 (ranks), strictly in order: what a server makes of DIRECT chunks."""
+    total: Floats = values[0].copy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        for contribution in values[1:]:
+            total += contribution
+    return total
+
+
+def _u32(value: Any) -> npt.NDArray[np.uint32]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.ndim == 0:
+        array = array.astype(np.int64)
+    return array.astype(np.uint32)
+
+
+@dataclass(slots=True)
+class ReferenceSums:
+    """Sums of n chunks as the network makes them.
+
+    sums (n, lanes) float32; flags (n,) of the integer sum, non-zero where the chunk went DIRECT;
+    exponents (n,) that it was quantised with; max_exponents (n,) that its result reports.
+    """
+
+    sums: Floats
+    flags: npt.NDArray[np.uint8]
+    exponents: Exps
+    max_exponents: Exps
+
+
+def reference_sums(values: Floats, exponents: Any) -> ReferenceSums:
+    """What every worker gets for n chunks with these exponents, without a network.
+
+    values: (world, n, lanes) float32, by rank; exponents: (n,). Raises nothing: chunks that do not
+    fit or are not finite are summed in float32 in rank order, as the server does.
+    """
+    world, n, lanes = values.shape
+    total = np.zeros((n, lanes), np.int64)
+    flags = np.zeros(n, np.uint8)
+    most = np.full(n, NO_EXPONENT, np.int16)
+    for contribution in values:
+        words, own, raised = quantise(contribution, exponents, world)
+        total += words
+        flags |= raised
+        np.maximum(most, own, out=most)
+    sums = dequantise(total.astype(">i4"), exponents, world)
+    flagged = flags != 0
+    if flagged.any():
+        sums[flagged] = rank_order_sum(values[:, flagged])
+    return ReferenceSums(sums, flags, np.asarray(exponents, np.int16), most)

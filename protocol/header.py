@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aggregation header and its codec, many packets at a time.
+
+A packet is Ethernet / IPv4 / UDP (port 47110 at the server's side) / 32 bytes of header in network
+order / payload. The payload is always one full chunk (`lanes` of the data plane in use, 4 bytes
+each, zero padded) or absent; `carries_payload` is the rule that says which, so a datagram's length
+follows from its header and any other length is malformed.
+
+Nothing here loops over packets in Python: headers are rows of a numpy structured array whose
+memory is the wire format, payloads rows of a big-endian int32 matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+PORT = 47110
+VERSION = 1
+# A UDP datagram's payload over IPv4: 65,535 bytes less the IPv4 and UDP headers.
+LARGEST_DATAGRAM = 65507
+
+HEADER = np.dtype(
+    [
+        ("version_op", "u1"),
+        ("flags", "u1"),
+        ("job", ">u2"),
+        ("epoch", ">u2"),
+        ("stream", "u1"),
+        ("sender", "u1"),
+        ("seq", ">u4"),
+        ("chunk", ">u4"),
+        ("children", ">u4"),
+        ("workers", ">u2"),
+        ("exponent", "i1"),
+        ("max_exponent", "i1"),
+        ("lanes", ">u2"),
+        ("node", ">u2"),
+        ("checksum", ">u4"),
+    ]
+)
+HEADER_BYTES = HEADER.itemsize
+
+# An IPv4 address and a UDP port, host byte order values in network order memory.
+PEER = np.dtype([("ipv4", ">u4"), ("port", ">u2")])
+
+Array: TypeAlias = npt.NDArray[Any]
+"""A structured array (HEADER or PEER), whose fields numpy's own types cannot name."""
+Words: TypeAlias = npt.NDArray[np.int32]
+"""Payload words, (n, lanes) big-endian int32; float32 bits in a DIRECT packet."""
+
+
+class Op(IntEnum):
+    """What a packet asks of the node that it is for."""
+
+    CONTRIBUTE = 1
+    RESULT = 2
+    QUERY = 3
+    STATE = 4
+
+
+class Flag(IntFlag):
+    """Header byte 1."""
+
+    OVERFLOW = 0x01
+    RETRANSMIT = 0x02
+    DIRECT = 0x04
+    NONFINITE = 0x08
+    PHASE = 0x30  # a Phase, in STATE
+    ECN = 0x40
+    BYPASS = 0x80
+
+
+FLAGGED = Flag.OVERFLOW | Flag.NONFINITE
+"""A sum with one of these has no integer payload; its chunk is summed by the server in float32."""
+
+
+class Phase(IntEnum):
+    """Where a node is with a chunk, as a STATE tells it (in the bits of `Flag.PHASE`)."""
+
+    AGGREGATING = 0
+    PARTIAL = 1
+    FINAL = 2
+
+
+PHASE_SHIFT = 4
+
+
+@dataclass(slots=True)
+class Batch:
+    """n packets.
+
+    headers: (n,) HEADER; payloads: (n, lanes) big-endian int32, a row being meaningless where
+    `full` is false; full: (n,) bool, the packet carries its payload; peers: (n,) PEER, the source
+    of a packet received or the destination of one to send.
+    """
+
+    headers: Array
+    payloads: Words
+    full: npt.NDArray[np.bool_]
+    peers: Array
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def select(self, rows: Any) -> Batch:
+        """The packets of `rows` (an index array, mask or slice), in that order."""
+        return Batch(self.headers[rows], self.payloads[rows], self.full[rows], self.peers[rows])
+
+    @staticmethod
+    def concatenate(batches: Sequence[Batch]) -> Batch:
+        """One batch of all, in order. `batches` must not be empty and share their lanes."""
+        if len(batches) == 1:
+            return batches[0]
+        # Left to itself numpy would join big-endian arrays to one of the machine's byte order.
+        return Batch(
+            np.concatenate([batch.headers for batch in batches], dtype=HEADER),
+            np.concatenate([batch.payloads for batch in batches], dtype=np.dtype(">i4")),
+            np.concatenate([batch.full for batch in batches]),
+            np.concatenate([batch.peers for batch in batches], dtype=PEER),
+        )
+
+    @staticmethod
+    def empty(lanes: int) -> Batch:
+        """A batch of no packets."""
+        return Batch(
+            np.zeros(0, HEADER),
+            np.zeros((0, lanes), ">i4"),
+            np.zeros(0, np.bool_),
+            np.zeros(0, PEER),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Packets of one size to one destination, contiguous: one system call where GSO works.
+
+    `buffer` holds `count` segments of `segment` bytes; `peer` is (IPv4 address, UDP port).
+    """
+
+    peer: tuple[int, int]
+    buffer: memoryview
+    segment: int
+    count: int
+
+
+def blank(n: int, op: Op) -> Array:
+    """(n,) HEADER, all zero but for version and op."""
+    headers = np.zeros(n, HEADER)
+    headers["version_op"] = VERSION << 4 | op
+    return headers
+
+
+def ops(headers: Array) -> npt.NDArray[np.uint8]:
+    """(n,) op of each header."""
+    return np.asarray(headers["version_op"] & 0x0F, np.uint8)
+
+
+def phases(headers: Array) -> npt.NDArray[np.uint8]:
+    """(n,) phase told by each STATE."""
+    return np.asarray((headers["flags"] & Flag.PHASE) >> PHASE_SHIFT, np.uint8)
+
+
+def carries_payload(headers: Array) -> npt.NDArray[np.bool_]:
+    """(n,) whether a packet with this header has a payload behind it.
+
+    CONTRIBUTE and RESULT with valid lanes do, unless the sum is OVERFLOW or NONFINITE; a DIRECT
+    packet carries its float32 whatever its flags say.
+    """
+    flags = headers["flags"]
+    kind = ops(headers)
+    data = (kind == Op.CONTRIBUTE) | (kind == Op.RESULT)
+    whole = ((flags & FLAGGED) == 0) | ((flags & Flag.DIRECT) != 0)
+    result: npt.NDArray[np.bool_] = (headers["lanes"] != 0) & data & whole
+    return result
+
+
+def serial_newer(a: Array, b: Array) -> npt.NDArray[np.bool_]:
+    """Whether a > b in 32-bit serial-number arithmetic (RFC 1982, section 3.2), elementwise."""
+    distance = a.astype(np.uint32) - b.astype(np.uint32)
+    return np.asarray((distance != 0) & (distance < np.uint32(1 << 31)), np.bool_)
+
+
+def peer_keys(peers: Array) -> npt.NDArray[np.uint64]:
+    """(n,) one number per (address, port), for comparing and looking up."""
+    keys = peers["ipv4"].astype(np.uint64) << np.uint64(16) | peers["port"].astype(np.uint64)
+    return np.asarray(keys, np.uint64)
+
+
+def peer_array(peers: Sequence[tuple[int, int]]) -> Array:
+    """(n,) PEER from (IPv4 address, UDP port) pairs."""
+    return np.array(list(peers), PEER)
+
+
+def encode_runs(batch: Batch, most_packets: int = 60) -> list[Run]:
+    """The packets of `batch` in order, as buffers to send.
+
+    Consecutive packets of the same size to the same peer share a run of at most `most_packets`
+    packets and LARGEST_DATAGRAM bytes.
+    """
+    n = len(batch)
+    if n == 0:
+        return []
+    headers = np.ascontiguousarray(batch.headers, HEADER).view(np.uint8).reshape(n, HEADER_BYTES)
+    payload_bytes = 4 * batch.payloads.shape[1]
+    full = batch.full
+    whole = np.flatnonzero(full)
+    large = np.empty((len(whole), HEADER_BYTES + payload_bytes), np.uint8)
+    large[:, :HEADER_BYTES] = headers[whole]
+    words = batch.payloads[whole] if len(whole) < n else batch.payloads
+    words = np.ascontiguousarray(words, ">i4")
+    large[:, HEADER_BYTES:] = words.view(np.uint8).reshape(len(whole), payload_bytes)
+    small = headers[~full]
+
+    keys = peer_keys(batch.peers)
+    starts = np.flatnonzero((keys[1:] != keys[:-1]) | (full[1:] != full[:-1])) + 1
+    bounds = [0, *starts.tolist(), n]
+    before = np.concatenate(([0], np.cumsum(full))).tolist()
+    runs: list[Run] = []
+    for start, stop in pairwise(bounds):
+        rows, first = (large, before[start]) if full[start] else (small, start - before[start])
+        size = rows.shape[1]
+        most = max(1, min(most_packets, LARGEST_DATAGRAM // size))
+        peer = (int(batch.peers["ipv4"][start]), int(batch.peers["port"][start]))
+        for offset in range(0, stop - start, most):
+            count = min(most, stop - start - offset)
+            part = rows[first + offset : first + offset + count]
+            runs.append(Run(peer, part.reshape(-1).data, size, count))
+    return runs
+
+
+def encode(batch: Batch) -> list[bytes]:
+    """Each packet of `batch` as the bytes of its datagram, in order."""
+    return [
+        bytes(run.buffer[i * run.segment : (i + 1) * run.segment])
+        for run in encode_runs(batch)
+        for i in range(run.count)
+    ]
+
+
+def decode(
+    datagrams: Sequence[bytes | bytearray | memoryview],
+    peers: Sequence[tuple[int, int]] | Array,
+    lanes: int,
+    segments: Sequence[int] | None = None,
+) -> tuple[Batch, int]:
+    """The well-formed packets of what a socket received, in order, and the number of others.
+
+    datagrams: buffers, each one datagram or, with UDP_GRO, several of `segments[i]` bytes of
+    which the last may be shorter; peers: the source of each buffer; lanes: of a full payload.
+    Malformed: another version, an unknown op, a length other than the one the header implies.
+    """
+    wide = HEADER_BYTES + 4 * lanes
+    pieces: list[tuple[npt.NDArray[np.uint8], int, int]] = []  # buffer, segment, index of peer
+    for i, datagram in enumerate(datagrams):
+        buffer = np.frombuffer(datagram, np.uint8)
+        segment = segments[i] if segments is not None and segments[i] > 0 else len(buffer)
+        segment = max(1, segment)
+        even = len(buffer) // segment * segment
+        if even:
+            pieces.append((buffer[:even], segment, i))
+        if even < len(buffer) or not len(buffer):
+            pieces.append((buffer[even:], len(buffer) - even, i))
+    counts = [max(1, len(buffer) // max(1, size)) for buffer, size, _ in pieces]
+    total = sum(counts)
+    raw = np.zeros((total, HEADER_BYTES), np.uint8)
+    words = np.empty((total, lanes), ">i4")
+    word_bytes = words.view(np.uint8).reshape(total, 4 * lanes)
+    length = np.zeros(total, np.int64)
+    at = 0
+    for (buffer, size, _), count in zip(pieces, counts, strict=True):
+        rows = slice(at, at + count)
+        length[rows] = size
+        if size in (wide, HEADER_BYTES):
+            packets = buffer.reshape(count, size)
+            raw[rows] = packets[:, :HEADER_BYTES]
+            if size == wide:
+                word_bytes[rows] = packets[:, HEADER_BYTES:]
+        at += count
+    headers = raw.reshape(-1).view(HEADER)
+    sources = peers if isinstance(peers, np.ndarray) else peer_array(peers)
+    owners = np.repeat(np.array([i for _, _, i in pieces], np.intp), counts)
+    full = carries_payload(headers)
+    good = (length == np.where(full, wide, HEADER_BYTES)) & (headers["version_op"] >> 4 == VERSION)
+    good &= (ops(headers) >= Op.CONTRIBUTE) & (ops(headers) <= Op.STATE)
+    batch = Batch(headers, words, full, sources[owners])
+    malformed = total - int(np.count_nonzero(good))
+    return (batch.select(good) if malformed else batch), malformed

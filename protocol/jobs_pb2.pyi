@@ -1,0 +1,275 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+CORE: Tree
+DESCRIPTOR: _descriptor.FileDescriptor
+NONE: Tree
+ROLE_UNSPECIFIED: Role
+SERVER: Role
+TOR: Tree
+TREE_UNSPECIFIED: Tree
+TWO_LEVEL: Tree
+WORKER: Role
+
+class Address(_message.Message):
+    __slots__ = ["ipv4", "port"]
+    IPV4_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ipv4: int
+    port: int
+    def __init__(self, ipv4: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
+
+class Budget(_message.Message):
+    __slots__ = ["slots", "switch", "used"]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    switch: str
+    used: int
+    def __init__(self, switch: _Optional[str] = ..., slots: _Optional[int] = ..., used: _Optional[int] = ...) -> None: ...
+
+class Child(_message.Message):
+    __slots__ = ["address", "node", "sender", "workers"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    address: Address
+    node: int
+    sender: int
+    workers: int
+    def __init__(self, sender: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., workers: _Optional[int] = ..., node: _Optional[int] = ...) -> None: ...
+
+class ConnectServiceReply(_message.Message):
+    __slots__ = ["job", "lanes", "world"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    WORLD_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    lanes: int
+    world: int
+    def __init__(self, job: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
+
+class ConnectServiceRequest(_message.Message):
+    __slots__ = ["address", "nonce", "rank", "role"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    address: Address
+    nonce: str
+    rank: int
+    role: Role
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
+
+class CreateServiceReply(_message.Message):
+    __slots__ = ["job", "nonce"]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    nonce: str
+    def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ...) -> None: ...
+
+class CreateServiceRequest(_message.Message):
+    __slots__ = ["namespace", "servers", "streams", "tree", "window", "workers"]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    servers: _containers.RepeatedCompositeFieldContainer[Member]
+    streams: int
+    tree: Tree
+    window: int
+    workers: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ["epoch"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ["nonce", "rank", "role"]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    rank: int
+    role: Role
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ...) -> None: ...
+
+class InitServiceReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class InitServiceRequest(_message.Message):
+    __slots__ = ["keys", "nonce", "rank"]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[Key]
+    nonce: str
+    rank: int
+    def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ["connected", "epoch", "job", "namespace", "reason", "slots", "state", "tree", "window", "world"]
+    class SlotsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    WORLD_FIELD_NUMBER: _ClassVar[int]
+    connected: int
+    epoch: int
+    job: int
+    namespace: str
+    reason: str
+    slots: _containers.ScalarMap[str, int]
+    state: str
+    tree: str
+    window: int
+    world: int
+    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
+
+class Key(_message.Message):
+    __slots__ = ["elements", "key", "name"]
+    ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    elements: int
+    key: int
+    name: str
+    def __init__(self, key: _Optional[int] = ..., name: _Optional[str] = ..., elements: _Optional[int] = ...) -> None: ...
+
+class LeaveReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ["nonce", "rank", "reason", "role"]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    rank: int
+    reason: str
+    role: Role
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ["host", "rank"]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    rank: int
+    def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ["chunks_per_slice", "epoch", "job", "lanes", "link_rate", "rank", "roots", "servers", "streams", "windows", "workers", "world"]
+    class WindowsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    CHUNKS_PER_SLICE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    LINK_RATE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WORLD_FIELD_NUMBER: _ClassVar[int]
+    chunks_per_slice: int
+    epoch: int
+    job: int
+    lanes: int
+    link_rate: int
+    rank: int
+    roots: _containers.RepeatedCompositeFieldContainer[RootStream]
+    servers: _containers.RepeatedCompositeFieldContainer[Address]
+    streams: _containers.RepeatedCompositeFieldContainer[Stream]
+    windows: _containers.ScalarMap[int, int]
+    workers: _containers.RepeatedCompositeFieldContainer[Address]
+    world: int
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class RootStream(_message.Message):
+    __slots__ = ["children", "node", "stream", "window"]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    children: _containers.RepeatedCompositeFieldContainer[Child]
+    node: int
+    stream: int
+    window: int
+    def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ["budgets", "jobs"]
+    BUDGETS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    budgets: _containers.RepeatedCompositeFieldContainer[Budget]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., budgets: _Optional[_Iterable[_Union[Budget, _Mapping]]] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class Stream(_message.Message):
+    __slots__ = ["node", "priority", "sender", "stream", "window"]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    priority: int
+    sender: int
+    stream: int
+    window: int
+    def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., sender: _Optional[int] = ..., window: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
+
+class WatchPlanRequest(_message.Message):
+    __slots__ = ["nonce", "rank", "role"]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    rank: int
+    role: Role
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ...) -> None: ...
+
+class Tree(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a member of a job is told: its place in each stream's tree, and where chunks go.
+
+Frozen values, checked once when a message becomes one of them, so that the state machines that
+run on them need not doubt them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from protocol import jobs_pb2
+
+MOST_CHILDREN = 32
+LARGEST_WINDOW = 1 << 15
+LARGEST_WORLD = (1 << 16) - 1
+
+
+class PlanError(ValueError):
+    """A plan that no member can follow; the text names the field and what it must be."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """An IPv4 address (as a number, host order) and a UDP port."""
+
+    ipv4: int
+    port: int
+
+    def __str__(self) -> str:
+        return f"{IPv4Address(self.ipv4)}:{self.port}"
+
+    def pair(self) -> tuple[int, int]:
+        return self.ipv4, self.port
+
+    @staticmethod
+    def of(host: str, port: int) -> Address:
+        """From dotted text."""
+        return Address(int(IPv4Address(host)), port)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """One stream as one worker sees it: `node` is its parent, `sender` its child index there."""
+
+    stream: int
+    node: int
+    sender: int
+    window: int
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing)."""
+
+    job: int
+    epoch: int
+    world: int
+    lanes: int
+    rank: int
+    streams: tuple[StreamPlan, ...]
+    servers: tuple[Address, ...]
+    chunks_per_slice: int = 1
+    link_rate: int = 0
+
+    def __post_init__(self) -> None:
+        _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
+        _need(0 <= self.rank < self.world, f"rank {self.rank} is not below world {self.world}")
+        _need(bool(self.servers), "a job has at least one server, this plan names none")
+        _need(bool(self.streams), "a plan has at least one stream, this one has none")
+        _ascending([stream.stream for stream in self.streams], "streams")
+        for stream in self.streams:
+            _check_stream(stream.stream, stream.node, stream.window)
+            _need(
+                0 <= stream.sender < MOST_CHILDREN,
+                f"stream {stream.stream}: sender {stream.sender} is not in 0..{MOST_CHILDREN - 1}",
+            )
+
+    def server_of(self, chunk: Any) -> Any:
+        """Rank of the server that a chunk (or each of an array of them) is addressed to."""
+        return server_of(chunk, self.chunks_per_slice, len(self.servers))
+
+    def stream_of(self, chunk: Any) -> Any:
+        """Index into `streams` of the stream that carries a chunk (or each of an array)."""
+        return stream_of(chunk, self.chunks_per_slice, len(self.streams))
+
+    @staticmethod
+    def from_message(message: jobs_pb2.Plan) -> WorkerPlan:
+        """Raises PlanError."""
+        return WorkerPlan(
+            job=message.job,
+            epoch=message.epoch,
+            world=message.world,
+            lanes=message.lanes,
+            rank=message.rank,
+            streams=tuple(
+                sorted(
+                    (
+                        StreamPlan(s.stream, s.node, s.sender, s.window, s.priority)
+                        for s in message.streams
+                    ),
+                    key=lambda stream: stream.stream,
+                )
+            ),
+            servers=_addresses(message.servers),
+            chunks_per_slice=message.chunks_per_slice,
+            link_rate=message.link_rate,
+        )
+
+    def to_message(self) -> jobs_pb2.Plan:
+        return jobs_pb2.Plan(
+            job=self.job,
+            epoch=self.epoch,
+            world=self.world,
+            lanes=self.lanes,
+            rank=self.rank,
+            streams=[
+                jobs_pb2.Stream(
+                    stream=s.stream,
+                    node=s.node,
+                    sender=s.sender,
+                    window=s.window,
+                    priority=s.priority,
+                )
+                for s in self.streams
+            ],
+            servers=[_message(a) for a in self.servers],
+            chunks_per_slice=self.chunks_per_slice,
+            link_rate=self.link_rate,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A child of a server that is a stream's root.
+
+    `workers` is the number of workers below it; `node` is 0 for a worker, else the switch's node.
+    """
+
+    sender: int
+    address: Address
+    workers: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class RootStream:
+    """A stream whose tree has this server as its root, under the node id `node`."""
+
+    stream: int
+    node: int
+    window: int
+    children: tuple[Child, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of."""
+
+    job: int
+    epoch: int
+    world: int
+    lanes: int
+    rank: int
+    servers: tuple[Address, ...]
+    workers: tuple[Address, ...]
+    windows: Mapping[int, int]
+    roots: tuple[RootStream, ...] = ()
+    chunks_per_slice: int = 1
+    link_rate: int = 0
+
+    def __post_init__(self) -> None:
+        _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
+        object.__setattr__(self, "windows", MappingProxyType(dict(self.windows)))
+        _need(
+            0 <= self.rank < len(self.servers),
+            f"rank {self.rank} is not one of the plan's {len(self.servers)} servers",
+        )
+        _need(
+            len(self.workers) == self.world,
+            f"{len(self.workers)} workers' addresses for a world of {self.world}",
+        )
+        _need(len(set(self.workers)) == self.world, "two workers share one address and port")
+        for number, window in self.windows.items():
+            _check_stream(number, 1, window)
+        for root in self.roots:
+            _check_stream(root.stream, root.node, root.window)
+            _check_children(root, self.world)
+
+    def server_of(self, chunk: Any) -> Any:
+        """Rank of the server that a chunk (or each of an array of them) is addressed to."""
+        return server_of(chunk, self.chunks_per_slice, len(self.servers))
+
+    @staticmethod
+    def from_message(message: jobs_pb2.Plan) -> ServerPlan:
+        """Raises PlanError."""
+        return ServerPlan(
+            job=message.job,
+            epoch=message.epoch,
+            world=message.world,
+            lanes=message.lanes,
+            rank=message.rank,
+            servers=_addresses(message.servers),
+            workers=_addresses(message.workers),
+            windows=dict(message.windows),
+            roots=tuple(
+                RootStream(
+                    r.stream,
+                    r.node,
+                    r.window,
+                    tuple(
+                        Child(c.sender, Address(c.address.ipv4, c.address.port), c.workers, c.node)
+                        for c in r.children
+                    ),
+                )
+                for r in message.roots
+            ),
+            chunks_per_slice=message.chunks_per_slice,
+            link_rate=message.link_rate,
+        )
+
+    def to_message(self) -> jobs_pb2.Plan:
+        return jobs_pb2.Plan(
+            job=self.job,
+            epoch=self.epoch,
+            world=self.world,
+            lanes=self.lanes,
+            rank=self.rank,
+            servers=[_message(a) for a in self.servers],
+            workers=[_message(a) for a in self.workers],
+            windows=dict(self.windows),
+            roots=[
+                jobs_pb2.RootStream(
+                    stream=r.stream,
+                    node=r.node,
+                    window=r.window,
+                    children=[
+                        jobs_pb2.Child(
+                            sender=c.sender,
+                            address=_message(c.address),
+                            workers=c.workers,
+                            node=c.node,
+                        )
+                        for c in r.children
+                    ],
+                )
+                for r in self.roots
+            ],
+            chunks_per_slice=self.chunks_per_slice,
+            link_rate=self.link_rate,
+        )
+
+
+def server_of(chunk: Any, chunks_per_slice: int, servers: int) -> Any:
+    """Rank of the server of a chunk: slices go to the servers in turn."""
+    return chunk // chunks_per_slice % servers
+
+
+def stream_of(chunk: Any, chunks_per_slice: int, streams: int) -> Any:
+    """Index (in ascending order of stream numbers) of the stream of a chunk."""
+    return chunk // chunks_per_slice % streams
+
+
+def _need(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise PlanError(otherwise)
+
+
+def _check_common(job: int, epoch: int, world: int, lanes: int, chunks_per_slice: int) -> None:
+    _need(0 < job < 1 << 16, f"job {job} is not in 1..65535 (0 is never used)")
+    _need(0 < epoch < 1 << 16, f"epoch {epoch} is not in 1..65535 (0 is never used)")
+    _need(0 < world <= LARGEST_WORLD, f"world {world} is not in 1..{LARGEST_WORLD}")
+    _need(0 <= lanes < 1 << 16, f"lanes {lanes} is not in 0..65535")
+    _need(chunks_per_slice > 0, "chunks_per_slice must be at least 1")
+
+
+def _check_stream(stream: int, node: int, window: int) -> None:
+    _need(0 <= stream < 1 << 8, f"stream {stream} is not in 0..255")
+    _need(0 < node < 1 << 16, f"stream {stream}: node {node} is not in 1..65535")
+    _need(
+        0 < window <= LARGEST_WINDOW and window & (window - 1) == 0,
+        f"stream {stream}: window {window} is not a power of two up to {LARGEST_WINDOW}",
+    )
+
+
+def _check_children(root: RootStream, world: int) -> None:
+    where = f"root of stream {root.stream}"
+    senders = [child.sender for child in root.children]
+    _need(bool(senders), f"{where}: no children")
+    _need(
+        sorted(senders) == list(range(len(senders))) and len(senders) <= MOST_CHILDREN,
+        f"{where}: senders {senders} are not 0..n-1 with n at most {MOST_CHILDREN}",
+    )
+    below = sum(child.workers for child in root.children)
+    _need(below == world, f"{where}: its children have {below} workers, the job {world}")
+
+
+def _ascending(numbers: Sequence[int], what: str) -> None:
+    _need(
+        all(a < b for a, b in pairwise(numbers)),
+        f"{what} {list(numbers)} are not in ascending order without repeats",
+    )
+
+
+def _addresses(messages: Any) -> tuple[Address, ...]:
+    return tuple(Address(a.ipv4, a.port) for a in messages)
+
+
+def _message(address: Address) -> jobs_pb2.Address:
+    return jobs_pb2.Address(ipv4=address.ipv4, port=address.port)

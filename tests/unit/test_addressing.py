@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The address plan: all unique, both ends agree, and every route arrives by a shortest path."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topologies.addressing import GATEWAY, Addressing
+from topologies.spec import parse
+from topologies.topology import Topology
+
+pytestmark = pytest.mark.unit
+
+
+@st.composite
+def topologies(draw: st.DrawFn, most_workers: int = 5) -> Topology:
+    """Any shape: racks, levels of cores, racks without workers, servers with several links."""
+    racks = draw(
+        st.lists(
+            st.tuples(st.integers(0, most_workers), st.integers(0, 2)), min_size=1, max_size=5
+        ).filter(lambda r: any(w for w, _ in r) and any(s for _, s in r))
+    )
+    least = 1 if len(racks) > 1 else 0
+    cores = draw(st.lists(st.integers(1, 3), min_size=least, max_size=2))
+    servers = sum(count for _, count in racks)
+    extra = draw(
+        st.lists(st.tuples(st.integers(0, servers - 1), st.integers(0, len(racks) - 1)), max_size=2)
+    )
+    return parse(
+        f"name: any\nracks: {[{'workers': w, 'servers': s} for w, s in racks]}\ncores: {cores}\n"
+        f"links: {[{'ends': [f's{s}', f'tor{t}'], 'add': True} for s, t in extra]}\n"
+    )
+
+
+@given(topologies())
+@settings(max_examples=60, deadline=None)
+def test_names_and_addresses_are_unique_and_both_ends_agree(topology: Topology) -> None:
+    plan = Addressing(topology)
+    hosts = [i for node in topology.hosts for i in plan.host_interfaces(node.name)]
+    ports = [port for node in topology.switches for port in plan.ports(node.name)]
+    ends = [*hosts, *ports]
+    assert len(ends) == 2 * len(topology.links)
+    assert len({end.interface for end in ends}) == len({end.mac for end in ends}) == len(ends)
+    assert len(set(plan.destinations)) == len(hosts) + len(topology.switches)
+    assert GATEWAY not in plan.destinations
+    for host in hosts:
+        port = plan.port(host.switch, host.switch_port)
+        assert (port.peer, port.peer_number) == (host.node, host.number)
+        assert (port.peer_mac, host.gateway_mac) == (host.mac, port.mac)
+        assert port.peer_is_host
+    for port in ports:
+        if not port.peer_is_host:
+            peer = plan.port(port.peer, port.peer_number)
+            assert (peer.peer, peer.peer_number) == (port.switch, port.number)
+            assert (peer.mac, peer.peer_mac) == (port.peer_mac, port.mac)
+    for node in topology.switches:
+        numbers = [port.number for port in plan.ports(node.name)]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+@given(topologies())
+@settings(max_examples=40, deadline=None)
+def test_every_route_arrives_by_a_shortest_path(topology: Topology) -> None:
+    plan = Addressing(topology)
+    level = {node.name: node.level for node in topology.switches}
+    for switch in topology.switches:
+        own = plan.switch_address(switch.name)
+        routes = plan.routes(switch.name)
+        assert set(routes) == set(plan.destinations) - {own}
+        for destination in routes:
+            path = plan.path(switch.name, destination)
+            assert path[-1] == plan.attached_to(destination)
+            target = path[-1]
+            climb = abs(level[target] - level[switch.name])
+            # Between nodes of one level it takes a hop up and one down.
+            shortest = 0 if target == switch.name else max(climb, 2 if climb == 0 else 1)
+            assert len(path) - 1 == shortest
+            out = routes[destination]
+            assert plan.port(switch.name, out.port).peer_mac == out.mac
+
+
+def test_equal_paths_are_shared_out_alike_at_every_switch() -> None:
+    topology = parse(
+        "name: x\nracks: [{workers: 4, servers: 1}, {workers: 4, servers: 1},"
+        " {workers: 0, servers: 2}]\ncores: 2\n"
+    )
+    plan = Addressing(topology)
+    for server, core in (("s2", "core0"), ("s3", "core1")):
+        address = plan.address(server)
+        assert {plan.path(f"w{n}", address)[1] for n in range(8)} == {core}
+
+
+def test_an_address_of_nobody_has_no_route() -> None:
+    plan = Addressing(parse("name: x\nracks: [{workers: 1, servers: 1}]\n"))
+    with pytest.raises(KeyError, match="no node has"):
+        plan.route("tor0", GATEWAY)
+    with pytest.raises(IndexError, match="ports 1 to 2, not 3"):
+        plan.port("tor0", 3)

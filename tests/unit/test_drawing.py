@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture shows every node and link, tells what is bad about a link, and nothing overlaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from topologies.drawing import draw
+from topologies.spec import load, parse
+
+pytestmark = pytest.mark.unit
+
+SVG = "{http://www.w3.org/2000/svg}"
+SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
+
+
+def boxes(svg: ElementTree.Element) -> list[tuple[float, float, float, float]]:
+    """Left, top, right, bottom of every node."""
+    found = []
+    for rect in svg.iter(f"{SVG}rect"):
+        if rect.get("class") in ("worker", "server", "switch", "core"):
+            x, y, w, h = (float(rect.get(name, 0)) for name in ("x", "y", "width", "height"))
+            found.append((x, y, x + w, y + h))
+    return found
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_node_and_link_is_there_and_nothing_overlaps(path: Path) -> None:
+    topology = load(path)
+    svg = ElementTree.fromstring(draw(topology))
+    names = [t.text for t in svg.iter(f"{SVG}text") if t.get("class") == "name"]
+    assert sorted(map(str, names)) == sorted(node.name for node in topology.nodes)
+    assert len(list(svg.iter(f"{SVG}path"))) == len(topology.links)
+    nodes = boxes(svg)
+    width, height = float(svg.get("width", 0)), float(svg.get("height", 0))
+    for number, (left, top, right, bottom) in enumerate(nodes):
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= height
+        for other in nodes[:number]:
+            apart = right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+            assert apart
+    rates = [t.text for t in svg.iter(f"{SVG}text") if t.get("class") == "rate"]
+    assert rates == ["20 Mbit/s"] * len(topology.links)
+
+
+def test_impaired_and_uneven_links_stand_out() -> None:
+    text = draw(
+        parse(
+            "name: odd\nracks: [{workers: 2, servers: 1}, {workers: 1}]\ncores: 1\n"
+            "links:\n"
+            "  - {ends: [w1, tor0], loss: 1 %}\n"
+            "  - {from: tor1, to: core0, rate: 5 Mbit/s, reorder: 0.02}\n"
+        )
+    )
+    svg = ElementTree.fromstring(text)
+    impaired = [p for p in svg.iter(f"{SVG}path") if "impaired" in str(p.get("class"))]
+    assert len(impaired) == 2
+    told = {t.text for t in svg.iter(f"{SVG}text")}
+    assert {"loss 1 %", "↑reorder 2 %", "↑5 Mbit/s ↓20 Mbit/s"} <= told
+    titles = "\n".join(str(t.text) for t in svg.iter(f"{SVG}title"))
+    assert "w1  10.0.0.2" in titles
+    assert "tor1 to core0: rate 5e+06" in titles
+
+
+def test_the_same_topology_gives_the_same_picture() -> None:
+    assert draw(load(SHIPPED[0])) == draw(load(SHIPPED[0]))

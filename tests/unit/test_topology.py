@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topology files: what they say is what comes out, and errors name file, line and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from topologies.spec import TopologyError, load, parse
+
+pytestmark = pytest.mark.unit
+
+SHIPPED = Path(__file__).parents[2] / "topologies"
+
+
+def problems(text: str, tmp_path: Path) -> list[str]:
+    """What is wrong with a file, each without the directory."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(dedent(text))
+    with pytest.raises(TopologyError) as caught:
+        load(path)
+    return [line.replace(f"{tmp_path}/", "") for line in str(caught.value).splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "racks", "workers", "servers", "cores", "links"),
+    [
+        ("one-rack", 1, 4, 1, 0, 5),
+        ("two-racks", 2, 8, 2, 1, 12),
+        ("four-racks-two-cores", 4, 16, 4, 2, 28),
+    ],
+)
+def test_shipped_files(
+    name: str, racks: int, workers: int, servers: int, cores: int, links: int
+) -> None:
+    topology = load(SHIPPED / f"{name}.yaml")
+    assert topology.name == name
+    assert topology.racks == racks
+    assert [node.name for node in topology.workers] == [f"w{i}" for i in range(workers)]
+    assert [node.name for node in topology.servers] == [f"s{i}" for i in range(servers)]
+    assert len(topology.cores) == cores
+    assert len(topology.links) == links
+    assert not topology.tls
+
+
+def test_units_defaults_and_overrides_of_one_direction() -> None:
+    topology = parse(
+        dedent("""
+        name: mixed
+        defaults: {rate: 1.5 Gbit/s, delay: 250 us, queue_bytes: 64 KiB, mtu: 9000, loss: 1 %}
+        racks: [{workers: 1, servers: 1}, {workers: 1}]
+        cores: [2, 1]
+        uplinks: {rate: 10 Gbit/s}
+        links:
+          - {from: tor1, to: core0, rate: 5 Mbit/s, reorder: 0.25}
+          - {ends: [tor0, w0], corrupt: 0.5}
+        """)
+    )
+    link = {(item.a, item.b): item for item in topology.links}
+    assert link["w0", "tor0"].forward.rate == 1_500_000_000
+    assert link["w0", "tor0"].forward.delay == pytest.approx(250e-6)
+    assert link["w0", "tor0"].forward.corrupt == link["w0", "tor0"].backward.corrupt == 0.5
+    assert link["w1", "tor1"].forward.ecn_bytes == 32 * 1024  # half the queue unless given
+    assert link["tor1", "core0"].forward.rate == 5_000_000
+    assert link["tor1", "core0"].forward.reorder == 0.25
+    assert link["tor1", "core0"].backward.rate == 10_000_000_000
+    assert link["tor1", "core0"].backward.reorder == 0
+    assert all(item.forward.loss == 0.01 for item in topology.links)
+    # Two levels of cores: ToRs to both of the first, those to the one of the second.
+    assert {("core0", "core2"), ("core1", "core2")} <= set(link)
+    assert len([pair for pair in link if pair[0].startswith("tor")]) == 4
+
+
+def test_a_server_may_have_several_links() -> None:
+    topology = parse(
+        dedent("""
+        name: wide
+        racks: [{workers: 1, servers: 1}, {workers: 1}]
+        cores: 1
+        links: [{ends: [s0, tor1], add: true, rate: 1 Gbit/s}, {ends: [s0, tor0], add: true}]
+        """)
+    )
+    assert [link.b for link in topology.links_of("s0")] == ["tor0", "tor1", "tor0"]
+    assert [link.forward.rate for link in topology.links_of("s0")] == [20e6, 1e9, 20e6]
+
+
+def test_every_problem_is_named_with_file_line_and_field(tmp_path: Path) -> None:
+    found = problems(
+        """\
+        name: x
+        racks:
+          - {workers: 4, server: 1}
+          - {workers: four}
+        defaults: {rate: 10 parsecs, loss: 2}
+        uplinks:
+          foo: 1
+        links:
+          - {ends: [w1]}
+        """,
+        tmp_path,
+    )
+    assert found[0] == "bad.yaml:3: racks[0].server: unknown field; allowed here: workers, servers"
+    assert [line.split(": ")[:2] for line in found[1:]] == [
+        ["bad.yaml:4", "racks[1].workers"],
+        ["bad.yaml:5", "defaults.loss"],
+        ["bad.yaml:5", "defaults.rate"],
+        ["bad.yaml:7", "uplinks.foo"],
+        ["bad.yaml:9", "links[0].ends"],
+    ]
+    assert "allowed: 0 to 1" in found[2]
+    assert "20 Mbit/s" in found[3]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("links: [{ends: [w9, tor0]}]", "links[0].ends[0]", "no node 'w9'; nodes are w0..w3"),
+        ("links: [{ends: [w1, s0]}]", "links[0]", "w1 and s0 are not linked; w1 has tor0"),
+        ("links: [{from: w1}]", "links[0]", "`from: a` and `to: b`"),
+        ("links: [{ends: [w1, tor0], add: true}]", "links[0].add", "a server to a ToR"),
+        ("defaults: {queue_bytes: 1000}", "defaults.queue_bytes", "at least 1514 B"),
+        ("defaults: {ecn_bytes: 1 MiB}", "defaults.ecn_bytes", "0 (never) to that"),
+        ("cores: [1, 0]", "cores", "1 or more in each level"),
+        ("tls: maybe", "tls", "'maybe'"),
+        ("name: twice", "name", "given twice, first on line 1"),
+        ("defaults: [1, 2]", "defaults", "should be a group of fields (rate, delay"),
+        ("defaults: {mtu: 1500", "", "not valid YAML"),
+    ],
+)
+def test_what_is_refused(text: str, place: str, says: str, tmp_path: Path) -> None:
+    (found,) = problems(f"name: x\nracks: [{{workers: 4, servers: 1}}]\n{text}\n", tmp_path)
+    line = 4 if "YAML" in says else 3
+    assert found.startswith(f"bad.yaml:{line}: {place}: " if place else f"bad.yaml:{line}: not")
+    assert says in found
+
+
+@pytest.mark.parametrize(
+    ("racks", "says"),
+    [
+        ("[{workers: 1, servers: 1}, {workers: 1}]", "2 racks and no core"),
+        ("[{workers: 0, servers: 1}]", "no workers"),
+        ("[{workers: 1}]", "no servers"),
+        ("[]", "at least 1 item"),
+        ("[{workers: 250, servers: 250}, {workers: 1}]\ncores: 1", "501 ports"),
+    ],
+)
+def test_what_cannot_run_is_refused(racks: str, says: str, tmp_path: Path) -> None:
+    assert any(says in line for line in problems(f"name: x\nracks: {racks}\n", tmp_path))
+
+
+def test_a_direction_set_twice_is_refused(tmp_path: Path) -> None:
+    text = """\
+        name: x
+        racks: [{workers: 4, servers: 1}]
+        links:
+          - {ends: [w1, tor0], loss: 1 %}
+          - {from: w1, to: tor0, loss: 2 %}
+          - {from: w1, to: tor0, delay: 1 ms}
+        """
+    assert problems(text, tmp_path) == [
+        "bad.yaml:5: links[1].loss: already given for w1 to tor0 on line 4"
+    ]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match=r"nowhere\.yaml:1: cannot be read: No such file"):
+        load(tmp_path / "nowhere.yaml")

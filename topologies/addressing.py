@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports, interface names, MACs, IPv4 addresses and routes of a topology.
+
+All of it follows from the topology alone, so that whoever builds the network and whoever programs
+it need not talk. The plan:
+
+- switch ports count from 1 in the order of the topology's links: hosts first, then uplinks;
+- interfaces are ``<node>-eth<n>``: n is the port number at a switch and counts from 0 at a host;
+- workers are 10.<rack>.0.<n>, server interfaces 10.<rack>.1.<n> (rack of the ToR they lead to),
+  ToRs 10.255.0.<n>, cores 10.255.1.<n>, n counting from 1;
+- a host has /32 addresses and a default route through ``GATEWAY``, which its static ARP entry maps
+  to the MAC of the ToR port, so that no switch needs to know ARP;
+- routes are shortest paths; equal ones are shared out by destination, alike at every switch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Address
+
+from topologies.topology import Link, LinkQuality, Node, Topology
+
+__all__ = ["GATEWAY", "Addressing", "HostInterface", "Route", "SwitchPort"]
+
+GATEWAY = IPv4Address("10.255.255.254")
+LONGEST_INTERFACE_NAME = 15  # IFNAMSIZ - 1 of linux/if.h
+
+_LETTERS = {"worker": 0x01, "server": 0x02}
+
+
+@dataclass(frozen=True)
+class HostInterface:
+    """One interface of a host; ``gateway_mac`` is the MAC of the switch port it is linked to."""
+
+    node: str
+    number: int
+    interface: str
+    mac: str
+    ipv4: IPv4Address
+    switch: str
+    switch_port: int
+    gateway_mac: str
+    outgoing: LinkQuality  # host to switch
+    incoming: LinkQuality  # switch to host
+    link: Link
+
+
+@dataclass(frozen=True)
+class SwitchPort:
+    """One port of a switch and what is at the other end of its link."""
+
+    switch: str
+    number: int
+    interface: str
+    mac: str
+    peer: str
+    peer_interface: str
+    peer_number: int  # port of a switch, interface number of a host
+    peer_mac: str
+    peer_is_host: bool
+    outgoing: LinkQuality  # away from this switch
+    incoming: LinkQuality  # towards this switch
+    link: Link
+
+
+@dataclass(frozen=True)
+class Route:
+    """Next hop: the port to leave by and the MAC at its other end."""
+
+    port: int
+    mac: str
+
+
+@dataclass(frozen=True)
+class _End:
+    """One end of a link: the node, its port or interface number and its MAC."""
+
+    node: Node
+    number: int
+
+    @property
+    def interface(self) -> str:
+        return f"{self.node.name}-eth{self.number}"
+
+    @property
+    def mac(self) -> str:
+        """Locally administered unicast: 02, kind (or 0x10 + level), node index, interface."""
+        kind = _LETTERS.get(self.node.kind, 0x10 + self.node.level)
+        octets = (2, kind, *self.node.index.to_bytes(2, "big"), *self.number.to_bytes(2, "big"))
+        return ":".join(f"{octet:02x}" for octet in octets)
+
+
+class Addressing:
+    """The address plan of a topology; ``ValueError`` when a name would not fit an interface."""
+
+    gateway = GATEWAY
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._interfaces: dict[str, list[HostInterface]] = {n.name: [] for n in topology.hosts}
+        self._ports: dict[str, list[SwitchPort]] = {n.name: [] for n in topology.switches}
+        self._server_links = [0] * topology.racks
+        self._workers = [0] * topology.racks
+        for link in topology.links:
+            self._connect(link)
+        self._distances = {node.name: self._hops_to(node.name) for node in topology.switches}
+
+    # --- hosts ---
+
+    def host_interfaces(self, node: str) -> tuple[HostInterface, ...]:
+        """Interfaces of a host, in order; the first is the one with the default route."""
+        return tuple(self._interfaces[node])
+
+    def address(self, node: str) -> IPv4Address:
+        """The address that a node is known by: a host's first, a switch's own."""
+        if node in self._interfaces:
+            return self._interfaces[node][0].ipv4
+        return self.switch_address(node)
+
+    @cached_property
+    def interfaces(self) -> dict[IPv4Address, HostInterface]:
+        """All host interfaces by address."""
+        return {i.ipv4: i for node in self.topology.hosts for i in self._interfaces[node.name]}
+
+    # --- switches ---
+
+    def switch_address(self, switch: str) -> IPv4Address:
+        """A switch's own address: source of what it sends up, destination of what comes down."""
+        node = self.topology.by_name[switch]
+        third = 0 if node.rack is not None else 1
+        return IPv4Address(bytes((10, 255, third, node.index + 1)))
+
+    def ports(self, switch: str) -> tuple[SwitchPort, ...]:
+        """Ports of a switch, from number 1."""
+        return tuple(self._ports[switch])
+
+    def port(self, switch: str, number: int) -> SwitchPort:
+        """One port of a switch; ``IndexError`` when there is none of that number."""
+        if not 1 <= number <= len(self._ports[switch]):
+            raise IndexError(f"{switch} has ports 1 to {len(self._ports[switch])}, not {number}")
+        return self._ports[switch][number - 1]
+
+    def ports_between(self, switch: str, neighbour: str) -> tuple[SwitchPort, ...]:
+        """Ports of a switch whose link leads to a neighbour."""
+        return tuple(port for port in self._ports[switch] if port.peer == neighbour)
+
+    # --- routes ---
+
+    @cached_property
+    def destinations(self) -> tuple[IPv4Address, ...]:
+        """Every routed address: host interfaces, then the switches' own."""
+        return (*self.interfaces, *(self.switch_address(n.name) for n in self.topology.switches))
+
+    def attached_to(self, destination: IPv4Address) -> str:
+        """The switch that an address is at: the ToR of a host interface, or the switch itself."""
+        if destination in self.interfaces:
+            return self.interfaces[destination].switch
+        return self._switch_at[destination]
+
+    def routes(self, switch: str) -> dict[IPv4Address, Route]:
+        """Next hop towards every address but the switch's own."""
+        own = self.switch_address(switch)
+        return {d: self.route(switch, d) for d in self.destinations if d != own}
+
+    def route(self, switch: str, destination: IPv4Address) -> Route:
+        """Next hop towards one address; ``KeyError`` when it is nobody's or the switch's own."""
+        if destination not in self._rank:
+            raise KeyError(f"no node has the address {destination}")
+        target = self.attached_to(destination)
+        if target == switch:
+            host = self.interfaces[destination]  # KeyError: a switch has no route to itself
+            return Route(host.switch_port, host.mac)
+        hops = self._distances[target]
+        nearer = [
+            port
+            for port in self._ports[switch]
+            if not port.peer_is_host and hops[port.peer] == hops[switch] - 1
+        ]
+        chosen = nearer[self._rank[destination] % len(nearer)]
+        return Route(chosen.number, chosen.peer_mac)
+
+    def path(self, source: str, destination: IPv4Address) -> tuple[str, ...]:
+        """Switches that a packet passes on its way, starting at ``source``.
+
+        ``source`` is a switch, or a host (whose packets leave by its first interface).
+        """
+        switch = self._interfaces[source][0].switch if source in self._interfaces else source
+        passed = [switch]
+        while passed[-1] != self.attached_to(destination):
+            out = self.route(passed[-1], destination).port
+            passed.append(self.port(passed[-1], out).peer)
+        return tuple(passed)
+
+    # --- how it is made ---
+
+    @cached_property
+    def _switch_at(self) -> dict[IPv4Address, str]:
+        return {self.switch_address(n.name): n.name for n in self.topology.switches}
+
+    @cached_property
+    def _rank(self) -> dict[IPv4Address, int]:
+        """Position that shares destinations out over equal paths.
+
+        Workers, server interfaces and switches are counted apart, so that n servers (or ToRs) use
+        n different cores where there are as many.
+        """
+        ranks: dict[IPv4Address, int] = {}
+        for group in (self.topology.workers, self.topology.servers):
+            addresses = [i.ipv4 for node in group for i in self._interfaces[node.name]]
+            ranks.update({address: rank for rank, address in enumerate(addresses)})
+        for switch in self.topology.switches:
+            ranks[self.switch_address(switch.name)] = switch.index
+        return ranks
+
+    def _connect(self, link: Link) -> None:
+        nodes = self.topology.by_name
+        low = _End(nodes[link.a], self._next_number(nodes[link.a]))
+        high = _End(nodes[link.b], self._next_number(nodes[link.b]))
+        for end in (low, high):
+            if len(end.interface) > LONGEST_INTERFACE_NAME:
+                raise ValueError(
+                    f"interface name {end.interface} is longer than {LONGEST_INTERFACE_NAME}"
+                    " characters, which Linux refuses"
+                )
+        self._ports[link.b].append(self._switch_port(high, low, link))
+        if link.a in self._ports:
+            self._ports[link.a].append(self._switch_port(low, high, link))
+        else:
+            self._interfaces[link.a].append(
+                HostInterface(
+                    node=link.a,
+                    number=low.number,
+                    interface=low.interface,
+                    mac=low.mac,
+                    ipv4=self._host_address(low.node, high.node),
+                    switch=link.b,
+                    switch_port=high.number,
+                    gateway_mac=high.mac,
+                    outgoing=link.forward,
+                    incoming=link.backward,
+                    link=link,
+                )
+            )
+
+    def _next_number(self, node: Node) -> int:
+        if node.name in self._ports:
+            return len(self._ports[node.name]) + 1
+        return len(self._interfaces[node.name])
+
+    def _host_address(self, host: Node, tor: Node) -> IPv4Address:
+        assert tor.rack is not None
+        counts = self._workers if host.kind == "worker" else self._server_links
+        counts[tor.rack] += 1
+        third = 0 if host.kind == "worker" else 1
+        return IPv4Address(bytes((10, tor.rack, third, counts[tor.rack])))
+
+    @staticmethod
+    def _switch_port(own: _End, peer: _End, link: Link) -> SwitchPort:
+        return SwitchPort(
+            switch=own.node.name,
+            number=own.number,
+            interface=own.interface,
+            mac=own.mac,
+            peer=peer.node.name,
+            peer_interface=peer.interface,
+            peer_number=peer.number,
+            peer_mac=peer.mac,
+            peer_is_host=peer.node.level == 0,
+            outgoing=link.quality_from(own.node.name),
+            incoming=link.quality_from(peer.node.name),
+            link=link,
+        )
+
+    def _hops_to(self, target: str) -> dict[str, int]:
+        hops = {target: 0}
+        waiting = deque([target])
+        while waiting:
+            switch = waiting.popleft()
+            for port in self._ports[switch]:
+                if not port.peer_is_host and port.peer not in hops:
+                    hops[port.peer] = hops[switch] + 1
+                    waiting.append(port.peer)
+        return hops

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML files read strictly, with errors that say where.
+
+``parse(text, file, model)`` checks a YAML text against a pydantic model and reports every problem
+at once, each with file, line, field, what is wrong and what is allowed. Anything that the model
+does not catch is reported in the same shape through the ``Document`` that comes back.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+Location = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong in a file; ``field`` is a dotted path such as ``racks[0].workers``."""
+
+    file: str
+    line: int
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}"
+        return f"{where}: {self.field}: {self.text}" if self.field else f"{where}: {self.text}"
+
+
+class DocumentError(Exception):
+    """A file that cannot be used; ``problems`` has all that is wrong with it, in file order."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = sorted(set(problems), key=lambda p: (p.file, p.line, p.field, p.text))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass
+class Document(Generic[Model]):
+    """A text that fits its model, and the line of every field in it."""
+
+    file: str
+    content: Model
+    lines: dict[Location, int]
+    problems: list[Problem] = field(default_factory=list)
+
+    def line(self, location: Location) -> int:
+        """Line of a field, or of the nearest field around it that the file spells out."""
+        for end in range(len(location), -1, -1):
+            if location[:end] in self.lines:
+                return self.lines[location[:end]]
+        return 1
+
+    def refuse(self, location: Location, text: str) -> None:
+        """Note a problem that the model cannot see; ``check`` raises them together."""
+        self.problems.append(Problem(self.file, self.line(location), _dotted(location), text))
+
+    def refused(self, location: Location) -> bool:
+        """Whether a problem of this very field is noted already."""
+        return any(problem.field == _dotted(location) for problem in self.problems)
+
+    def check(self) -> None:
+        """Raise ``DocumentError`` when anything was refused."""
+        if self.problems:
+            raise DocumentError(self.problems)
+
+
+def load(path: str | Path, model: type[Model]) -> Document[Model]:
+    """Read and check a file; ``DocumentError`` when it is missing, unreadable or wrong."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise DocumentError([Problem(str(path), 1, "", f"cannot be read: {reason}")]) from error
+    return parse(text, str(path), model)
+
+
+def parse(text: str, file: str, model: type[Model]) -> Document[Model]:
+    """Check a YAML text against a model; ``DocumentError`` lists all problems in it."""
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+    except yaml.YAMLError as error:
+        raise DocumentError([_syntax_problem(file, error)]) from error
+    reader = _Reader(file, loader)
+    value = reader.value(node, ()) if node is not None else {}
+    if reader.problems:
+        raise DocumentError(reader.problems)
+    try:
+        content = model.model_validate(value)
+    except ValidationError as error:
+        places: Document[Any] = Document(file, model.model_construct(), reader.lines)
+        for item in error.errors(include_url=False):
+            location = tuple(item["loc"])
+            places.refuse(location, _explain(item, model, location))
+        raise DocumentError(places.problems) from error
+    return Document(file, content, reader.lines)
+
+
+class _Reader:
+    """Turns YAML nodes into plain values, noting lines and what YAML lets pass: repeated keys."""
+
+    def __init__(self, file: str, loader: yaml.SafeLoader) -> None:
+        self.file = file
+        self.loader = loader
+        self.lines: dict[Location, int] = {}
+        self.problems: list[Problem] = []
+
+    def value(self, node: yaml.Node, location: Location) -> Any:
+        self.lines.setdefault(location, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, location)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*location, i)) for i, item in enumerate(node.value)]
+        try:
+            return self.loader.construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError) as error:
+            self._problem(node, location, f"not a plain value: {error}")
+            return None
+
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[Hashable, Any]:
+        self.loader.flatten_mapping(node)
+        result: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            key = self.value(key_node, (*location, "?"))
+            place = (*location, str(key))
+            if not isinstance(key, str):
+                self._problem(key_node, place, f"field names are words, not {key!r}")
+            elif key in result:
+                self._problem(key_node, place, f"given twice, first on line {self.lines[place]}")
+            else:
+                self.lines[place] = key_node.start_mark.line + 1
+                result[key] = self.value(value_node, place)
+        return result
+
+    def _problem(self, node: yaml.Node, location: Location, text: str) -> None:
+        line = node.start_mark.line + 1
+        self.problems.append(Problem(self.file, line, _dotted(location), text))
+
+
+def _syntax_problem(file: str, error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else 1
+    return Problem(file, line, "", f"not valid YAML: {getattr(error, 'problem', None) or error}")
+
+
+def _dotted(location: Location) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _explain(item: Any, model: type[BaseModel], location: Location) -> str:
+    if item["type"] == "extra_forbidden":
+        names = _field_names(_model_at(model, location[:-1]))
+        return f"unknown field; allowed here: {', '.join(names)}"
+    if item["type"] == "missing":
+        return "required, but not given"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if item["type"] in ("value_error", "assertion_error"):
+        return message
+    if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        wanted = _model_at(model, location)
+        allowed = f" ({', '.join(_field_names(wanted))})" if wanted else ""
+        message = f"should be a group of fields{allowed}"
+    return f"{message}, not {item['input']!r}"
+
+
+def _field_names(model: type[BaseModel] | None) -> list[str]:
+    if model is None:
+        return []
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel] | None:
+    """The model that checks the mapping at a location, following lists and optional fields."""
+    current: Any = model
+    for part in location:
+        if isinstance(part, int):
+            arguments = typing.get_args(current)
+            current = arguments[0] if arguments else None
+        elif isinstance(current, type) and issubclass(current, BaseModel):
+            current = next(
+                (
+                    info.annotation
+                    for name, info in current.model_fields.items()
+                    if part in (name, info.alias)
+                ),
+                None,
+            )
+        if typing.get_origin(current) in (typing.Union, types.UnionType):
+            current = next(a for a in typing.get_args(current) if a is not type(None))
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None

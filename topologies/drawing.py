@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology as a picture: SVG, cores above ToRs above hosts, one frame per rack.
+
+A topology's levels give its layout, so none has to be computed. Rates stand on the links between
+switches and in the hosts; what a link does to packets is written where it does. Names, addresses
+and all link properties come up where the mouse rests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from xml.etree import ElementTree
+
+from topologies.addressing import Addressing
+from topologies.topology import Link, LinkQuality, Node, Topology
+
+__all__ = ["draw"]
+
+HOST_WIDTH, HOST_HEIGHT, HOST_GAP = 66, 42, 10
+SWITCH_WIDTH, SWITCH_HEIGHT = 92, 36
+RACK_PADDING, RACK_GAP = 18, 28
+LEVEL_HEIGHT = 130  # from a level of switches to the next, at least
+LEVEL_SHARE = 0.11  # of the width: links across a wide picture would lie flat
+CORE_GAP = 380  # between cores of a level, at most
+HOSTS_BELOW_TOR = 96
+MARGIN, TITLE_HEIGHT, FOOT_HEIGHT = 28, 72, 40
+LEAST_WIDTH = 500
+PORT_STEP = 14  # between links along a side of a switch
+# Labels of links between switches lie along them, this far up from the lower end.
+LABEL_AT = 0.30
+# With more links than that between switches the most usual rate is told once, below.
+MOST_LABELS = 12
+
+STYLE = """
+text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1e293b; }
+.title { font-size: 20px; font-weight: 600; }
+.facts, .foot { font-size: 12px; fill: #64748b; }
+.name { font-size: 14px; font-weight: 600; text-anchor: middle; }
+.rate { font-size: 10px; fill: #475569; text-anchor: middle; }
+.rack { fill: #f8fafc; stroke: #cbd5e1; stroke-width: 1; }
+.racklabel { font-size: 11px; fill: #94a3b8; }
+.worker { fill: #dbeafe; stroke: #3b82f6; }
+.server { fill: #fef3c7; stroke: #d97706; }
+.switch { fill: #e2e8f0; stroke: #475569; stroke-width: 1.5; }
+.core { fill: #cbd5e1; stroke: #334155; stroke-width: 1.5; }
+.link { fill: none; stroke: #64748b; stroke-width: 1.5; }
+.uplink { stroke-width: 2.5; }
+.impaired { stroke: #dc2626; stroke-dasharray: 6 4; }
+.fault { font-size: 10px; fill: #b91c1c; text-anchor: middle; }
+.halo { stroke: #ffffff; stroke-width: 4; stroke-linejoin: round; }
+"""
+
+Point = tuple[float, float]
+
+
+def draw(topology: Topology) -> str:
+    """SVG text of a topology."""
+    return _Drawing(topology).text()
+
+
+class _Drawing:
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.addressing = Addressing(topology)
+        self.at: dict[str, Point] = {}  # middle of each node
+        self.frames: list[tuple[float, float, float, float]] = []  # x, y, width, height
+        self.width = 0.0
+        self.height = 0.0
+        self._place()
+        between = [_rates(link) for link in topology.links if not self._is_host(link.a)]
+        crowded = len(between) > MOST_LABELS
+        self.usual = Counter(between).most_common(1)[0][0] if crowded else ""
+
+    def _is_host(self, name: str) -> bool:
+        return self.topology.by_name[name].level == 0
+
+    # --- layout ---
+
+    def _place(self) -> None:
+        topology = self.topology
+        rows = [[node for node in topology.hosts if node.rack == tor.rack] for tor in topology.tors]
+        widths = [2 * RACK_PADDING + max(_row_width(len(row)), SWITCH_WIDTH + 70) for row in rows]
+        inner = sum(widths) + RACK_GAP * (len(widths) - 1)
+        self.width = max(inner + 2 * MARGIN, LEAST_WIDTH)
+        levels = sorted({node.level for node in topology.cores}, reverse=True)
+        level_height = max(LEVEL_HEIGHT, LEVEL_SHARE * self.width)
+        top = MARGIN + TITLE_HEIGHT + SWITCH_HEIGHT / 2
+        for number, level in enumerate(levels):
+            cores = [node for node in topology.cores if node.level == level]
+            step = min((self.width - 2 * MARGIN) / len(cores), CORE_GAP)
+            for position, core in enumerate(cores):
+                x = self.width / 2 + step * (position - (len(cores) - 1) / 2)
+                self.at[core.name] = (x, top + number * level_height)
+        tor_y = top + len(levels) * level_height
+        frame_top = tor_y - SWITCH_HEIGHT / 2 - RACK_PADDING
+        frame_bottom = tor_y + HOSTS_BELOW_TOR + HOST_HEIGHT / 2 + RACK_PADDING
+        self.height = frame_bottom + FOOT_HEIGHT
+        x = (self.width - inner) / 2
+        for tor, row, width in zip(topology.tors, rows, widths, strict=True):
+            self.frames.append((x, frame_top, width, frame_bottom - frame_top))
+            self.at[tor.name] = (x + width / 2, tor_y)
+            first = x + (width - _row_width(len(row)) + HOST_WIDTH) / 2
+            for position, host in enumerate(row):
+                place = first + position * (HOST_WIDTH + HOST_GAP)
+                self.at[host.name] = (place, tor_y + HOSTS_BELOW_TOR)
+            x += width + RACK_GAP
+
+    # --- the picture, back to front ---
+
+    def text(self) -> str:
+        svg = ElementTree.Element(
+            "svg",
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {self.width:g} {self.height:g}",
+            width=f"{self.width:g}",
+            height=f"{self.height:g}",
+        )
+        ElementTree.SubElement(svg, "title").text = f"Topology {self.topology.name}"
+        ElementTree.SubElement(svg, "style").text = STYLE
+        _element(svg, "rect", width="100%", height="100%", fill="#ffffff")
+        self._title(svg)
+        for number, (x, y, width, height) in enumerate(self.frames):
+            _element(svg, "rect", "rack", x=x, y=y, width=width, height=height, rx=10)
+            _text(svg, "racklabel", x + 12, y + 18, f"rack {number}")
+        for link in self.topology.links:
+            self._line(svg, link)
+        for node in self.topology.nodes:
+            self._node(svg, node)
+        for link in self.topology.links:
+            self._labels(svg, link)
+        self._foot(svg)
+        ElementTree.indent(svg)
+        return ElementTree.tostring(svg, encoding="unicode") + "\n"
+
+    def _title(self, svg: ElementTree.Element) -> None:
+        topology = self.topology
+        facts = [
+            _count(topology.racks, "rack"),
+            _count(len(topology.workers), "worker"),
+            _count(len(topology.servers), "server"),
+            _count(len(topology.cores), "core switch", "core switches"),
+        ]
+        _text(svg, "title", MARGIN, MARGIN + 14, topology.name)
+        _text(svg, "facts", MARGIN, MARGIN + 34, " · ".join(facts))
+
+    def _ends(self, link: Link) -> tuple[Point, Point]:
+        """Where a link leaves its lower node (at the top) and enters the upper (at the bottom)."""
+        (ax, ay), (bx, by) = self.at[link.a], self.at[link.b]
+        half = (HOST_HEIGHT if self._is_host(link.a) else SWITCH_HEIGHT) / 2
+        ups = [other for other in self.topology.links_of(link.a) if other.a == link.a]
+        downs = [other for other in self.topology.links_of(link.b) if other.b == link.b]
+        return (
+            (ax + self._beside(link, ups), ay - half),
+            (bx + self._beside(link, downs), by + SWITCH_HEIGHT / 2),
+        )
+
+    def _beside(self, link: Link, links: list[Link]) -> float:
+        """Offset of a link on its side of a node, in the order of where the links lead."""
+        same = link.a if all(other.a == link.a for other in links) else link.b
+        ordered = sorted(links, key=lambda other: self.at[other.other(same)][0])
+        position = next(i for i, other in enumerate(ordered) if other is link)
+        width = HOST_WIDTH if self._is_host(same) else SWITCH_WIDTH
+        step = min(PORT_STEP, (width - 24) / max(len(links) - 1, 1))
+        return (position - (len(links) - 1) / 2) * step
+
+    def _line(self, svg: ElementTree.Element, link: Link) -> None:
+        (ax, ay), (bx, by) = self._ends(link)
+        classes = ["link"]
+        if not self._is_host(link.a):
+            classes.append("uplink")
+        if link.forward.impaired or link.backward.impaired:
+            classes.append("impaired")
+        nodes = self.topology.by_name
+        if self._is_host(link.a) and nodes[link.a].rack != nodes[link.b].rack:
+            bend = (ay - by) * 0.5  # above the hosts between, whose links are straight
+            path = f"M{ax:g},{ay:g} C{ax:g},{ay - bend:g} {bx:g},{by + bend:g} {bx:g},{by:g}"
+        else:
+            path = f"M{ax:g},{ay:g} L{bx:g},{by:g}"
+        line = _element(svg, "path", " ".join(classes), d=path)
+        ElementTree.SubElement(line, "title").text = self._describe(link)
+
+    def _node(self, svg: ElementTree.Element, node: Node) -> None:
+        x, y = self.at[node.name]
+        width, height = SWITCH_WIDTH, SWITCH_HEIGHT
+        kind = "switch" if node.rack is not None else "core"
+        if node.level == 0:
+            width, height, kind = HOST_WIDTH, HOST_HEIGHT, node.kind
+        group = ElementTree.SubElement(svg, "g")
+        addresses = (
+            [str(item.ipv4) for item in self.addressing.host_interfaces(node.name)]
+            if node.level == 0
+            else [str(self.addressing.switch_address(node.name))]
+        )
+        ElementTree.SubElement(group, "title").text = f"{node.name}  {', '.join(addresses)}"
+        _element(
+            group,
+            "rect",
+            kind,
+            x=x - width / 2,
+            y=y - height / 2,
+            width=width,
+            height=height,
+            rx=6 if node.level == 0 else 4,
+        )
+        if node.level == 0:
+            link = self.topology.links_of(node.name)[0]
+            _text(group, "name", x, y - 3, node.name)
+            _text(group, "rate", x, y + 13, _rates(link))
+        else:
+            _text(group, "name", x, y + 5, node.name)
+
+    def _labels(self, svg: ElementTree.Element, link: Link) -> None:
+        faults = _faults(link)
+        (ax, ay), (bx, by) = self._ends(link)
+        if self._is_host(link.a):
+            if faults:
+                _label(svg, "fault", (ax + bx) / 2, (ay + by) / 2 + 3, faults)
+            if self.topology.links_of(link.a)[0] is not link:
+                x, y = bx * 0.8 + ax * 0.2, by * 0.8 + ay * 0.2
+                _label(svg, "rate", x, y, _rates(link))
+            return
+        x, y = ax + (bx - ax) * LABEL_AT, ay + (by - ay) * LABEL_AT
+        slope = math.degrees(math.atan((by - ay) / (bx - ax))) if bx != ax else -90.0
+        turn = f"rotate({slope:.1f} {x:g} {y:g})"
+        if _rates(link) != self.usual:
+            _label(svg, "rate", x, y - 5, _rates(link), transform=turn)
+        if faults:
+            _label(svg, "fault", x, y + 12, faults, transform=turn)
+
+    def _foot(self, svg: ElementTree.Element) -> None:
+        """Properties that all links share, so that nothing has to be said on each."""
+        every = [q for link in self.topology.links for q in (link.forward, link.backward)]
+        parts = []
+        for name, words in _WORDS.items():
+            values = {getattr(quality, name) for quality in every}
+            if len(values) == 1:
+                parts.append(words(values.pop()))
+        text = "all links: " + " · ".join(parts) if parts else ""
+        if self.usual:
+            between = f"between switches, unless shown: {self.usual}"
+            text = f"{text}; {between}" if text else between
+        _text(svg, "foot", MARGIN, self.height - 16, text)
+
+    def _describe(self, link: Link) -> str:
+        lines = [f"{link.a} - {link.b}"]
+        for a, b, quality in ((link.a, link.b, link.forward), (link.b, link.a, link.backward)):
+            settings = {
+                name: value
+                for name, value in asdict(quality).items()
+                if value or name in ("rate", "delay")
+            }
+            words = ", ".join(f"{name} {value:g}" for name, value in settings.items())
+            lines.append(f"{a} to {b}: {words}")
+        return "\n".join(lines)
+
+
+# Properties of links in words, by field.
+_WORDS: dict[str, Callable[[float], str]] = {
+    "delay": lambda value: f"delay {1000 * value:g} ms",
+    "queue_bytes": lambda value: f"queue {_size(int(value))}",
+    "ecn_bytes": lambda value: f"ECN above {_size(int(value))}" if value else "no ECN",
+    "mtu": lambda value: f"MTU {value:g}",
+}
+
+
+def _rates(link: Link) -> str:
+    up, down = _rate(link.forward), _rate(link.backward)
+    if up == down:
+        return up
+    return f"↑{up} ↓{down}"
+
+
+def _rate(quality: LinkQuality) -> str:
+    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if quality.rate >= factor:
+            return f"{quality.rate / factor:.4g} {unit}"
+    return f"{quality.rate} bit/s"
+
+
+def _size(count: int) -> str:
+    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= factor and count % (factor // 4) == 0:
+            return f"{count / factor:g} {unit}"
+    return f"{count} B"
+
+
+def _faults(link: Link) -> str:
+    """Impairments in words; directions told apart only where they differ."""
+    words = []
+    for name in ("loss", "duplicate", "reorder", "corrupt"):
+        up, down = getattr(link.forward, name), getattr(link.backward, name)
+        if up == down and up:
+            words.append(f"{name} {100 * up:g} %")
+        else:
+            words += [f"↑{name} {100 * up:g} %"] if up else []
+            words += [f"↓{name} {100 * down:g} %"] if down else []
+    return ", ".join(words)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
+
+
+def _element(
+    parent: ElementTree.Element, tag: str, kind: str = "", **attributes: float | str
+) -> ElementTree.Element:
+    values = {
+        name: value if isinstance(value, str) else f"{value:g}"
+        for name, value in attributes.items()
+    }
+    if kind:
+        values["class"] = kind
+    return ElementTree.SubElement(parent, tag, values)
+
+
+def _text(
+    parent: ElementTree.Element, kind: str, x: float, y: float, text: str, **more: str
+) -> None:
+    _element(parent, "text", kind, x=x, y=y, **more).text = text
+
+
+def _label(
+    parent: ElementTree.Element, kind: str, x: float, y: float, text: str, **more: str
+) -> None:
+    """Text on top of links; its halo is an element of its own, as not all viewers order paint."""
+    _text(parent, f"{kind} halo", x, y, text, **more)
+    _text(parent, kind, x, y, text, **more)
+
+
+def _row_width(hosts: int) -> float:
+    return hosts * (HOST_WIDTH + HOST_GAP) - HOST_GAP

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topologies: racks of hosts under ToR switches, joined by levels of core switches.
+
+``load(path)`` reads a YAML file into a ``Topology``; ``TopologyError`` lists everything wrong in
+it, each problem with file, line, field and what is allowed. The format::
+
+    name: two-racks
+    defaults: {rate: 20 Mbit/s, delay: 0 ms, queue_bytes: 128 KiB, ecn_bytes: 64 KiB, mtu: 1500}
+    racks:
+      - {workers: 4, servers: 1}          # tor0: w0..w3, s0
+      - {workers: 4, servers: 1}          # tor1: w4..w7, s1
+    cores: 1                              # or [4, 2]: levels, each meshed with the one below it
+    uplinks: {rate: 40 Mbit/s}            # links between switches
+    links:
+      - {ends: [w3, tor0], loss: 1 %}     # both directions of one link
+      - {from: tor1, to: core0, rate: 5 Mbit/s}
+      - {ends: [s1, tor0], add: true}     # one more link (and address) for a server
+    tls: false
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+
+from topologies.documents import Document, DocumentError, Location, Problem
+from topologies.documents import load as load_document
+from topologies.documents import parse as parse_document
+from topologies.topology import Link, LinkQuality, Node, Topology
+from topologies.units import Fraction, Rate, Size, Time, size
+
+__all__ = ["Link", "LinkQuality", "Node", "Problem", "Topology", "TopologyError", "load", "parse"]
+
+# The address plan gives each rack a /16 of 10.0.0.0/8, with a byte for workers and one for server
+# links.
+MAX_RACKS = 250
+MAX_WORKERS_PER_RACK = 250
+# Ports are 9 bits; the last ones are the drop port, the CPU port and room for what a target adds.
+MAX_PORTS = 500
+MAX_CORES = 250
+
+ETHERNET_HEADER = 14
+
+
+class TopologyError(DocumentError):
+    """A topology file that cannot be used."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
+
+
+class _Quality(_Strict):
+    rate: Rate | None = None
+    delay: Time | None = None
+    queue_bytes: Size | None = None
+    ecn_bytes: Size | None = None
+    mtu: Annotated[int, size(128, 9216)] | None = None
+    loss: Fraction | None = None
+    duplicate: Fraction | None = None
+    reorder: Fraction | None = None
+    corrupt: Fraction | None = None
+
+
+class _Rack(_Strict):
+    workers: int = Field(strict=True, ge=0, le=MAX_WORKERS_PER_RACK)
+    servers: int = Field(default=0, strict=True, ge=0, le=MAX_WORKERS_PER_RACK)
+
+
+class _LinkChange(_Quality):
+    ends: list[str] | None = Field(default=None, min_length=2, max_length=2)
+    from_: str | None = Field(default=None, alias="from")
+    to: str | None = None
+    add: StrictBool = False
+
+
+def _levels(value: object) -> object:
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class _File(_Strict):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)
+    defaults: _Quality = _Quality()
+    racks: list[_Rack] = Field(min_length=1, max_length=MAX_RACKS)
+    cores: Annotated[
+        list[Annotated[int, Field(strict=True, ge=0, le=MAX_CORES)]], BeforeValidator(_levels)
+    ] = Field(default=[], max_length=4)
+    uplinks: _Quality = _Quality()
+    links: list[_LinkChange] = []
+    tls: StrictBool = False
+
+
+def load(path: str | Path) -> Topology:
+    """Read a topology file; raises ``TopologyError``."""
+    try:
+        return _build(load_document(path, _File))
+    except DocumentError as error:
+        raise TopologyError(error.problems) from error
+
+
+def parse(text: str, file: str = "<text>") -> Topology:
+    """Read a topology from text; raises ``TopologyError`` naming ``file``."""
+    try:
+        return _build(parse_document(text, file, _File))
+    except DocumentError as error:
+        raise TopologyError(error.problems) from error
+
+
+_QUALITY_FIELDS = tuple(item.name for item in fields(LinkQuality))
+
+
+@dataclass
+class _Direction:
+    """A link direction being put together: each field's value and where the file says so."""
+
+    values: dict[str, float]
+    places: dict[str, Location]
+
+    def apply(self, quality: _Quality, place: Location) -> None:
+        for name in _QUALITY_FIELDS:
+            value = getattr(quality, name)
+            if value is not None:
+                self.values[name] = value
+                self.places[name] = (*place, name)
+
+    def copy(self) -> _Direction:
+        return _Direction(dict(self.values), dict(self.places))
+
+    def finish(self, document: Document[_File], ends: str) -> LinkQuality:
+        # Without a word about marking, mark at half the queue.
+        queue = self.values.get("queue_bytes", LinkQuality.queue_bytes)
+        quality = LinkQuality(**{"ecn_bytes": queue // 2, **self.values})  # type: ignore[arg-type]
+        frame = quality.mtu + ETHERNET_HEADER
+        place = self.places.get("queue_bytes", self.places.get("mtu", ()))
+        if quality.queue_bytes < frame and not document.refused(place):
+            document.refuse(
+                place,
+                f"a queue of {quality.queue_bytes} B holds no packet of MTU {quality.mtu}"
+                f" ({ends}); allowed: at least {frame} B",
+            )
+        place = self.places.get("ecn_bytes", place)
+        if quality.ecn_bytes > quality.queue_bytes and not document.refused(place):
+            document.refuse(
+                place,
+                f"ecn_bytes of {quality.ecn_bytes} would never mark in a queue of"
+                f" {quality.queue_bytes} B ({ends}); allowed: 0 (never) to that",
+            )
+        return quality
+
+
+@dataclass
+class _Draft:
+    """A link being put together."""
+
+    a: str
+    b: str
+    forward: _Direction
+    backward: _Direction
+
+
+def _build(document: Document[_File]) -> Topology:
+    content = document.content
+    nodes = _nodes(document)
+    document.check()
+    drafts = _meshed(content, nodes)
+    _change_links(document, {node.name: node for node in nodes}, drafts)
+    document.check()
+    _check_ports(document, drafts)
+    links = tuple(
+        Link(
+            draft.a,
+            draft.b,
+            draft.forward.finish(document, f"{draft.a} to {draft.b}"),
+            draft.backward.finish(document, f"{draft.b} to {draft.a}"),
+        )
+        for draft in drafts
+    )
+    document.check()
+    return Topology(content.name, tuple(nodes), links, content.tls, document.file)
+
+
+def _nodes(document: Document[_File]) -> list[Node]:
+    content = document.content
+    workers: list[Node] = []
+    servers: list[Node] = []
+    tors: list[Node] = []
+    cores: list[Node] = []
+    for rack, counts in enumerate(content.racks):
+        tors.append(Node(f"tor{rack}", "switch", rack, 1, rack))
+        for _ in range(counts.workers):
+            workers.append(Node(f"w{len(workers)}", "worker", rack, 0, len(workers)))
+        for _ in range(counts.servers):
+            servers.append(Node(f"s{len(servers)}", "server", rack, 0, len(servers)))
+    levels = [count for count in content.cores if count]
+    if len(levels) < len(content.cores) and len(content.cores) > 1:
+        document.refuse(("cores",), "a level without cores; allowed: 1 or more in each level")
+    for level, count in enumerate(levels):
+        cores += [
+            Node(f"core{len(cores) + i}", "switch", None, 2 + level, len(cores) + i)
+            for i in range(count)
+        ]
+    if not workers:
+        document.refuse(("racks",), "no workers in any rack; a job needs at least one")
+    if not servers:
+        document.refuse(("racks",), "no servers in any rack; a job needs at least one")
+    if len(tors) > 1 and not cores:
+        document.refuse(
+            ("cores",), f"{len(tors)} racks and no core to join them; allowed: 1 or more"
+        )
+    if len(cores) > MAX_CORES:
+        document.refuse(("cores",), f"{len(cores)} cores; allowed: up to {MAX_CORES}")
+    return workers + servers + tors + cores
+
+
+def _meshed(content: _File, nodes: list[Node]) -> list[_Draft]:
+    """Links that every topology of this shape has: hosts to their ToR, each level to the next."""
+    host_link = _Direction({}, {})
+    host_link.apply(content.defaults, ("defaults",))
+    uplink = host_link.copy()
+    uplink.apply(content.uplinks, ("uplinks",))
+    drafts: list[_Draft] = []
+    hosts = [node for node in nodes if node.level == 0]
+    for rack in range(len(content.racks)):
+        drafts += [
+            _Draft(node.name, f"tor{rack}", host_link.copy(), host_link.copy())
+            for node in hosts
+            if node.rack == rack
+        ]
+    switches = [node for node in nodes if node.level > 0]
+    for lower in switches:
+        drafts += [
+            _Draft(lower.name, upper.name, uplink.copy(), uplink.copy())
+            for upper in switches
+            if upper.level == lower.level + 1
+        ]
+    return drafts
+
+
+def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: list[_Draft]) -> None:
+    """Apply ``links:``; each entry changes a link that exists, or adds one to a server."""
+    seen: dict[tuple[str, str, str], int] = {}
+    content = document.content
+    host_link = _Direction({}, {})
+    host_link.apply(content.defaults, ("defaults",))
+    for number, change in enumerate(content.links):
+        place: Location = ("links", number)
+        ends = _ends(document, place, change, nodes)
+        if ends is None:
+            continue
+        if change.add:
+            _add_link(document, place, change, nodes, ends, host_link, drafts)
+            continue
+        matching = [d for d in drafts if {d.a, d.b} == set(ends)]
+        if not matching:
+            linked = [d.b if d.a == ends[0] else d.a for d in drafts if ends[0] in (d.a, d.b)]
+            document.refuse(
+                place, f"{ends[0]} and {ends[1]} are not linked; {ends[0]} has {_few(linked)}"
+            )
+            continue
+        ways = [ends] if change.ends is None else [ends, (ends[1], ends[0])]
+        for name in _QUALITY_FIELDS:
+            for way in ways if getattr(change, name) is not None else []:
+                first = seen.setdefault((*way, name), document.line((*place, name)))
+                if first != document.line((*place, name)):
+                    text = f"already given for {way[0]} to {way[1]} on line {first}"
+                    document.refuse((*place, name), text)
+        for draft in matching:
+            if (draft.a, draft.b) in ways:
+                draft.forward.apply(change, place)
+            if (draft.b, draft.a) in ways:
+                draft.backward.apply(change, place)
+
+
+def _ends(
+    document: Document[_File], place: Location, change: _LinkChange, nodes: dict[str, Node]
+) -> tuple[str, str] | None:
+    names: list[Location]
+    if change.ends is not None and change.from_ is None and change.to is None:
+        ends, names = (change.ends[0], change.ends[1]), [("ends", 0), ("ends", 1)]
+    elif change.ends is None and change.from_ is not None and change.to is not None:
+        ends, names = (change.from_, change.to), [("from",), ("to",)]
+    else:
+        text = "name the link by `ends: [a, b]`, or one direction of it by `from: a` and `to: b`"
+        document.refuse(place, text)
+        return None
+    known = True
+    for name, where in zip(ends, names, strict=True):
+        if name not in nodes:
+            document.refuse((*place, *where), f"no node {name!r}; nodes are {_few(list(nodes))}")
+            known = False
+    return ends if known else None
+
+
+def _add_link(
+    document: Document[_File],
+    place: Location,
+    change: _LinkChange,
+    nodes: dict[str, Node],
+    ends: tuple[str, str],
+    host_link: _Direction,
+    drafts: list[_Draft],
+) -> None:
+    host, tor = sorted(ends, key=lambda name: nodes[name].level)
+    if change.ends is None or nodes[host].kind != "server" or nodes[tor].level != 1:
+        text = "only a further link of a server to a ToR can be added: `ends: [s0, tor1]`"
+        document.refuse((*place, "add"), text)
+        return
+    both = host_link.copy()
+    both.apply(change, place)
+    drafts.append(_Draft(host, tor, both, both.copy()))
+
+
+def _check_ports(document: Document[_File], drafts: list[_Draft]) -> None:
+    ports: dict[str, int] = {}
+    for draft in drafts:
+        for name in (draft.a, draft.b):
+            ports[name] = ports.get(name, 0) + 1
+    for name, count in ports.items():
+        if count > MAX_PORTS:
+            document.refuse(
+                ("racks",), f"{name} would have {count} ports; allowed: up to {MAX_PORTS}"
+            )
+        if name.startswith("s") and count > MAX_WORKERS_PER_RACK:
+            document.refuse(
+                ("links",), f"{name} has {count} links; allowed: {MAX_WORKERS_PER_RACK}"
+            )
+
+
+def _few(names: list[str]) -> str:
+    """Names in short: runs of neighbours as first..last."""
+    runs: list[list[str]] = []
+    for name in names:
+        letters = name.rstrip("0123456789")
+        number = name[len(letters) :]
+        last = runs[-1][-1] if runs else ""
+        if number and last == f"{letters}{int(number) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)

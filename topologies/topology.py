@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a topology is: nodes, links and the quality of each direction of a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+Kind = Literal["worker", "server", "switch"]
+
+
+@dataclass(frozen=True)
+class LinkQuality:
+    """One direction of a link. Impairments are probabilities per packet."""
+
+    rate: int = 20_000_000  # bit/s
+    delay: float = 0.0  # s
+    queue_bytes: int = 128 * 1024
+    ecn_bytes: int = 64 * 1024  # mark above this backlog; 0: never
+    mtu: int = 1500  # bytes of IP packet
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+
+    @property
+    def impaired(self) -> bool:
+        """Whether any packet is to be lost, duplicated, reordered or corrupted."""
+        return any((self.loss, self.duplicate, self.reorder, self.corrupt))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host or a switch. ``level``: 0 hosts, 1 ToRs, 2.. cores; ``rack``: None for cores."""
+
+    name: str
+    kind: Kind
+    rack: int | None
+    level: int
+    index: int  # among the nodes with the same letters: 3 in w3
+
+
+@dataclass(frozen=True)
+class Link:
+    """``a`` is the lower end (host or lower switch); ``forward`` is a to b, ``backward`` b to a."""
+
+    a: str
+    b: str
+    forward: LinkQuality
+    backward: LinkQuality
+
+    def other(self, name: str) -> str:
+        """The end that is not ``name``."""
+        return self.b if name == self.a else self.a
+
+    def quality_from(self, name: str) -> LinkQuality:
+        """The direction that leaves ``name``."""
+        return self.forward if name == self.a else self.backward
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A valid topology; what is derived from it follows the fixed order of nodes and links."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    tls: bool
+    source: str  # the file it was read from
+
+    @cached_property
+    def by_name(self) -> dict[str, Node]:
+        """Nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def workers(self) -> tuple[Node, ...]:
+        """Worker hosts, w0 first."""
+        return tuple(node for node in self.nodes if node.kind == "worker")
+
+    @cached_property
+    def servers(self) -> tuple[Node, ...]:
+        """Server hosts, s0 first."""
+        return tuple(node for node in self.nodes if node.kind == "server")
+
+    @cached_property
+    def hosts(self) -> tuple[Node, ...]:
+        """Workers, then servers."""
+        return self.workers + self.servers
+
+    @cached_property
+    def switches(self) -> tuple[Node, ...]:
+        """ToR switches, then cores from the lowest level up."""
+        return tuple(node for node in self.nodes if node.kind == "switch")
+
+    @cached_property
+    def tors(self) -> tuple[Node, ...]:
+        """ToR switches, one per rack."""
+        return tuple(node for node in self.switches if node.rack is not None)
+
+    @cached_property
+    def cores(self) -> tuple[Node, ...]:
+        """Core switches, lowest level first."""
+        return tuple(node for node in self.switches if node.rack is None)
+
+    @cached_property
+    def racks(self) -> int:
+        """Number of racks."""
+        return len(self.tors)
+
+    def links_of(self, name: str) -> tuple[Link, ...]:
+        """Links that end at a node, in the topology's order."""
+        return self._links_of.get(name, ())
+
+    @cached_property
+    def _links_of(self) -> dict[str, tuple[Link, ...]]:
+        found: dict[str, list[Link]] = {}
+        for link in self.links:
+            found.setdefault(link.a, []).append(link)
+            found.setdefault(link.b, []).append(link)
+        return {name: tuple(links) for name, links in found.items()}
