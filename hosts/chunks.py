@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors as chunks, and back.
+
+Keys (tensors) are laid out one after the other, each starting a chunk of its own; a chunk never
+spans two keys. The last chunk of a key is padded with zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.fixed_point import Floats
+
+Indices = npt.NDArray[np.int64]
+
+
+class Layout:
+    """Which chunks each of a job's keys has.
+
+    sizes: number of elements of each key; lanes: float32 values per chunk. `chunks` is the number
+    of chunks of all keys, `first` and `counts` each key's first chunk and number of chunks,
+    `lanes_of` (chunks,) the valid lanes of each chunk.
+    """
+
+    def __init__(self, sizes: Sequence[int], lanes: int) -> None:
+        if lanes < 1:
+            raise ValueError(f"a chunk has at least one lane, got {lanes}")
+        if any(size < 1 for size in sizes):
+            raise ValueError(f"every key has at least one element, got sizes {list(sizes)}")
+        self.sizes = tuple(sizes)
+        self.lanes = lanes
+        counts = [-(-size // lanes) for size in sizes]
+        self.first = tuple(np.concatenate(([0], np.cumsum(counts)))[:-1].astype(int).tolist())
+        self.counts = tuple(counts)
+        self.chunks = sum(counts)
+        self.lanes_of = np.full(self.chunks, lanes, np.int64)
+        for first, count, size in zip(self.first, counts, sizes, strict=True):
+            self.lanes_of[first + count - 1] = size - (count - 1) * lanes
+
+    def chunks_of(self, key: int) -> Indices:
+        """Indices of the chunks of a key."""
+        return np.arange(self.first[key], self.first[key] + self.counts[key])
+
+    def pack(self, key: int, tensor: npt.ArrayLike) -> Floats:
+        """A key's values as (its chunks, lanes) float32, zero padded, a copy.
+
+        Raises ValueError if the tensor is not float32 or has another number of elements.
+        """
+        flat = np.asarray(tensor)
+        if flat.dtype != np.float32 or flat.size != self.sizes[key]:
+            raise ValueError(
+                f"key {key} is {self.sizes[key]} float32 elements, got {flat.size} of {flat.dtype}"
+            )
+        packed = np.zeros(self.counts[key] * self.lanes, np.float32)
+        packed[: flat.size] = flat.reshape(-1)
+        return packed.reshape(self.counts[key], self.lanes)
+
+    def unpack(self, key: int, chunks: Floats, shape: Sequence[int] | None = None) -> Floats:
+        """The inverse of `pack`: (its chunks, lanes) float32 as the key's tensor, flat by default.
+
+        Raises ValueError if shapes do not fit.
+        """
+        if chunks.shape != (self.counts[key], self.lanes):
+            raise ValueError(
+                f"key {key} has {self.counts[key]} chunks of {self.lanes} lanes, got {chunks.shape}"
+            )
+        flat = chunks.reshape(-1)[: self.sizes[key]]
+        return flat if shape is None else flat.reshape(shape)

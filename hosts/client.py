@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's way into a job: PHub's calls (SoCC'18, section 3.1), then sums over all workers.
+
+    from hosts.client import Client
+
+    # Once, by whoever starts the job; the nonce goes to its workers and servers.
+    nonce, job = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"])
+
+    # In each worker:
+    with Client("unix:/run/jobs.sock", address="10.0.0.1") as client:
+        client.connect_service(nonce, rank=0)
+        client.init_service({"weights": 784 * 10, "bias": 10})
+        for step in range(100):
+            sums = client.push_pull({"weights": gradient_w, "bias": gradient_b})
+            weights -= rate / client.world * sums["weights"]
+
+Leaving the `with` block leaves the job, with the error as the reason if there is one. All workers
+must make the same calls in the same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from hosts.chunks import Layout
+from hosts.explanation import Waiting
+from hosts.membership import (
+    ClientError,
+    JobRefused,
+    Membership,
+    PlanWithdrawn,
+    Service,
+    ServiceUnavailable,
+    UseAfterLeave,
+    WrongNonce,
+    create_service,
+    socket_path,
+)
+from hosts.transport import WorkerTransport
+from hosts.udp import Endpoint, drive
+from protocol import jobs_pb2
+from protocol.exponents import Exponents
+from protocol.fixed_point import Floats
+from protocol.plan import Address, PlanError, WorkerPlan
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "JobRefused",
+    "PlanWithdrawn",
+    "Service",
+    "ServiceUnavailable",
+    "UseAfterLeave",
+    "WrongNonce",
+]
+
+_log = logging.getLogger(__name__)
+
+
+class Client:
+    """One worker of one job.
+
+    service: the job service's unix socket, `unix:PATH` or the path.
+    address: this host's IPv4 address; None: the one its default route sends from.
+    queue_bytes, link_rate (bit/s; 0: the plan's): of this host's interface, see `Endpoint`.
+    headroom: binary digits by which a chunk may grow from one round to the next before it goes
+        through the server in float32.
+
+    Not for use by several threads at once. Raises ClientError if there is no such service.
+    """
+
+    create_service = staticmethod(create_service)
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        address: str | None = None,
+        queue_bytes: int | None = None,
+        link_rate: int = 0,
+        headroom: int = 2,
+    ) -> None:
+        self._service = service
+        self._link_rate = link_rate
+        self._headroom = headroom
+        self._membership: Membership | None = None
+        self._transport: WorkerTransport | None = None
+        self._layout: Layout | None = None
+        self._keys: dict[str, int] = {}
+        self._shapes: list[tuple[int, ...]] = []
+        self._broken: BaseException | None = None
+        self._left = False
+        socket_path(service)
+        self._endpoint = Endpoint(
+            (address or _own_address(), 0), link_rate=link_rate, queue_bytes=queue_bytes
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.leave()
+            return
+        try:
+            self.leave(f"{type(error).__name__}: {error}")
+        except ClientError as second:
+            _log.warning("the job service was not told: %s", second)
+
+    # -- PHub's calls -----------------------------------------------------------------------------
+
+    def connect_service(self, nonce: str, rank: int) -> None:
+        """Joins the job as its worker `rank`. Raises ClientError, UseAfterLeave."""
+        self._not_left()
+        if self._membership is not None:
+            raise RuntimeError("connect_service was called before; a Client is in one job")
+        self._membership = Membership(
+            self._service,
+            nonce,
+            jobs_pb2.WORKER,
+            rank,
+            Address(self._endpoint.ipv4, self._endpoint.port),
+            self._endpoint.wake,
+        )
+
+    def init_service(
+        self, keys: Mapping[str, int | Floats], *, timeout: float | None = None
+    ) -> None:
+        """Declares the keys, by name: float32 arrays (for their shapes) or numbers of elements.
+
+        Blocks until every worker and server of the job is in and it has a plan.
+        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes.
+        """
+        membership = self._connected()
+        if self._transport is not None:
+            raise RuntimeError("init_service was called before; a job's keys do not change")
+        shapes = [_shape(name, key) for name, key in keys.items()]
+        sizes = [math.prod(shape) for shape in shapes]
+        layout = Layout(sizes, max(1, membership.lanes))
+        messages = [
+            jobs_pb2.Key(key=number, name=name, elements=size)
+            for number, (name, size) in enumerate(zip(keys, sizes, strict=True))
+        ]
+        # The last worker's call also installs the job, which takes as long as the switches do.
+        membership.init(messages, timeout)
+        try:
+            plan = WorkerPlan.from_message(membership.wait_for_plan(timeout))
+        except PlanError as error:
+            raise JobRefused(f"the job service gave a plan that cannot be: {error}") from error
+        if plan.lanes != membership.lanes:
+            raise JobRefused(
+                f"the plan has {plan.lanes} lanes per chunk, the data plane {membership.lanes}"
+            )
+        self._start(plan, layout)
+        self._keys = {name: number for number, name in enumerate(keys)}
+        self._shapes = shapes
+
+    def push_pull(
+        self, values: Mapping[str, Floats], *, timeout: float | None = None
+    ) -> dict[str, Floats]:
+        """Adds each named array over all workers; returns the sums in the shapes given.
+
+        Blocks until the sums are there. Keys go in the order in which they were declared; those
+        left out stay out of this round, at every worker.
+        Raises KeyError for an unknown key, ValueError or TypeError for another size or dtype,
+        ClientError when the job ends under it, TimeoutError after `timeout` seconds (then this
+        worker can only leave).
+        """
+        layout = self._running()[1]
+        for name, value in values.items():
+            self._check(name, value)
+        names = sorted(values, key=self._keys.__getitem__)
+        numbers = [self._keys[name] for name in names]
+        if not numbers:
+            return {}
+        sums = self._sum(
+            np.concatenate([layout.chunks_of(number) for number in numbers]),
+            np.concatenate(
+                [layout.pack(k, values[n]) for k, n in zip(numbers, names, strict=True)]
+            ),
+            timeout,
+        )
+        ends = np.cumsum([layout.counts[number] for number in numbers])
+        parts = np.split(sums, ends[:-1])
+        return {
+            name: layout.unpack(number, part, np.shape(values[name]))
+            for name, number, part in zip(names, numbers, parts, strict=True)
+        }
+
+    def all_reduce(self, arrays: Iterable[Floats], *, timeout: float | None = None) -> list[Floats]:
+        """The sums of arrays over all workers, one for each key in the order declared.
+
+        Raises what `push_pull` does, and ValueError for another number of arrays.
+        """
+        self._running()
+        given = list(arrays)
+        if len(given) != len(self._keys):
+            raise ValueError(f"{len(given)} arrays for the {len(self._keys)} keys declared")
+        sums = self.push_pull(dict(zip(self._keys, given, strict=True)), timeout=timeout)
+        return [sums[name] for name in self._keys]
+
+    def leave(self, reason: str = "") -> None:
+        """Leaves the job; again: nothing. A `reason` says that the worker gave up.
+
+        Raises ClientError if the job service cannot be told.
+        """
+        if self._left:
+            return
+        self._left = True
+        try:
+            if self._membership is not None:
+                self._membership.leave(reason)
+        finally:
+            self._endpoint.close()
+
+    # -- what it can tell -------------------------------------------------------------------------
+
+    @property
+    def job(self) -> int:
+        """The job's number."""
+        return self._connected().job
+
+    @property
+    def world(self) -> int:
+        """Number of workers in the job."""
+        return self._connected().world
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """Counts since the start: those of `hosts.reports.Statistics`, and the socket's.
+
+        `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
+        server in float32; `retransmitted` packets were sent again; `socket` has the counters of
+        `hosts.udp.Counters`.
+        """
+        statistics = self._running()[0].statistics
+        # asdict would build a Counter from its items, counting those.
+        counts = dataclasses.asdict(dataclasses.replace(statistics, dropped=Counter()))
+        counts["dropped"] = dict(statistics.dropped)
+        return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
+
+    def explain(self) -> list[Waiting]:
+        """What is known of each chunk that this worker waits for."""
+        return self._running()[0].explain(time.monotonic())
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _start(self, plan: WorkerPlan, layout: Layout) -> None:
+        rate = self._link_rate or plan.link_rate
+        self._endpoint.configure(plan.lanes, rate)
+        window = sum(stream.window for stream in plan.streams)
+        if window > self._endpoint.capacity():
+            _log.warning(
+                "the receive buffer of %d bytes holds %d chunks, the job's windows are %d: results "
+                "that arrive while this worker computes may be lost and asked for again; raise "
+                "net.core.rmem_max or ask for a smaller window",
+                self._endpoint.receive_buffer,
+                self._endpoint.capacity(),
+                window,
+            )
+        exponents = Exponents(layout.chunks, plan.world, self._headroom)
+        self._layout = layout
+        self._transport = WorkerTransport(plan, exponents, link_rate=rate)
+
+    def _sum(self, chunks: Any, values: Floats, timeout: float | None) -> Floats:
+        transport, layout = self._running()
+        membership = self._connected()
+        if self._broken is not None:
+            raise ClientError(
+                f"an earlier call failed and this worker can only leave: {self._broken}"
+            ) from self._broken
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        sums = np.empty_like(values)
+        missing = len(chunks)
+
+        def done() -> bool:
+            nonlocal missing
+            completed = transport.take_completed()
+            sums[completed.tickets - first] = completed.sums
+            missing -= len(completed)
+            if missing == 0:
+                return True
+            if membership.failure is not None:
+                raise membership.failure
+            plan = membership.plan
+            if plan is not None and plan.epoch != transport.plan.epoch:
+                raise PlanWithdrawn(
+                    f"job {plan.job} has a new plan, of epoch {plan.epoch}; this worker is in a "
+                    f"sum of epoch {transport.plan.epoch} and cannot follow"
+                )
+            failures = transport.take_failures()
+            if failures:
+                raise ClientError("; ".join(map(str, failures)))
+            return False
+
+        try:
+            first = transport.submit(chunks, values, layout.lanes_of[chunks])
+            if not drive(transport, self._endpoint, done, deadline=deadline):
+                raise TimeoutError(self._overdue(missing, timeout))
+        except BaseException as error:
+            # Chunks are in flight whose sums nobody will collect.
+            self._broken = error
+            raise
+        return sums
+
+    def _overdue(self, missing: int, timeout: float | None) -> str:
+        text = f"{missing} chunks without a sum after {timeout} s"
+        waiting = self.explain()
+        return f"{text}; the first: {waiting[0]}" if waiting else text
+
+    def _check(self, name: str, value: Any) -> None:
+        if name not in self._keys:
+            raise KeyError(f"{name!r} is not a key of this job, those are {', '.join(self._keys)}")
+        if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+            what = getattr(value, "dtype", type(value).__name__)
+            raise TypeError(f"{name}: a float32 array is needed, this is {what}")
+        shape = self._shapes[self._keys[name]]
+        # A key declared by its number of elements takes any shape of that many.
+        if value.shape != shape and (len(shape) != 1 or value.size != shape[0]):
+            raise ValueError(f"{name}: declared with shape {shape}, given {value.shape}")
+
+    def _not_left(self) -> None:
+        if self._left:
+            raise UseAfterLeave("this worker has left its job; make a new Client to join another")
+
+    def _connected(self) -> Membership:
+        self._not_left()
+        if self._membership is None:
+            raise RuntimeError("call connect_service first")
+        return self._membership
+
+    def _running(self) -> tuple[WorkerTransport, Layout]:
+        self._connected()
+        if self._transport is None or self._layout is None:
+            raise RuntimeError("call init_service first")
+        return self._transport, self._layout
+
+
+def _shape(name: str, key: int | Floats) -> tuple[int, ...]:
+    """Shape of a key as it was declared."""
+    if isinstance(key, np.ndarray):
+        if key.dtype != np.float32:
+            raise TypeError(f"{name}: keys are float32, this array is {key.dtype}")
+        return key.shape
+    return (int(key),)
+
+
+def _own_address() -> str:
+    """The IPv4 address that packets to elsewhere leave from. Raises OSError if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # TEST-NET-1 (RFC 5737); connecting sends nothing
+        except OSError as error:
+            raise OSError(
+                error.errno, f"this host has no default route ({error.strerror}); pass address="
+            ) from error
+        address: str = probe.getsockname()[0]
+        return address

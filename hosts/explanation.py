@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the numbers that a worker still waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hosts.slots import DIRECT, DONE, EMPTY, HELD, Slots
+from protocol.header import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What is known of one number in flight.
+
+    kind: "exponent round", "sum", "direct sum" or "held" (its exponent is not known yet). Times
+    are seconds before the `now` asked with, None if never. `node`, `phase` and `children` are the
+    last STATE's (for a direct sum the server's; its bit is this worker's rank mod 32).
+    """
+
+    stream: int
+    seq: int
+    chunk: int
+    kind: str
+    sent: int
+    sent_first: float | None
+    sent_last: float | None
+    unanswered_queries: int
+    node: int | None
+    phase: str | None
+    children: int | None
+    heard: float | None
+
+
+def explain(slots: Slots, now: float) -> list[Waiting]:
+    """Each open number, the longest submitted first."""
+    rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE))
+    return [_explain(slots, row, now) for row in rows[np.argsort(slots.order[rows])].tolist()]
+
+
+def _explain(slots: Slots, row: int, now: float) -> Waiting:
+    kind = "exponent round" if slots.exponent_round[row] else "sum"
+    if slots.stage[row] == HELD:
+        kind = "held"
+    elif slots.stage[row] == DIRECT:
+        kind = "direct sum"
+    sent = bool(slots.sent[row])
+    heard = not np.isnan(slots.state_time[row])
+    return Waiting(
+        stream=int(slots.stream_number[row]),
+        seq=int(slots.seq[row]),
+        chunk=int(slots.chunk[row]),
+        kind=kind,
+        sent=int(slots.sent[row]),
+        sent_first=now - float(slots.sent_first[row]) if sent else None,
+        sent_last=now - float(slots.sent_last[row]) if sent else None,
+        unanswered_queries=int(slots.asked[row]),
+        node=int(slots.state_node[row]) if heard else None,
+        phase=Phase(int(slots.state_phase[row])).name if heard else None,
+        children=int(slots.state_children[row]) if heard else None,
+        heard=now - float(slots.state_time[row]) if heard else None,
+    )

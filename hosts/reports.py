@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker's transport tells of itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.fixed_point import Floats
+
+
+@dataclass(slots=True)
+class Completed:
+    """Sums that have arrived, in order of arrival.
+
+    tickets (n,) as `submit` numbered them, chunks (n,), sums (n, lanes) float32, flags (n,) of
+    the result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons.
+    """
+
+    tickets: npt.NDArray[np.int64]
+    chunks: npt.NDArray[np.int64]
+    sums: Floats
+    flags: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.tickets)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Completed], lanes: int) -> Completed:
+        """All of `parts` in order; none gives an empty one."""
+        if len(parts) == 1:
+            return parts[0]
+        return Completed(
+            np.concatenate([np.zeros(0, np.int64), *(part.tickets for part in parts)]),
+            np.concatenate([np.zeros(0, np.int64), *(part.chunks for part in parts)]),
+            np.concatenate([np.zeros((0, lanes), np.float32), *(part.sums for part in parts)]),
+            np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in parts)]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A chunk whose sum cannot be had by asking again; its job must be planned anew."""
+
+    stream: int
+    seq: int
+    chunk: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"chunk {self.chunk} (stream {self.stream}, seq {self.seq}): {self.reason}"
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of packets and chunks since the start."""
+
+    sent: int = 0  # CONTRIBUTEs, those sent again and DIRECT included
+    retransmitted: int = 0  # CONTRIBUTEs sent again
+    queries: int = 0
+    states: int = 0  # answers to them that were taken
+    completed: int = 0  # chunks whose integer sum arrived
+    completed_direct: int = 0  # chunks that the server summed in float32
+    exponent_rounds: int = 0
+    congested: int = 0  # results that a contribution met congestion for (ECN)
+    duplicates: int = 0  # results that were there already
+    wrong_checksum: int = 0
+    # Why other packets were dropped: foreign, wrong_source, stale, other_chunk, unexpected,
+    # unasked, wrong_workers, wrong_lanes, wrong_exponent.
+    dropped: Counter[str] = field(default_factory=Counter)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server as the root of a stream's tree: the same state machine as a switch's node.
+
+Children are workers or switches. A chunk's slot is claimed by its first contribution, filled by
+the others and FINAL when every child is in; from then on a contribution is answered with the
+result, to that child only, until a newer number claims the slot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.reports import Failure
+from hosts.waves import waves
+from protocol.fixed_point import sum_checks
+from protocol.header import (
+    FLAGGED,
+    PHASE_SHIFT,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    Phase,
+    blank,
+    carries_payload,
+    peer_array,
+    peer_keys,
+    serial_newer,
+)
+from protocol.plan import RootStream, ServerPlan
+
+Indices = npt.NDArray[np.intp]
+_STICKY = np.uint8(FLAGGED | Flag.ECN)
+
+
+class RootNode:
+    """One stream's root. Outcomes are counted in `counters`, which the caller may share."""
+
+    def __init__(self, plan: ServerPlan, root: RootStream, counters: Counter[str]) -> None:
+        self._plan = plan
+        self._stream = root.stream
+        self._node = root.node
+        children = sorted(root.children, key=lambda child: child.sender)
+        self._children = len(children)
+        self._addresses = peer_array([child.address.pair() for child in children])
+        self._keys = peer_keys(self._addresses)
+        self._below = np.array([child.workers for child in children])
+        self._nodes = np.array([child.node for child in children], np.uint16)
+        self._worker_keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
+        self._every_child = np.uint32((1 << len(children)) - 1)
+        self._counters = counters
+        self._mask = 2 * root.window - 1
+        n = 2 * root.window
+        self._used = np.zeros(n, np.bool_)
+        self._seq = np.zeros(n, np.uint32)
+        self._chunk = np.zeros(n, np.uint32)
+        self._in = np.zeros(n, np.uint32)
+        self._workers = np.zeros(n, np.uint16)
+        self._exponent = np.zeros(n, np.int8)
+        self._max_exponent = np.zeros(n, np.int8)
+        self._lanes = np.zeros(n, np.uint16)
+        self._flags = np.zeros(n, np.uint8)
+        self._final = np.zeros(n, np.bool_)
+        self._checksum = np.zeros(n, np.uint32)
+        self._words = np.zeros((n, plan.lanes), np.int32)
+        # Contributions that failed their check, by (slot, child): number in the stream, failures,
+        # whether the child has been told since that it is missing (so that it sent again).
+        self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
+        self.failures: list[Failure] = []
+
+    def on_contributions(self, batch: Batch) -> list[Batch]:
+        """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send."""
+        batch = batch.select(self._from_children(batch, queries=False))
+        holds = sum_checks(batch.headers, batch.payloads, batch.full)
+        if not holds.all():
+            self._count("bad_checksum", int(np.count_nonzero(~holds)))
+            self._on_bad(batch.headers[~holds])
+            batch = batch.select(holds)
+        results: list[Batch] = []
+        for wave in waves(batch.headers["seq"] & self._mask):
+            results += self._on_wave(batch.select(wave))
+        return results
+
+    def on_queries(self, batch: Batch) -> list[Batch]:
+        """QUERYs of this job, epoch and stream; returns the STATEs to send to those who ask."""
+        batch = batch.select(self._from_children(batch, queries=True))
+        headers = batch.headers
+        slots = headers["seq"] & self._mask
+        same = self._used[slots] & (self._seq[slots] == headers["seq"])
+        newer = ~self._used[slots] | serial_newer(headers["seq"], self._seq[slots])
+        same &= self._chunk[slots] == headers["chunk"]
+        answered = same | newer
+        self._count("query_stale", int(np.count_nonzero(~answered)))
+        self._count("query_answered", int(np.count_nonzero(answered)))
+        headers, slots, same = headers[answered], slots[answered], same[answered]
+        if not len(headers):
+            return []
+        for slot, sender in zip(slots.tolist(), headers["sender"].tolist(), strict=True):
+            if (slot, sender) in self._failed:
+                seq, failures, _ = self._failed[slot, sender]
+                self._failed[slot, sender] = seq, failures, True
+        states = blank(len(headers), Op.STATE)
+        for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
+            states[name] = headers[name]
+        states["children"] = np.where(same, self._in[slots], 0)
+        phase = np.where(same & self._final[slots], Phase.FINAL, Phase.AGGREGATING)
+        states["flags"] = phase << PHASE_SHIFT
+        return [
+            Batch(
+                states,
+                np.zeros((len(states), self._plan.lanes), ">i4"),
+                np.zeros(len(states), np.bool_),
+                batch.peers[answered],
+            )
+        ]
+
+    def _from_children(self, batch: Batch, queries: bool) -> npt.NDArray[np.bool_]:
+        """Whether each packet is for this node and comes from the child that it names."""
+        headers = batch.headers
+        sender = headers["sender"].astype(np.intp)
+        known = (headers["node"] == self._node) & (sender < self._children)
+        sender = np.where(known, sender, 0)
+        source = peer_keys(batch.peers)
+        right = source == self._keys[sender]
+        if queries:  # a switch passes a QUERY on in the name of the worker that asks
+            right |= (self._nodes[sender] != 0) & np.isin(source, self._worker_keys)
+        counted = headers["workers"] == self._below[sender]
+        mine = self._plan.server_of(headers["chunk"].astype(np.int64)) == self._plan.rank
+        good = known
+        self._count("not_a_child", int(np.count_nonzero(~good)))
+        for outcome, holds in (
+            ("wrong_source", right),
+            ("wrong_workers", counted),
+            ("other_server", mine),
+        ):
+            self._count(outcome, int(np.count_nonzero(good & ~holds)))
+            good = good & holds
+        return np.asarray(good, np.bool_)
+
+    def _on_wave(self, batch: Batch) -> list[Batch]:
+        """Contributions to distinct slots."""
+        headers = batch.headers
+        slots = (headers["seq"] & self._mask).astype(np.intp)
+        used = self._used[slots]
+        newer = ~used | serial_newer(headers["seq"], self._seq[slots])
+        same = used & (self._seq[slots] == headers["seq"])
+        bit = np.uint32(1) << headers["sender"].astype(np.uint32)
+        current = same & (self._chunk[slots] == headers["chunk"])
+        replay = current & self._final[slots]
+        seen = (self._in[slots] & bit) != 0
+        add = current & ~replay & ~seen
+        for outcome, rows in (
+            ("claimed", newer),
+            ("added", add),
+            ("replayed", replay),
+            ("duplicate", current & ~replay & seen),
+            ("other_chunk", same & ~current),
+            ("stale", ~newer & ~same),
+        ):
+            self._count(outcome, int(np.count_nonzero(rows)))
+        if newer.any():
+            self._claim(slots[newer], headers[newer], batch.payloads[newer], batch.full[newer])
+        if add.any():
+            self._add(slots[add], headers[add], batch.payloads[add], batch.full[add])
+        grown = newer | add
+        self._in[slots[grown]] |= bit[grown]
+        complete = slots[grown & (self._in[slots] == self._every_child)]
+        results = []
+        if len(complete):
+            self._final[complete] = True
+            self._count("completed", len(complete))
+            every = np.arange(self._children)
+            results.append(self._results(np.repeat(complete, self._children), every, len(complete)))
+        if replay.any():
+            senders = headers["sender"][replay].astype(np.intp)
+            results.append(self._results(slots[replay], senders, 1))
+        return results
+
+    def _claim(self, slots: Indices, headers: Array, words: Any, full: Any) -> None:
+        self._used[slots] = True
+        self._seq[slots] = headers["seq"]
+        self._chunk[slots] = headers["chunk"]
+        self._in[slots] = 0
+        self._workers[slots] = headers["workers"]
+        self._exponent[slots] = headers["exponent"]
+        self._max_exponent[slots] = headers["max_exponent"]
+        self._lanes[slots] = headers["lanes"]
+        self._flags[slots] = headers["flags"] & _STICKY
+        self._final[slots] = False
+        self._checksum[slots] = headers["checksum"]
+        self._words[slots] = np.where(full[:, None], words, 0)
+
+    def _add(self, slots: Indices, headers: Array, words: Any, full: Any) -> None:
+        alike = (self._exponent[slots] == headers["exponent"]) & (
+            self._lanes[slots] == headers["lanes"]
+        )
+        overflowed = ~alike
+        self._workers[slots] += headers["workers"]
+        self._checksum[slots] += headers["checksum"].astype(np.uint32)
+        self._max_exponent[slots] = np.maximum(self._max_exponent[slots], headers["max_exponent"])
+        rows = np.flatnonzero(alike & full)
+        if len(rows):
+            before = self._words[slots[rows]]
+            added = words[rows].astype(np.int32)
+            after = before + added  # wraps, as a switch's lanes do
+            overflowed[rows] = (((before ^ after) & (added ^ after)) < 0).any(axis=1)
+            self._words[slots[rows]] = after
+        self._flags[slots] |= headers["flags"] & _STICKY
+        self._flags[slots[overflowed]] |= np.uint8(Flag.OVERFLOW)
+        self._count("overflowed", int(np.count_nonzero(overflowed)))
+
+    def _results(self, slots: Indices, senders: Indices, times: int) -> Batch:
+        """RESULTs of `slots`, each to its sender; `senders` are repeated `times` times."""
+        senders = np.tile(senders, times)
+        headers = blank(len(slots), Op.RESULT)
+        headers["flags"] = self._flags[slots]
+        headers["job"] = self._plan.job
+        headers["epoch"] = self._plan.epoch
+        headers["stream"] = self._stream
+        headers["sender"] = senders
+        headers["seq"] = self._seq[slots]
+        headers["chunk"] = self._chunk[slots]
+        headers["children"] = self._in[slots]
+        headers["workers"] = self._workers[slots]
+        headers["exponent"] = self._exponent[slots]
+        headers["max_exponent"] = self._max_exponent[slots]
+        headers["lanes"] = self._lanes[slots]
+        headers["node"] = self._nodes[senders]
+        headers["checksum"] = self._checksum[slots]
+        words = self._words[slots].astype(">i4")
+        return Batch(headers, words, carries_payload(headers), self._addresses[senders])
+
+    def _on_bad(self, headers: Array) -> None:
+        """Contributions that fail their check. A switch's partial sum may stay bad: report it."""
+        for header in headers:
+            seq, sender = int(header["seq"]), int(header["sender"])
+            key = seq & self._mask, sender
+            known, failures, asked = self._failed.get(key, (seq, 0, True))
+            if known != seq:
+                failures, asked = 0, True
+            if not asked:
+                continue  # a copy that the network made
+            self._failed[key] = seq, failures + 1, False
+            if failures + 1 == 2:
+                reason = f"child {sender}'s sum failed the check twice"
+                self.failures.append(Failure(self._stream, seq, int(header["chunk"]), reason))
+
+    def _count(self, outcome: str, n: int) -> None:
+        if n:
+            self._counters[outcome] += n

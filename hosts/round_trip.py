@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retransmission timeouts, RFC 6298 (sections 2 and 5), one per stream."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class RoundTrips:
+    """Smoothed round-trip times of n streams and the timeouts that follow from them, in seconds.
+
+    initial: before the first sample; least, most: bounds of a timeout. Unlike in TCP an early
+    timeout costs a header-only question, so `least` can be far below RFC 6298's second.
+    """
+
+    def __init__(self, streams: int, initial: float, least: float, most: float) -> None:
+        if not 0 < least <= initial <= most:
+            raise ValueError(f"timeouts must obey 0 < {least=} <= {initial=} <= {most=}")
+        self._least = least
+        self._most = most
+        self.smoothed = np.full(streams, np.nan)
+        self._variation = np.zeros(streams)
+        self.timeouts = np.full(streams, initial)
+
+    def sample(self, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]) -> None:
+        """Takes times measured together: the slowest of a stream stands for its batch.
+
+        Never of something that was sent or asked twice (Karn's algorithm), nor of an answer that
+        waited for another worker.
+        """
+        if len(self.timeouts) == 1:
+            self._take(0, float(times.max()))
+            return
+        for stream in set(streams.tolist()):
+            self._take(stream, float(times[streams == stream].max()))
+
+    def _take(self, stream: int, time: float) -> None:
+        smoothed = float(self.smoothed[stream])
+        if math.isnan(smoothed):
+            smoothed, variation = time, time / 2
+        else:
+            variation = 0.75 * float(self._variation[stream]) + 0.25 * abs(smoothed - time)
+            smoothed = 0.875 * smoothed + 0.125 * time
+        self.smoothed[stream] = smoothed
+        self._variation[stream] = variation
+        timeout = min(max(smoothed + 4 * variation, self._least), self._most)
+        self.timeouts[stream] = timeout
+
+    def after(self, streams: Any, backoffs: Any) -> npt.NDArray[np.float64]:
+        """(n,) seconds to wait on each stream after `backoffs` timeouts in a row (doubling)."""
+        if isinstance(backoffs, int) and backoffs == 0:
+            return np.asarray(self.timeouts[streams], np.float64)
+        doubled = self.timeouts[streams] * np.exp2(np.minimum(backoffs, 30))
+        return np.asarray(np.minimum(doubled, self._most), np.float64)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is sent next: first in, first out within a stream, by priority between streams.
+
+A chunk's number in its stream is fixed when it is submitted, so a stream is never reordered;
+urgency is expressed by putting chunks into streams of different priority. `Pacer` keeps what is
+handed to the network close to the link's rate: a packet once handed over cannot be overtaken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.fixed_point import Floats
+from protocol.header import HEADER_BYTES, Array
+
+# Ethernet, IPv4 and UDP headers, as a queue on the host's interface counts them.
+WIRE_OVERHEAD = 14 + 20 + 8
+
+# One number in a stream. `row` is that of its values in the submission it came with; `own` is the
+# exponent of its own that an exponent round tells; `order` is the place among all submitted.
+ENTRY = np.dtype(
+    [
+        ("exponent_round", "?"),
+        ("chunk", "i8"),
+        ("lanes", "u2"),
+        ("round", "i8"),
+        ("ticket", "i8"),
+        ("own", "i2"),
+        ("order", "i8"),
+        ("row", "i8"),
+    ]
+)
+
+
+def train_packets(link_rate: int, packet_bytes: int, seconds: float = 0.001) -> int:
+    """Packets of a payload of `packet_bytes` that a link (bit/s, 0: unknown) takes in `seconds`.
+
+    At least 1. What an idle token bucket lets pass at once should not be more than this.
+    """
+    if link_rate <= 0:
+        return 60
+    return max(1, int(link_rate * seconds / 8 / (packet_bytes + WIRE_OVERHEAD)))
+
+
+class Queue:
+    """One stream's entries that have no place in the window yet."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[Array, Floats]] = deque()
+        self._taken = 0  # of the first block
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def push(self, entries: Array, values: Floats) -> None:
+        """Appends entries; `values` (n, lanes) is kept, not copied."""
+        if len(entries):
+            self._blocks.append((entries, values))
+            self._length += len(entries)
+
+    def take(self, most: int) -> Iterator[tuple[Array, Floats]]:
+        """Removes up to `most` entries in order: pieces of (entries, the values they index)."""
+        while most > 0 and self._blocks:
+            entries, values = self._blocks[0]
+            piece = entries[self._taken : self._taken + most]
+            self._taken += len(piece)
+            self._length -= len(piece)
+            most -= len(piece)
+            if self._taken == len(entries):
+                self._blocks.popleft()
+                self._taken = 0
+            yield piece, values
+
+
+class Pacer:
+    """Spends a link's rate: at most `backlog` seconds of it are handed over ahead of time.
+
+    rate: bit/s, 0 for no limit.
+    """
+
+    def __init__(self, rate: int, backlog: float = 0.004) -> None:
+        self._rate = rate
+        self._backlog = backlog
+        self._clear = -math.inf  # when the link will have sent all it was given
+
+    def room(self, now: float) -> float:
+        """Bytes that may go now; one packet may exceed it."""
+        if self._rate <= 0:
+            return math.inf
+        return max(0.0, (self._backlog - max(0.0, self._clear - now)) * self._rate / 8)
+
+    def spend(self, now: float, wire_bytes: int) -> None:
+        """Accounts for bytes handed over now, headers below UDP included."""
+        if self._rate > 0:
+            self._clear = max(now, self._clear) + wire_bytes * 8 / self._rate
+
+    def next_time(self) -> float:
+        """When half of the backlog will be gone, so that it is worth asking again."""
+        return self._clear - self._backlog / 2
+
+    @staticmethod
+    def wire_bytes(full: npt.NDArray[np.bool_], lanes: int) -> npt.NDArray[np.int64]:
+        """(n,) bytes on the wire of packets with (`full`) or without a payload."""
+        return np.where(full, 4 * lanes, 0) + (HEADER_BYTES + WIRE_OVERHEAD)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter server's side of the protocol, for many jobs at once.
+
+A state machine without socket, clock or thread, of the same shape as a worker's transport. A
+server sums DIRECT chunks in float32, and is the root of the streams whose plan says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from hosts.reports import Failure
+from hosts.root_node import RootNode
+from hosts.server_direct import DirectStream
+from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
+from protocol.plan import ServerPlan
+
+
+class _Job:
+    """One job's plan, streams and counters."""
+
+    def __init__(self, plan: ServerPlan) -> None:
+        self.plan = plan
+        self.counters: Counter[str] = Counter()
+        self.roots = {r.stream: RootNode(plan, r, self.counters) for r in plan.roots}
+        self.direct = {
+            stream: DirectStream(plan, stream, window, self.counters)
+            for stream, window in plan.windows.items()
+        }
+        keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
+        self._ranks = np.argsort(keys)
+        self._keys = keys[self._ranks]
+
+    def on_packets(self, batch: Batch) -> list[Batch]:
+        """Packets of this job; returns what to send."""
+        headers = batch.headers
+        current = headers["epoch"] == self.plan.epoch
+        self._count("other_epoch", int(np.count_nonzero(~current)))
+        if not current.all():
+            batch = batch.select(current)
+            headers = batch.headers
+        kind = ops(headers)
+        direct = (headers["flags"] & Flag.DIRECT) != 0
+        useful = (kind == Op.CONTRIBUTE) | (kind == Op.QUERY)
+        self._count("unexpected", int(np.count_nonzero(~useful)))
+        results: list[Batch] = []
+        states: list[Batch] = []
+        for stream in np.unique(headers["stream"][useful]).tolist():
+            mine = useful & (headers["stream"] == stream)
+            for of_direct in (False, True):
+                part = mine & (direct == of_direct)
+                if not part.any():
+                    continue
+                contributions = batch.select(part & (kind == Op.CONTRIBUTE))
+                queries = batch.select(part & (kind == Op.QUERY))
+                if of_direct:
+                    self._on_direct(stream, contributions, queries, results, states)
+                elif stream in self.roots:
+                    results += self.roots[stream].on_contributions(contributions)
+                    states += self.roots[stream].on_queries(queries)
+                else:
+                    self._count("no_such_node", len(contributions) + len(queries))
+        # Results first: whoever gets the one it asked about needs no STATE any more.
+        return results + states
+
+    def _on_direct(
+        self,
+        stream: int,
+        contributions: Batch,
+        queries: Batch,
+        results: list[Batch],
+        states: list[Batch],
+    ) -> None:
+        if stream not in self.direct:
+            self._count("no_such_node", len(contributions) + len(queries))
+            return
+        machine = self.direct[stream]
+        for packets, answer, out in (
+            (contributions, machine.on_contributions, results),
+            (queries, machine.on_queries, states),
+        ):
+            sources = peer_keys(packets.peers)
+            at = np.minimum(np.searchsorted(self._keys, sources), len(self._keys) - 1)
+            known = self._keys[at] == sources
+            self._count("wrong_source", int(np.count_nonzero(~known)))
+            if known.any():
+                out += answer(packets.select(known), self._ranks[at[known]])
+
+    def _count(self, outcome: str, n: int) -> None:
+        if n:
+            self.counters[outcome] += n
+
+
+class ServerState:
+    """The state machine of one server.
+
+    All jobs share the payload size of the data plane: `lanes`, 0 before the first `install`.
+    `foreign` counts packets of no job that is installed.
+    """
+
+    def __init__(self) -> None:
+        self.lanes = 0
+        self.foreign = 0
+        self._jobs: dict[int, _Job] = {}
+        self._output: list[Batch] = []
+
+    @property
+    def jobs(self) -> list[int]:
+        """Numbers of the jobs installed."""
+        return sorted(self._jobs)
+
+    def install(self, plan: ServerPlan) -> None:
+        """Starts (or, in a newer epoch, starts over) a job; its counters go on.
+
+        Raises ValueError for an epoch that is not newer, or other lanes than the jobs at hand.
+        """
+        before = self._jobs.get(plan.job)
+        if before is not None and plan.epoch <= before.plan.epoch:
+            raise ValueError(
+                f"job {plan.job} is in epoch {before.plan.epoch}; epoch {plan.epoch} is not newer"
+            )
+        others = [job for number, job in self._jobs.items() if number != plan.job]
+        if others and plan.lanes != self.lanes:
+            raise ValueError(
+                f"job {plan.job} has {plan.lanes} lanes per chunk, the jobs at hand {self.lanes}"
+            )
+        job = _Job(plan)
+        if before is not None:
+            job.counters.update(before.counters)
+        self._jobs[plan.job] = job
+        self.lanes = plan.lanes
+
+    def remove(self, job: int) -> None:
+        """Forgets a job. Raises KeyError if it is not installed."""
+        del self._jobs[job]
+
+    def counters(self, job: int) -> dict[str, int]:
+        """How often each outcome was a packet's (or a chunk's). Raises KeyError."""
+        return dict(self._jobs[job].counters)
+
+    def take_failures(self) -> list[tuple[int, Failure]]:
+        """Chunks that have failed for good since the last call, with their jobs."""
+        failures: list[tuple[int, Failure]] = []
+        for number, job in self._jobs.items():
+            for root in job.roots.values():
+                failures += [(number, failure) for failure in root.failures]
+                root.failures = []
+        return failures
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """Takes packets that have arrived. `now` (seconds) is not needed: a server never waits."""
+        jobs = batch.headers["job"]
+        for number in np.unique(jobs).tolist():
+            mine = jobs == number
+            if number in self._jobs:
+                part = batch if mine.all() else batch.select(mine)
+                self._output += self._jobs[number].on_packets(part)
+            else:
+                self.foreign += int(np.count_nonzero(mine))
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """Packets to send now; a server has no timers, so it wants to be asked after packets."""
+        output, self._output = self._output, []
+        return (Batch.concatenate(output) if output else None), math.inf

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parameter server process: `python -m hosts.server_main --help`.
+
+One process serves every job of its host on UDP port 47110. Once the socket is bound it prints
+`ready ADDRESS:PORT`. Whoever started it then names the jobs on its standard input, so that a job's
+nonce is in no argument list or environment:
+
+    join NONCE RANK
+
+Each line is answered by one line on standard output, in order: `joined JOB`, or `refused` and the
+reason. The rest comes from the job service: a job is served from its plan on until it ends. At the
+end of its input the server goes on with the jobs it has. SIGTERM or SIGINT make it leave them and
+exit with status 0; exit status 1 and a line on standard error say why it could not serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from hosts.membership import ClientError, JobRefused, Membership
+from hosts.offload import PLAIN
+from hosts.reports import Failure
+from hosts.server import ServerState
+from hosts.udp import Endpoint, drive
+from protocol import jobs_pb2
+from protocol.header import PORT
+from protocol.plan import Address, ServerPlan
+
+_log = logging.getLogger("server")
+
+
+class ServerProcess:
+    """A server's state machine, its socket, and its memberships of jobs.
+
+    link_rate: bit/s of the host's link; 0: what the plans say. Everything that touches the state
+    machine runs in the thread of `run`; other threads hand it work through `_later`.
+    """
+
+    def __init__(self, endpoint: Endpoint, service: str, link_rate: int = 0) -> None:
+        self.state = ServerState()
+        self._endpoint = endpoint
+        self._service = service
+        self._link_rate = link_rate
+        self._memberships: dict[str, Membership] = {}  # by nonce
+        self._epochs: dict[int, int] = {}  # of the jobs installed
+        self._failed: list[tuple[int, Failure]] = []
+        self._departures: list[threading.Thread] = []
+        self._work: deque[Callable[[], None]] = deque()
+        self._stopped = False
+
+    def run(self) -> None:
+        """Serves until `stop`, then leaves all jobs. Raises OSError if it cannot send."""
+        reason = "the server was told to stop"
+        try:
+            while not self._stopped:
+                drive(self.state, self._endpoint, self._interrupted)
+                while self._work:
+                    self._work.popleft()()
+                while self._failed:
+                    self._give_up(*self._failed.pop())
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            for nonce in list(self._memberships):
+                self._depart(nonce, reason)
+            for departure in self._departures:
+                departure.join()
+
+    def stop(self) -> None:
+        """Makes `run` return; callable from any thread and from signal handlers."""
+        self._stopped = True
+        self._endpoint.wake()
+
+    def join(self, nonce: str, rank: int) -> int:
+        """Joins a job as its server `rank`; returns the job's number.
+
+        The job is served once its plan comes. Not for several threads at once.
+        Raises ClientError if the job service refuses or is not there.
+        """
+        if nonce in self._memberships:
+            raise JobRefused(f"job {self._memberships[nonce].job} is served here already")
+        membership = Membership(
+            self._service,
+            nonce,
+            jobs_pb2.SERVER,
+            rank,
+            Address(self._endpoint.ipv4, self._endpoint.port),
+            lambda: self._later(lambda: self._follow(nonce)),
+        )
+        self._memberships[nonce] = membership
+        # What the service said before the line above found nobody to tell.
+        self._later(lambda: self._follow(nonce))
+        return membership.job
+
+    def _later(self, work: Callable[[], None]) -> None:
+        self._work.append(work)
+        self._endpoint.wake()
+
+    def _interrupted(self) -> bool:
+        self._failed += self.state.take_failures()
+        return bool(self._stopped or self._work or self._failed)
+
+    def _follow(self, nonce: str) -> None:
+        """Does what the job service last said of a job."""
+        membership = self._memberships.get(nonce)
+        if membership is None:
+            return
+        if membership.failure is not None:
+            _log.info("job %d is over: %s", membership.job, membership.failure)
+            self._depart(nonce, "")
+            return
+        plan = membership.plan
+        if plan is None or plan.epoch == self._epochs.get(plan.job):
+            return
+        try:
+            self.state.install(ServerPlan.from_message(plan))
+        except ValueError as error:  # PlanError included
+            _log.error("job %d: the plan cannot be served: %s", plan.job, error)
+            self._depart(nonce, f"the plan cannot be served: {error}")
+            return
+        self._epochs[plan.job] = plan.epoch
+        self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
+        _log.info("job %d is served, epoch %d", plan.job, plan.epoch)
+
+    def _give_up(self, job: int, failure: Failure) -> None:
+        """A chunk of a job failed for good: only the job service can help."""
+        _log.error("job %d: %s", job, failure)
+        for nonce, membership in list(self._memberships.items()):
+            if membership.job == job:
+                self._depart(nonce, str(failure))
+
+    def _depart(self, nonce: str, reason: str) -> None:
+        """Stops serving a job and leaves it; the calls that takes keep no other job waiting."""
+        membership = self._memberships.pop(nonce)
+        if self._epochs.pop(membership.job, None) is not None:
+            _log.info("job %d: %s", membership.job, self.state.counters(membership.job))
+            self.state.remove(membership.job)
+
+        def leave() -> None:
+            try:
+                membership.leave(reason)
+            except ClientError as error:
+                _log.warning("job %d: the job service was not told: %s", membership.job, error)
+
+        self._departures = [thread for thread in self._departures if thread.is_alive()]
+        self._departures.append(threading.Thread(target=leave))
+        self._departures[-1].start()
+
+
+def obey(server: ServerProcess, lines: Iterable[bytes]) -> None:
+    """Carries out commands, answering each by a line on standard output."""
+    for line in lines:
+        match line.decode(errors="replace").split():
+            case ["join", nonce, rank] if rank.isdecimal():
+                try:
+                    answer = f"joined {server.join(nonce, int(rank))}"
+                except (ClientError, ValueError) as error:
+                    answer = f"refused {' '.join(str(error).split())}"
+            case []:
+                continue
+            case _:
+                answer = "refused a command is: join NONCE RANK"
+        print(answer, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs until told to stop; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        endpoint = Endpoint(
+            (options.address, options.port),
+            link_rate=options.link_rate,
+            queue_bytes=options.queue_bytes,
+            offload=PLAIN if options.offload == "off" else None,
+        )
+    except OSError as error:
+        print(f"server: {error.strerror}", file=sys.stderr)
+        return 1
+    with endpoint:
+        server = ServerProcess(endpoint, options.service, options.link_rate)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: server.stop())
+        _log.info("receive buffer %d bytes; %s", endpoint.receive_buffer, endpoint.offload)
+        print(f"ready {endpoint.address}:{endpoint.port}", flush=True)
+        # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
+        commands = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+        threading.Thread(target=obey, args=(server, commands), daemon=True).start()
+        try:
+            server.run()
+        except OSError as error:
+            print(f"server: {error.strerror}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m hosts.server_main",
+        description="A parameter server. Takes `join NONCE RANK` lines on standard input.",
+    )
+    parser.add_argument("--address", required=True, metavar="IPV4", help="address to serve on")
+    parser.add_argument(
+        "--port", type=int, default=PORT, help="UDP port; jobs need the default, %(default)s"
+    )
+    parser.add_argument("--service", required=True, metavar="unix:PATH", help="the job service")
+    parser.add_argument(
+        "--link-rate",
+        type=int,
+        default=0,
+        metavar="BIT/S",
+        help="rate of this host's link, to size trains by (default: what the plans say)",
+    )
+    parser.add_argument(
+        "--queue-bytes",
+        type=int,
+        metavar="BYTES",
+        help="limit of the host interface's queue; the send buffer is kept below it",
+    )
+    parser.add_argument(
+        "--offload",
+        choices=["auto", "off"],
+        default="auto",
+        help="UDP segmentation offload: where a probe shows that it works, or never",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's side of the protocol: submitted chunks in, packets out and in, sums out.
+
+A state machine without socket, clock or thread: `on_packets` takes what arrived, `poll` gives
+what is to be sent and says when it wants to be asked again. What it does depends only on the
+calls made to it.
+
+- A number `seq` of a stream is sent only after the result of `seq - W` has arrived.
+- After a timeout it asks (QUERY) and sends its contribution again only when the answer (STATE)
+  shows that it was lost or that the sum is complete. Waiting for slower workers costs headers.
+- A sum flagged OVERFLOW or NONFINITE is asked of the chunk's server in float32 (DIRECT).
+- A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.contributions import Contributions
+from hosts.explanation import Waiting, explain
+from hosts.reports import Completed, Failure, Statistics
+from hosts.round_trip import RoundTrips
+from hosts.scheduler import ENTRY, Pacer, Queue
+from hosts.slots import DIRECT, DONE, EMPTY, HELD, WAITING, Rows, Slots
+from protocol.exponents import Exponents
+from protocol.fixed_point import (
+    Floats,
+    chunk_exponents,
+    dequantise,
+    floats_of,
+    sum_checks,
+    word_sums,
+)
+from protocol.header import (
+    FLAGGED,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    Phase,
+    carries_payload,
+    ops,
+    peer_array,
+    peer_keys,
+    phases,
+)
+from protocol.plan import MOST_CHILDREN, WorkerPlan
+
+Mask = npt.NDArray[np.bool_]
+
+# As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+_DIRECT_FLAG = np.uint8(Flag.DIRECT)
+_ECN = np.uint8(Flag.ECN)
+_FLAGGED = np.uint8(FLAGGED)
+_RESULT = np.uint8(Op.RESULT)
+_STATE = np.uint8(Op.STATE)
+_AGGREGATING = np.uint8(Phase.AGGREGATING)
+_FINAL = np.uint8(Phase.FINAL)
+_NONE = np.zeros(0, np.intp)
+
+
+class WorkerTransport:
+    """The state machine of one worker in one epoch of its job.
+
+    exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips).
+    link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        exponents: Exponents,
+        *,
+        rto_initial: float = 0.25,
+        rto_least: float = 0.01,
+        rto_most: float = 1.0,
+        link_rate: int | None = None,
+    ) -> None:
+        if exponents.world != plan.world:
+            raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
+        self.plan = plan
+        self.lanes = plan.lanes
+        self.statistics = Statistics()
+        self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
+        self._exponents = exponents
+        self._slots = Slots(plan)
+        self._queues = [Queue() for _ in plan.streams]
+        self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate)
+        self._servers = peer_array([server.pair() for server in plan.servers])
+        self._server_keys = peer_keys(self._servers)
+        self._contributions = Contributions(plan, self._slots, self._servers)
+        self._stream_index = np.full(256, -1, np.intp)
+        self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        self._tickets = 0
+        self._order = 0
+        self._incomplete = 0  # numbers submitted that have no result
+        self._moved = False  # windows may move or exponents have become known
+        self._completed: list[Completed] = []
+        self._failures: list[Failure] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether every submitted chunk is complete."""
+        return self._incomplete == 0
+
+    def submit(self, chunks: Any, values: Floats, lanes: Any) -> int:
+        """Queues one round of each of n chunks; every worker must do so in the same order.
+
+        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, copied;
+        lanes: (n,) valid lanes of each. Returns the first of n consecutive tickets.
+        Raises ValueError for shapes that do not fit, unknown or repeated chunks.
+        """
+        rows = np.asarray(chunks, np.int64)
+        n = len(rows)
+        widths = np.broadcast_to(np.asarray(lanes, np.int64), (n,))
+        if values.shape != (n, self.lanes):
+            raise ValueError(f"values must be ({n}, {self.lanes}), got {values.shape}")
+        if n and (int(widths.min()) < 1 or int(widths.max()) > max(1, self.lanes)):
+            raise ValueError(f"valid lanes must be in 1..{self.lanes}, got {widths.tolist()}")
+        rounds, first = self._exponents.begin(rows)
+        ticket = self._tickets
+        self._tickets += n
+        # Exponent round and data take two numbers, one after the other: then a stream's numbers
+        # do not depend on how submissions are split into calls.
+        repeats = 1 + first
+        entries = np.zeros(int(repeats.sum()), ENTRY)
+        source = np.repeat(np.arange(n), repeats)
+        data = np.cumsum(repeats) - 1
+        entries["exponent_round"] = True
+        entries["exponent_round"][data] = False
+        entries["chunk"] = rows[source]
+        entries["round"] = rounds[source]
+        entries["ticket"] = (ticket + np.arange(n))[source]
+        entries["lanes"][data] = widths
+        entries["order"] = self._order + np.arange(len(entries))
+        entries["own"][data[first] - 1] = chunk_exponents(values[first])[0]
+        streams = self.plan.stream_of(rows)
+        for stream in np.unique(streams).tolist():
+            mine = streams == stream
+            part = entries[mine[source]]
+            part["row"] = (np.cumsum(mine) - 1)[source[mine[source]]]
+            self._queues[stream].push(part, values[mine])
+        self._order += len(entries)
+        self._incomplete += len(entries)
+        self._moved = True
+        return ticket
+
+    def take_completed(self) -> Completed:
+        """The sums that have arrived since the last call."""
+        completed = Completed.concatenate(self._completed, self.lanes)
+        self._completed = []
+        return completed
+
+    def take_failures(self) -> list[Failure]:
+        """What has failed for good since the last call."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def explain(self, now: float) -> list[Waiting]:
+        """Each number in a window that has no result, the longest submitted first."""
+        return explain(self._slots, now)
+
+    def kept_results(self) -> Batch:
+        """The results that are still at hand, at least the last W of each stream."""
+        slots = self._slots
+        rows = np.flatnonzero(slots.stage == DONE)
+        headers = slots.result_headers[rows]
+        servers = self._servers[slots.server[rows]]
+        return Batch(headers, slots.result_words[rows], carries_payload(headers), servers)
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """Packets to send now, and the time to ask again (also after packets or a submission)."""
+        slots = self._slots
+        if self._moved:
+            self._advance()
+        due = self._most_urgent(slots.due.nonzero()[0])
+        late = _NONE
+        if slots.deadline.min() <= now:
+            late = self._most_urgent((slots.deadline <= now).nonzero()[0])
+        late, due, left_over = self._within_rate(now, late, due)
+        batch = None
+        if len(late) or len(due):
+            batch = self._contributions.packets(late, due)
+            self._account(now, late, due)
+            self._pacer.spend(now, int(Pacer.wire_bytes(batch.full, self.lanes).sum()))
+        following = float(slots.deadline.min())
+        if left_over:
+            following = max(now, self._pacer.next_time())
+        return batch, following
+
+    def _advance(self) -> None:
+        """Moves windows, and makes data due whose exponent has become known."""
+        self._moved = False
+        slots = self._slots
+        for stream, queue in enumerate(self._queues):
+            if len(queue):
+                slots.enter(stream, queue, self.plan)
+        held = (slots.stage == HELD).nonzero()[0]
+        if len(held):
+            held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
+            slots.exponent[held] = self._exponents.exponents(slots.chunk[held], slots.round[held])
+            slots.stage[held] = WAITING
+            slots.due[held] = True
+
+    def _most_urgent(self, rows: Rows) -> Rows:
+        """Rows by priority, then in order of submission."""
+        if len(rows) < 2:
+            return rows
+        order = self._slots.order[rows]
+        if len(self._queues) == 1:
+            return rows[np.argsort(order)]
+        return rows[np.lexsort((order, -self._slots.priority[rows]))]
+
+    def _within_rate(self, now: float, late: Rows, due: Rows) -> tuple[Rows, Rows, bool]:
+        """What of it the link has room for now, and whether something is left over."""
+        room = self._pacer.room(now)
+        if math.isinf(room) or not (len(late) or len(due)):
+            return late, due, False
+        full = np.concatenate((np.zeros(len(late), np.bool_), self._contributions.carry(due)))
+        sizes = Pacer.wire_bytes(full, self.lanes)
+        fits = int(np.searchsorted(np.cumsum(sizes) - sizes, room, side="left"))
+        return late[:fits], due[: max(0, fits - len(late))], fits < len(full)
+
+    def _account(self, now: float, late: Rows, due: Rows) -> None:
+        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now."""
+        slots = self._slots
+        if len(due):
+            again = slots.sent[due] > 0
+            repeated = int(np.count_nonzero(again))
+            progress = slots.progress[due]
+            if repeated:
+                progress["sent_first"] = np.where(again, progress["sent_first"], now)
+            else:
+                progress["sent_first"] = now
+            progress["sent_last"] = now
+            progress["sent"] += 1
+            progress["clean"] = ~again
+            progress["failed"] = False
+            progress["asked"] = 0
+            progress["backoff"] = 0
+            progress["deadline"] = now + self.round_trips.after(slots.stream[due], 0)
+            slots.progress[due] = progress
+            slots.due[due] = False
+            self.statistics.sent += len(due)
+            self.statistics.retransmitted += repeated
+        if len(late):
+            slots.asked[late] += 1
+            slots.asked_last[late] = now
+            slots.backoff[late] += 1
+            slots.clean[late] = False
+            waits = self.round_trips.after(slots.stream[late], slots.backoff[late])
+            slots.deadline[late] = now + waits
+            self.statistics.queries += len(late)
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """Takes packets that arrived by `now`; what is not for a number in flight is counted."""
+        if not len(batch):
+            return
+        slots = self._slots
+        headers = batch.headers
+        kind = ops(headers)
+        stream = self._stream_index[headers["stream"]]
+        seqs = headers["seq"].astype(np.uint32)
+        rows = slots.bases[stream] + (seqs & slots.masks[stream])
+        ours = (headers["job"] == self.plan.job) & (headers["epoch"] == self.plan.epoch)
+        ours &= ((kind == _RESULT) | (kind == _STATE)) & (stream >= 0)
+        known = (slots.seq[rows] == seqs) & (slots.stage[rows] != EMPTY)
+        same_chunk = slots.chunk[rows] == headers["chunk"]
+        from_server = peer_keys(batch.peers) == self._server_keys[slots.server[rows]]
+        taken = ours & known & same_chunk & from_server
+        if not taken.all():
+            self._drop("foreign", ~ours)
+            self._drop("stale", ours & ~known)
+            self._drop("other_chunk", ours & known & ~same_chunk)
+            self._drop("wrong_source", ours & known & same_chunk & ~from_server)
+        direct = (headers["flags"] & _DIRECT_FLAG) != 0
+        states = taken & (kind == _STATE)
+        results = taken & ~states
+        for of_server, stage in ((False, WAITING), (True, DIRECT)):
+            candidates = results & direct if of_server else results & ~direct
+            if candidates.all():
+                self._on_results(now, batch, rows, stage)
+            elif candidates.any():
+                self._on_results(now, batch.select(candidates), rows[candidates], stage)
+        if states.any():
+            self._on_states(now, headers[states], rows[states], direct[states])
+
+    def _on_results(self, now: float, batch: Batch, rows: Rows, stage: int) -> None:
+        """RESULTs, all DIRECT or none, of numbers that these rows hold."""
+        slots = self._slots
+        good = (slots.stage[rows] == stage) & (slots.sent[rows] > 0)
+        if not good.all():
+            early = ~good & (slots.stage[rows] <= stage)
+            self._drop("unexpected", early)
+            self.statistics.duplicates += int(np.count_nonzero(~good & ~early))
+        good = self._checked(now, batch, rows, stage, good)
+        first = slots.first_of_each(rows[good])
+        self.statistics.duplicates += int(np.count_nonzero(~first))
+        good[good] = first
+        if not good.all():
+            batch, rows = batch.select(good), rows[good]
+        if not len(rows):
+            return
+        headers, payloads = batch.headers, batch.payloads
+        clean = rows[slots.clean[rows]]
+        if len(clean):
+            self.round_trips.sample(slots.stream[clean], now - slots.sent_last[clean])
+        self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
+        if stage == WAITING:
+            flagged = (headers["flags"] & _FLAGGED) != 0
+            if flagged.any():
+                self._to_server(rows[flagged])
+                rows, headers, payloads = rows[~flagged], headers[~flagged], payloads[~flagged]
+        self._take(rows, headers, payloads, stage)
+
+    def _checked(self, now: float, batch: Batch, rows: Rows, stage: int, good: Mask) -> Mask:
+        """Which of the `good` hold in number of workers, lanes, exponent and checksum."""
+        slots = self._slots
+        headers = batch.headers
+        before = good.copy()
+        workers = headers["workers"] == self.plan.world
+        lanes = headers["lanes"] == slots.lanes[rows]
+        exponent = headers["exponent"] == slots.exponent[rows]
+        if stage == DIRECT:
+            exponent[:] = True  # the server reports that of rank 0
+            checksum = sum_checks(headers, batch.payloads, batch.full)
+        else:
+            # A flagged sum may be so because these differed; whose it reports does not matter.
+            flagged = (headers["flags"] & _FLAGGED) != 0
+            lanes |= flagged
+            exponent |= flagged
+            sums = slots.hash[rows] * np.uint32(self.plan.world)
+            if batch.full.all():
+                sums += word_sums(batch.payloads)
+            elif batch.full.any():
+                sums[batch.full] += word_sums(batch.payloads[batch.full])
+            # Of a flagged sum the payload is gone; an exponent round has none and no reason for
+            # flags, unless another worker sent something else under this number.
+            checksum = np.where(flagged, ~slots.exponent_round[rows], sums == headers["checksum"])
+        good = before & workers & lanes & exponent & checksum
+        failed = before & ~good
+        if failed.any():
+            for cause, wrong in (
+                ("wrong_workers", ~workers),
+                ("wrong_lanes", workers & ~lanes),
+                ("wrong_exponent", workers & lanes & ~exponent),
+            ):
+                self._drop(cause, before & wrong)
+            self.statistics.wrong_checksum += int(
+                np.count_nonzero(before & workers & lanes & exponent & ~checksum)
+            )
+            self._failed(now, rows[failed])
+        return good
+
+    def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
+        """Results that are good: completes their numbers."""
+        slots = self._slots
+        slots.finish(rows)
+        slots.result_headers[rows] = headers
+        slots.result_words[rows] = words
+        self._incomplete -= len(rows)
+        self._moved = True
+        found = slots.exponent_round[rows]
+        if found.any():
+            self._exponents.contact(slots.chunk[rows[found]], headers["max_exponent"][found])
+            self.statistics.exponent_rounds += int(np.count_nonzero(found))
+            rows, headers, words = rows[~found], headers[~found], words[~found]
+        if not len(rows):
+            return
+        if stage == DIRECT:
+            sums = floats_of(words)
+            self.statistics.completed_direct += len(rows)
+        else:
+            sums = dequantise(words, slots.exponent[rows], self.plan.world)
+            self.statistics.completed += len(rows)
+        chunks = slots.chunk[rows]
+        self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
+        flags = headers["flags"].copy()
+        self._completed.append(Completed(slots.ticket[rows], chunks, sums, flags))
+
+    def _to_server(self, rows: Rows) -> None:
+        """Integer sums that cannot be: these chunks go to their servers in float32."""
+        slots = self._slots
+        slots.stage[rows] = DIRECT
+        slots.restart(rows)
+        slots.due[rows] = True
+
+    def _failed(self, now: float, rows: Rows) -> None:
+        """Results that failed their check: ask again, and report what fails repeatedly."""
+        slots = self._slots
+        # Copies that the network made of one bad packet are one failure.
+        rows = np.unique(rows[~slots.failed[rows]])
+        slots.failed[rows] = True
+        slots.failures[rows] += 1
+        once = rows[(slots.failures[rows] == 1) & ~slots.due[rows]]
+        slots.deadline[once] = now
+        for row in rows[slots.failures[rows] == 2].tolist():
+            reason = "its sum failed the check twice"
+            if slots.exponent_round[row]:
+                reason = (
+                    "its exponent round failed the check twice: corrupted, or the workers do not "
+                    "submit the same chunks in the same order"
+                )
+            stream, seq = int(slots.stream_number[row]), int(slots.seq[row])
+            self._failures.append(Failure(stream, seq, int(slots.chunk[row]), reason))
+
+    def _on_states(self, now: float, headers: Array, rows: Rows, direct: Mask) -> None:
+        """STATEs about numbers that these rows hold."""
+        slots = self._slots
+        stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
+        good = (slots.stage[rows] == stage) & (slots.asked[rows] > 0)
+        good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
+        good[good] = slots.first_of_each(rows[good])
+        self._drop("unasked", ~good)
+        rows, headers, direct = rows[good], headers[good], direct[good]
+        if not len(rows):
+            return
+        self.statistics.states += len(rows)
+        once = rows[slots.asked[rows] == 1]
+        if len(once):
+            self.round_trips.sample(slots.stream[once], now - slots.asked_last[once])
+        phase = phases(headers)
+        bit = np.where(direct, self.plan.rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
+        absent = (headers["children"] >> bit & 1) == 0
+        slots.state_node[rows] = headers["node"]
+        slots.state_phase[rows] = phase
+        slots.state_children[rows] = headers["children"]
+        slots.state_time[rows] = now
+        slots.asked[rows] = 0
+        again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
+        slots.due[rows[again]] = True
+        slots.deadline[rows[again]] = np.inf
+        waiting = rows[~again]
+        waits = self.round_trips.after(slots.stream[waiting], slots.backoff[waiting])
+        slots.deadline[waiting] = now + waits
+
+    def _drop(self, cause: str, packets: Mask) -> None:
+        n = int(np.count_nonzero(packets))
+        if n:
+            self.statistics.dropped[cause] += n

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors to chunks and back, the order of sending, and optimizers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hosts.chunks import Layout
+from hosts.optimizers import MomentumSGD
+from hosts.round_trip import RoundTrips
+from hosts.scheduler import ENTRY, Pacer, Queue, train_packets
+from hosts.waves import waves
+from protocol.header import HEADER_BYTES
+
+pytestmark = pytest.mark.unit
+
+
+@given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 16))
+@settings(max_examples=60, deadline=None)
+def test_tensors_survive_and_no_chunk_spans_two_keys(sizes: list[int], lanes: int) -> None:
+    layout = Layout(sizes, lanes)
+    seen: list[int] = []
+    for key, size in enumerate(sizes):
+        tensor = np.arange(1, size + 1, dtype=np.float32)
+        chunks = layout.pack(key, tensor)
+        indices = layout.chunks_of(key)
+        assert len(chunks) == len(indices)
+        seen += indices.tolist()
+        for index, chunk in zip(indices, chunks, strict=True):
+            assert (chunk[layout.lanes_of[index] :] == 0).all()
+            assert (chunk[: layout.lanes_of[index]] != 0).all()
+        assert (layout.unpack(key, chunks) == tensor).all()
+    assert seen == list(range(layout.chunks))
+
+
+def test_shapes_come_back_and_wrong_ones_are_refused() -> None:
+    layout = Layout([6], 4)
+    tensor = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert (layout.unpack(0, layout.pack(0, tensor), (2, 3)) == tensor).all()
+    with pytest.raises(ValueError, match="6 float32"):
+        layout.pack(0, tensor.astype(np.float64))
+    with pytest.raises(ValueError, match="6 float32"):
+        layout.pack(0, tensor[:, :2])
+    with pytest.raises(ValueError, match="2 chunks of 4"):
+        layout.unpack(0, np.zeros((1, 4), np.float32))
+    with pytest.raises(ValueError, match="at least one"):
+        Layout([3, 0], 4)
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.lists(st.integers(1, 7), max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_a_queue_is_first_in_first_out_whatever_the_pieces(
+    blocks: list[int], takes: list[int]
+) -> None:
+    queue = Queue()
+    total = 0
+    for size in blocks:
+        entries = np.zeros(size, ENTRY)
+        entries["order"] = total + np.arange(size)
+        entries["row"] = np.arange(size)
+        values = (total + np.arange(size, dtype=np.float32))[:, None]
+        queue.push(entries, values)
+        total += size
+    out: list[int] = []
+    for most in takes:
+        for entries, values in queue.take(most):
+            assert (values[entries["row"], 0] == entries["order"]).all()
+            out += entries["order"].tolist()
+        assert len(queue) == total - len(out)
+    assert out == list(range(min(total, sum(takes))))
+
+
+def test_pacing_hands_over_the_links_rate_and_no_more() -> None:
+    rate = 10_000_000  # bit/s
+    pacer = Pacer(rate, backlog=0.004)
+    packet = int(Pacer.wire_bytes(np.array([True]), 256)[0])
+    assert packet == 14 + 20 + 8 + HEADER_BYTES + 1024
+    now, sent = 0.0, 0
+    while now < 1.0:
+        while pacer.room(now) > 0:
+            pacer.spend(now, packet)
+            sent += packet
+        now = max(pacer.next_time(), now + 1e-9)
+    assert rate <= sent * 8 <= rate * 1.004 + 2 * packet * 8
+    assert Pacer(0).room(0.0) == np.inf
+
+
+def test_trains_are_a_millisecond_of_the_link_and_at_least_a_packet() -> None:
+    assert train_packets(10_000_000, 1056) == 1
+    assert train_packets(1_000_000_000, 1056) == 113
+    assert train_packets(0, 1056) == 60
+
+
+def test_timeouts_follow_rfc_6298() -> None:
+    trips = RoundTrips(2, initial=0.5, least=0.001, most=4.0)
+    assert trips.timeouts.tolist() == [0.5, 0.5]
+    trips.sample(np.array([0, 0]), np.array([0.08, 0.1]))
+    assert trips.timeouts[0] == pytest.approx(0.1 + 4 * 0.05)
+    assert trips.timeouts[1] == 0.5
+    trips.sample(np.array([0]), np.array([0.2]))
+    assert trips.timeouts[0] == pytest.approx(0.1125 + 4 * (0.75 * 0.05 + 0.25 * 0.1))
+    doubled = trips.after(np.array([1, 1, 1, 1]), np.array([0, 1, 2, 9]))
+    assert doubled.tolist() == [0.5, 1.0, 2.0, 4.0]
+
+
+@given(st.lists(st.integers(0, 4), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_waves_keep_the_order_within_a_slot(slots: list[int]) -> None:
+    array = np.array(slots, np.int64)
+    seen: dict[int, list[int]] = {}
+    for wave in waves(array):
+        assert len(set(array[wave].tolist())) == len(wave)
+        for index in wave.tolist():
+            seen.setdefault(slots[index], []).append(index)
+    for slot, indices in seen.items():
+        assert indices == [i for i, s in enumerate(slots) if s == slot]
+    assert sum(map(len, seen.values())) == len(slots)
+
+
+def test_momentum_descends_a_quadratic_and_matches_its_closed_form() -> None:
+    parameters = [np.array([1.0], np.float32)]
+    optimizer = MomentumSGD(rate=0.5, momentum=0.5)
+    # Gradient g = x: v1 = 1, x1 = 0.5; v2 = 0.5 + 0.5 = 1, x2 = 0; v3 = 0.5 + 0 = 0.5, x3 = -0.25.
+    for expected in (0.5, 0.0, -0.25):
+        optimizer.step(parameters, [parameters[0].copy()])
+        assert parameters[0][0] == expected
+    with pytest.raises(ValueError, match="gradient"):
+        optimizer.step(parameters, [np.zeros(1)])
+    with pytest.raises(ValueError, match="momentum"):
+        MomentumSGD(rate=0.1, momentum=1.0)

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers and a server process on loopback: real sockets, real sums, and every way it can end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from small_service import LANES, SmallService
+
+from hosts.chunks import Layout
+from hosts.client import (
+    Client,
+    ClientError,
+    JobRefused,
+    PlanWithdrawn,
+    ServiceUnavailable,
+    UseAfterLeave,
+    WrongNonce,
+)
+from protocol import jobs_pb2
+from protocol.exponents import Exponents, reference_round
+
+pytestmark = [pytest.mark.unit, pytest.mark.timeout(60)]
+
+ROOT = Path(__file__).parents[2]
+KEYS = {"w": (7, 30), "b": (30,), "big": (40, LANES)}
+
+
+@pytest.fixture
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallService]:
+    service = SmallService(tmp_path_factory.mktemp("s") / "jobs")
+    yield service
+    service.stop()
+
+
+class Server:
+    """The server process."""
+
+    def __init__(self, service: SmallService, *options: str) -> None:
+        command = [sys.executable, "-m", "hosts.server_main", "--address", "127.0.0.1"]
+        self.process = subprocess.Popen(
+            [*command, "--service", service.address, *(options or ("--port", "0"))],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.ready = self.answer()
+
+    def answer(self) -> str:
+        return self.process.stdout.readline().strip()
+
+    def command(self, line: str) -> str:
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(10)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
+
+
+@pytest.fixture
+def server(service: SmallService) -> Iterator[Server]:
+    server = Server(service)
+    yield server
+    server.close()
+
+
+def create(service: SmallService, world: int) -> str:
+    names = [f"w{i}" for i in range(world)]
+    return Client.create_service(service.address, "test", names, ["s0"]).nonce
+
+
+def in_parallel(
+    service: SmallService, nonce: str, world: int, work: Callable[[Client, int], Any]
+) -> list[Any]:
+    """Runs `work` in each of `world` workers that have joined and named `KEYS`."""
+
+    def worker(rank: int) -> Any:
+        with Client(service.address, address="127.0.0.1") as client:
+            client.connect_service(nonce, rank)
+            client.init_service({name: int(np.prod(shape)) for name, shape in KEYS.items()})
+            return work(client, rank)
+
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(worker, range(world)))
+
+
+def gradients(world: int, rounds: int, seed: int) -> list[list[dict[str, np.ndarray]]]:
+    """[rank][round] of float32 arrays by key, of very different magnitudes."""
+    random = np.random.default_rng(seed)
+    scales = {"w": 1e-3, "b": 1e4, "big": 1.0}
+    return [
+        [
+            {
+                name: (random.standard_normal(shape) * scales[name]).astype(np.float32)
+                for name, shape in KEYS.items()
+            }
+            for _ in range(rounds)
+        ]
+        for _ in range(world)
+    ]
+
+
+def reference(values: list[list[dict[str, np.ndarray]]]) -> list[dict[str, np.ndarray]]:
+    """What a single process makes of them, by round."""
+    world = len(values)
+    layout = Layout([int(np.prod(shape)) for shape in KEYS.values()], LANES)
+    policy = Exponents(layout.chunks, world)
+    rounds = []
+    for r in range(len(values[0])):
+        packed = np.stack(
+            [
+                np.concatenate([layout.pack(k, mine[r][name]) for k, name in enumerate(KEYS)])
+                for mine in values
+            ]
+        )
+        sums = reference_round(packed, np.arange(layout.chunks), policy).sums
+        parts = np.split(sums, np.cumsum(layout.counts)[:-1])
+        rounds.append(
+            {
+                name: layout.unpack(k, parts[k], shape)
+                for k, (name, shape) in enumerate(KEYS.items())
+            }
+        )
+    return rounds
+
+
+def test_every_worker_gets_the_sums_of_a_single_process_bit_for_bit(
+    service: SmallService, server: Server
+) -> None:
+    world, rounds = 3, 4
+    values = gradients(world, rounds, seed=1)
+    # One round that grows too fast for its exponent and one that is not finite: both go DIRECT.
+    values[1][2]["w"] *= np.float32(1e6)
+    values[2][3]["b"][5] = np.nan
+    nonce = create(service, world)
+    assert server.command(f"join {nonce} 0") == "joined 1"
+
+    def train(client: Client, rank: int) -> tuple[list[dict[str, np.ndarray]], dict[str, Any]]:
+        assert (client.job, client.world) == (1, world)
+        sums = [client.push_pull(values[rank][r]) for r in range(rounds - 1)]
+        last = client.all_reduce([values[rank][-1][name] for name in KEYS])
+        return [*sums, dict(zip(KEYS, last, strict=True))], client.statistics
+
+    expected = reference(values)
+    assert np.isnan(expected[3]["b"][5])
+    for sums, statistics in in_parallel(service, nonce, world, train):
+        for mine, right in zip(sums, expected, strict=True):
+            assert list(mine) == list(KEYS)
+            for name in KEYS:
+                np.testing.assert_array_equal(mine[name], right[name])
+                assert mine[name].dtype == np.float32
+        assert statistics["completed_direct"] >= 2
+        assert statistics["completed"] + statistics["completed_direct"] == rounds * 45
+
+    service.wait_for(lambda: len(service.jobs[nonce].left) == world)
+    assert {reason for _, _, reason in service.jobs[nonce].left} == {""}
+    assert server.stop() == 0
+
+
+def test_some_keys_at_a_time_in_any_order(service: SmallService, server: Server) -> None:
+    nonce = create(service, 2)
+    server.command(f"join {nonce} 0")
+    ones = {name: np.ones(shape, np.float32) for name, shape in KEYS.items()}
+
+    def work(client: Client, rank: int) -> None:
+        names = ["big", "b"] if rank else ["b", "big"]
+        sums = client.push_pull({name: ones[name] * np.float32(rank + 1) for name in names})
+        for name in names:
+            np.testing.assert_array_equal(sums[name], 3 * ones[name])
+        assert client.push_pull({}) == {}
+        np.testing.assert_array_equal(client.push_pull({"w": ones["w"]})["w"], 2 * ones["w"])
+
+    in_parallel(service, nonce, 2, work)
+
+
+def test_one_server_process_serves_many_jobs_at_once(service: SmallService, server: Server) -> None:
+    jobs = 3
+    nonces = [create(service, 2) for _ in range(jobs)]
+    for number, nonce in enumerate(nonces, start=1):
+        assert server.command(f"join {nonce} 0") == f"joined {number}"
+    together = threading.Barrier(2 * jobs)
+
+    def work(client: Client, rank: int) -> float:
+        together.wait(10)
+        value = np.full(KEYS["big"], client.job, np.float32)
+        return float(client.push_pull({"big": value})["big"].max())
+
+    with ThreadPoolExecutor(jobs) as pool:
+        sums = list(pool.map(lambda nonce: in_parallel(service, nonce, 2, work), nonces))
+    assert sums == [[2.0, 2.0], [4.0, 4.0], [6.0, 6.0]]
+
+
+def test_wrong_arguments_are_named_and_harm_nothing(service: SmallService, server: Server) -> None:
+    nonce = create(service, 1)
+    server.command(f"join {nonce} 0")
+    bias = np.ones(30, np.float32)
+
+    def work(client: Client, rank: int) -> None:
+        with pytest.raises(KeyError, match="'v' is not a key of this job, those are w, b, big"):
+            client.push_pull({"v": bias})
+        with pytest.raises(TypeError, match="b: a float32 array is needed, this is float64"):
+            client.push_pull({"b": np.ones(30)})
+        with pytest.raises(TypeError, match="b: a float32 array is needed, this is list"):
+            client.push_pull({"b": [1.0] * 30})  # type: ignore[dict-item]
+        with pytest.raises(ValueError, match=r"b: declared with shape \(30,\), given \(31,\)"):
+            client.push_pull({"b": np.ones(31, np.float32)})
+        with pytest.raises(ValueError, match="1 arrays for the 3 keys"):
+            client.all_reduce([bias])
+        with pytest.raises(RuntimeError, match="a job's keys do not change"):
+            client.init_service({"b": 30})
+        np.testing.assert_array_equal(client.push_pull({"b": bias})["b"], bias)
+
+    in_parallel(service, nonce, 1, work)
+
+
+def test_calls_out_of_order_say_what_comes_first(service: SmallService) -> None:
+    client = Client(service.address, address="127.0.0.1")
+    with pytest.raises(RuntimeError, match="connect_service first"):
+        client.init_service({"b": 30})
+    client.connect_service(create(service, 2), 0)
+    with pytest.raises(RuntimeError, match="init_service first"):
+        client.push_pull({"b": np.ones(30, np.float32)})
+    with pytest.raises(TypeError, match="b: keys are float32, this array is int64"):
+        client.init_service({"b": np.ones(30, np.int64)})
+    client.leave()
+    client.leave()
+    for call in (
+        lambda: client.push_pull({}),
+        lambda: client.connect_service("x", 0),
+        lambda: client.statistics,
+    ):
+        with pytest.raises(UseAfterLeave, match="has left its job"):
+            call()
+
+
+def test_a_service_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnavailable, match="no such socket"):
+        Client(f"unix:{tmp_path}/jobs", address="127.0.0.1")
+    with pytest.raises(ServiceUnavailable, match="no such socket"):
+        Client.create_service(f"{tmp_path}/jobs", "test", ["w0"], ["s0"])
+    with pytest.raises(ValueError, match="at most 107"):
+        Client(f"unix:/{'x' * 107}", address="127.0.0.1")
+
+
+def test_refusals_carry_the_reason(service: SmallService) -> None:
+    with pytest.raises(JobRefused, match="tor0 has 0 of 64 slots free"):
+        Client.create_service(service.address, "too-large", ["w0"], ["s0"])
+    with pytest.raises(ValueError, match="two-level, tor, core, none"):
+        Client.create_service(service.address, "test", ["w0"], ["s0"], tree="ring")
+    with (
+        Client(service.address, address="127.0.0.1") as client,
+        pytest.raises(WrongNonce, match="no job's"),
+    ):
+        client.connect_service("guess", 0)
+
+
+def test_a_job_that_fails_before_it_starts_reaches_those_who_wait(service: SmallService) -> None:
+    nonce = create(service, 2)
+    with Client(service.address, address="127.0.0.1") as client:
+        client.connect_service(nonce, 0)
+        timer = threading.Timer(
+            0.1, service.end, (nonce, grpc.StatusCode.ABORTED, "job 1 failed: w1 did not come")
+        )
+        timer.start()
+        with pytest.raises(PlanWithdrawn, match="w1 did not come"):
+            client.init_service({"b": 30})
+        timer.join()
+
+
+def test_waiting_for_others_ends_with_the_timeout(service: SmallService) -> None:
+    with Client(service.address, address="127.0.0.1") as client:
+        client.connect_service(create(service, 2), 0)
+        with pytest.raises(TimeoutError, match="not every worker and server has connected"):
+            client.init_service({"b": 30}, timeout=0.2)
+
+
+def stuck(service: SmallService, server: Server) -> tuple[str, Client, Client]:
+    """A job of two workers that are ready; the sums of one wait for the other."""
+    nonce = create(service, 2)
+    server.command(f"join {nonce} 0")
+    clients = [Client(service.address, address="127.0.0.1") for _ in range(2)]
+    for rank, client in enumerate(clients):
+        client.connect_service(nonce, rank)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda client: client.init_service({"b": 30}), clients))
+    return nonce, clients[0], clients[1]
+
+
+ENDINGS: dict[str, tuple[Callable[[SmallService, str], None], type[ClientError], str]] = {
+    "service dies": (lambda s, nonce: s.stop(), ServiceUnavailable, "not available"),
+    "job ends": (lambda s, nonce: s.end(nonce, grpc.StatusCode.OK), PlanWithdrawn, "has ended"),
+    "job fails": (
+        lambda s, nonce: s.end(nonce, grpc.StatusCode.ABORTED, "w1 gave up: no more memory"),
+        PlanWithdrawn,
+        "w1 gave up: no more memory",
+    ),
+    "re-planned": (lambda s, nonce: s.replan(nonce), PlanWithdrawn, "of epoch 2"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_sum_that_will_not_come_raises_instead_of_hanging(
+    service: SmallService, server: Server, ending: str
+) -> None:
+    end, error, text = ENDINGS[ending]
+    nonce, waiting, other = stuck(service, server)
+    timer = threading.Timer(0.2, end, (service, nonce))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(error, match=text):
+        waiting.push_pull({"b": np.ones(30, np.float32)})
+    assert time.monotonic() - began < 5
+    timer.join()
+    with pytest.raises(ClientError, match="an earlier call failed"):
+        waiting.push_pull({"b": np.ones(30, np.float32)})
+    for client in (waiting, other):
+        with contextlib.suppress(ServiceUnavailable):
+            client.leave()
+
+
+def test_a_timeout_says_what_is_missing(service: SmallService, server: Server) -> None:
+    _, waiting, other = stuck(service, server)
+    with pytest.raises(TimeoutError, match=r"1 chunks without a sum after 0\.3 s.*exponent round"):
+        waiting.push_pull({"b": np.ones(30, np.float32)}, timeout=0.3)
+    assert waiting.explain()[0].kind == "exponent round"
+    other.leave()
+    waiting.leave()
+
+
+def test_leaving_with_an_error_tells_the_reason(service: SmallService) -> None:
+    nonce = create(service, 1)
+
+    def diverge() -> None:
+        with Client(service.address, address="127.0.0.1") as client:
+            client.connect_service(nonce, 0)
+            raise ZeroDivisionError("loss diverged")
+
+    with pytest.raises(ZeroDivisionError, match="loss diverged"):
+        diverge()
+    assert service.jobs[nonce].left == [(jobs_pb2.WORKER, 0, "ZeroDivisionError: loss diverged")]
+
+
+def test_members_are_heard_of_while_they_compute(
+    service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hosts.membership.HEARTBEAT_SECONDS", 0.05)
+    nonce = create(service, 1)
+    with Client(service.address, address="127.0.0.1") as client:
+        client.connect_service(nonce, 0)
+        service.wait_for(lambda: service.beats[nonce, jobs_pb2.WORKER, 0] >= 3)
+
+
+def test_the_server_answers_each_command_with_a_line(service: SmallService, server: Server) -> None:
+    address, port = server.ready.removeprefix("ready ").split(":")
+    assert address == "127.0.0.1"
+    assert int(port) > 0
+    assert server.command("join guess 0") == "refused the nonce is no job's"
+    assert server.command("dance") == "refused a command is: join NONCE RANK"
+    nonce = create(service, 1)
+    assert server.command(f"join {nonce} 0") == "joined 1"
+    assert server.command(f"join {nonce} 0") == "refused job 1 is served here already"
+
+
+def test_a_server_told_to_stop_leaves_its_jobs(service: SmallService, server: Server) -> None:
+    nonce, waiting, other = stuck(service, server)
+    server.process.stdin.close()  # no more jobs; it goes on
+    assert server.stop() == 0
+    assert service.jobs[nonce].left == [(jobs_pb2.SERVER, 0, "the server was told to stop")]
+    waiting.leave()
+    other.leave()
+
+
+def test_a_server_whose_port_is_taken_says_so(service: SmallService, server: Server) -> None:
+    port = server.ready.rpartition(":")[2]
+    second = Server(service, "--port", port)
+    _, complaint = second.process.communicate(timeout=10)
+    assert second.process.returncode == 1
+    assert complaint.strip() == f"server: cannot bind UDP 127.0.0.1:{port}: Address already in use"
