@@ -7,7 +7,7 @@ import itertools
 import random
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -446,7 +446,7 @@ class TestQueries:
     """QUERY and STATE."""
 
     @pytest.fixture(autouse=True)
-    def route(self, target: Target):
+    def route(self, target: Target) -> Iterator[None]:
         entry = target.plane.p4info.table_entry
         to_worker = entry(
             "forwarding.routes",
@@ -548,20 +548,22 @@ def test_no_answer_is_larger_than_the_packet_it_is_made_from(target, counted) ->
     assert counted()[Outcome.MALFORMED] == 1
 
 
+@pytest.fixture
+def route_to_server(target: Target) -> Iterator[None]:
+    entry = target.plane.p4info.table_entry(
+        "forwarding.routes",
+        {"destination": (number("10.0.1.0"), 24)},
+        "forward",
+        {"port": SERVER_PORT, "mac": 0x0200000004AA},
+    )
+    target.connection.write([insertion(entry)])
+    yield
+    target.connection.write([deletion(bare(entry))])
+
+
+@pytest.mark.usefixtures("route_to_server")
 class TestForwarding:
     """What no node here takes is routed like any packet."""
-
-    @pytest.fixture(autouse=True, scope="class")
-    def route(self, target: Target):
-        entry = target.plane.p4info.table_entry(
-            "forwarding.routes",
-            {"destination": (number("10.0.1.0"), 24)},
-            "forward",
-            {"port": SERVER_PORT, "mac": 0x0200000004AA},
-        )
-        target.connection.write([insertion(entry)])
-        yield
-        target.connection.write([deletion(bare(entry))])
 
     @pytest.mark.parametrize(
         "fields",
@@ -701,10 +703,10 @@ class TestImpairments:
         output: Output = []
         for start in range(0, self.PACKETS, self.BURST):
 
-            def complete(more: Output, so_far: int = start + self.BURST) -> bool:
+            def complete(more: Output, due: int = start + self.BURST - len(output)) -> bool:
                 counts = since()
                 lost, copied = counts.get(Impaired.LOST, 0), counts.get(Impaired.DUPLICATED, 0)
-                return len(output) + len(more) == so_far - lost + copied
+                return len(more) == due - lost + copied
 
             output += target.exchange(arrives, sent[start : start + self.BURST], complete)
         target.connection.write([deletion(bare(entity)) for entity in entities])
