@@ -37,7 +37,7 @@ class Interface:
 
 def ipv4_checksum(header: bytes) -> int:
     """One's complement of the one's complement sum of 16-bit words (RFC 1071); even length."""
-    total = sum(struct.unpack(f">{len(header) // 2}H", header))
+    total: int = sum(struct.unpack(f">{len(header) // 2}H", header))
     total = (total & 0xFFFF) + (total >> 16)
     return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
 

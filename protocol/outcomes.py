@@ -39,7 +39,7 @@ class Outcome(IntEnum):
 
 
 class Impaired(IntEnum):
-    """Indices of counters ``IngressPipeline.arrival.impaired`` and ``EgressPipeline.departure.impaired``."""
+    """Indices of ``IngressPipeline.arrival.impaired``, ``EgressPipeline.departure.impaired``."""
 
     LOST = 0
     DUPLICATED = 1

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled data plane: which build goes with which sources, and how to make it anew.
 
-``p4src/build/MANIFEST`` lists the SHA-256 of every source and every product in the format of ``sha256sum``, so that
-``cd p4src && sha256sum -c build/MANIFEST`` checks it without this project; comment lines say which p4c made it.
+``p4src/build/MANIFEST`` lists the SHA-256 of every source and every product in the format of
+``sha256sum``, so that ``cd p4src && sha256sum -c build/MANIFEST`` checks it without this project; a
+comment line says which p4c made it.
 Run as ``python -m testbed.dataplane`` to compile whatever is out of date.
 """
 
@@ -56,7 +57,7 @@ def _digests(directory: Path) -> dict[str, str]:
 
 
 def read_manifest(directory: Path = SOURCES) -> dict[str, str]:
-    """File name -> SHA-256 as recorded when the data plane was last compiled; empty if it never was."""
+    """File name -> SHA-256 of when the data plane was last compiled; empty if it never was."""
     path = directory / "build" / "MANIFEST"
     if not path.exists():
         return {}
@@ -72,7 +73,7 @@ def read_manifest(directory: Path = SOURCES) -> dict[str, str]:
 
 
 def out_of_date(directory: Path = SOURCES) -> list[str]:
-    """Names of sources and products that differ from what the MANIFEST recorded, are missing, or are new."""
+    """Names of sources and products that are not as the MANIFEST recorded, missing or new."""
     recorded = read_manifest(directory)
     present = _digests(directory)
     return sorted(

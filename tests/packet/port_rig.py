@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -73,7 +74,7 @@ class Namespace:
         result, error = answer.get()
         if error is not None:
             raise error
-        return result
+        return cast(Result, result)
 
     def command(self, *words: str) -> str:
         def call() -> str:
@@ -131,7 +132,7 @@ class Rig:
         host.ip("link set eth0 up")
         # The kernel starts to send a moment after an interface has come up, and loses until then.
         for place, name in ((self.switch, f"s{n}"), (host, "eth0")):
-            wait_for(lambda p=place, i=name: p.sends(i), f"{name} sends")
+            wait_for(partial(place.sends, name), f"{name} sends")
 
     def raw(self, n: int, *, offloads: bool = False) -> socket.socket:
         """A packet socket on host n's eth0, deaf to its own; with offload headers if asked."""
@@ -206,7 +207,7 @@ def pattern(length: int) -> bytes:
 def checksum(data: bytes) -> int:
     """The Internet checksum of RFC 1071."""
     words = struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2))
-    total = sum(words)
+    total: int = sum(words)
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

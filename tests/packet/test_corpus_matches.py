@@ -93,7 +93,8 @@ def test_ternary_by_priority_like_a_search_of_all(pipeline: Pipeline) -> None:
         for a in (0x1234, 0xF0F0, 0x12, 0x34, 0):
             for d in (0, 3, 0xAB << 120, 0xAB << 120 | 3):
                 hits = [
-                    entry for entry in entries
+                    entry
+                    for entry in entries
                     if a & entry[1] == entry[0] and d & entry[3] == entry[2]
                 ]
                 got = ask(pipeline, a=a, d=d)

@@ -112,7 +112,7 @@ def test_hashes() -> None:
         # index, then the low and high half of op: 2 bytes, modulo 1000, plus 10
         swapped = (LOG & 15) << 4 | LOG >> 4
         assert xor16 == (0x6C << 8 | swapped) % 1000 + 10
-        assert identity == value & ((1 << 64) - 1)
+        assert identity == (value & ((1 << 64) - 1)) % ((1 << 64) - 1)
 
 
 def test_messages_and_assertions(pipeline: Pipeline) -> None:

@@ -47,7 +47,9 @@ def test_rate_is_kept(join: bool) -> None:
             send_train(sender, receiver.getsockname(), SIZE, data)
         times = arrivals(receiver, count)[lead:]
         measured = (len(times) - 1) * WIRE * 8 / (times[-1] - times[0])
-        assert measured == pytest.approx(rate, rel=0.05)
+        # Never faster, but for the 10 ms that a thread which was not run may catch up; a busy
+        # machine may well be slower.
+        assert 0.8 * rate < measured < 1.06 * rate
         statistics = setup.ports.statistics()[2]
         assert statistics.tx_queue_full == 0
         # The program sees the depth that the port reports.
