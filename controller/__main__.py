@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"controller: {error}", file=sys.stderr)
         return 1
     try:
-        server = JobServer(JobTable(fabric, lease=options.lease), options.listen)
+        table = JobTable(fabric, lease=options.lease, queue_packets=options.queue_packets)
+        server = JobServer(table, options.listen)
     except ServiceError as error:
         print(f"controller: {error}", file=sys.stderr)
         fabric.close()
@@ -89,6 +90,13 @@ def _parser() -> argparse.ArgumentParser:
         default=LEASE_SECONDS,
         metavar="SECONDS",
         help="a member not heard of for that long is dead (default %(default)s)",
+    )
+    parser.add_argument(
+        "--queue-packets",
+        type=int,
+        metavar="N",
+        help="packets that the queue of a switch port holds, for targets that count packets"
+        " (BMv2: 64); windows keep within half of it",
     )
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"]

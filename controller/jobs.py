@@ -56,7 +56,7 @@ RETRY_SECONDS = 10.0
 
 class JobTable:
     """All jobs. ``lease``: seconds without a call after which a member counts as dead; ``join``:
-    seconds from ``create`` until all have to be in."""
+    seconds from ``create`` until all have to be in; ``queue_packets``: see ``choose_window``."""
 
     def __init__(
         self,
@@ -64,11 +64,13 @@ class JobTable:
         clock: Callable[[], float] = time.monotonic,
         lease: float = LEASE_SECONDS,
         join: float = JOIN_SECONDS,
+        queue_packets: int | None = None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
         self.lease = lease
         self.join = join
+        self.queue_packets = queue_packets
         self.changed = threading.Condition(threading.RLock())
         self.resources = Resources(
             (node.name for node in fabric.topology.switches), fabric.dataplane.slots
@@ -262,7 +264,11 @@ class JobTable:
                 fabric.topology, fabric.addressing, workers, servers, kind, streams, number - 1
             )
             chosen = window or choose_window(
-                fabric.addressing, trees, servers, fabric.dataplane.frame_bytes
+                fabric.addressing,
+                trees,
+                servers,
+                fabric.dataplane.frame_bytes,
+                queue_packets=self.queue_packets,
             )
             return trees, self.resources.reserve(trees, chosen, shrink=not window)
         except PlanRefusedError as error:

@@ -30,10 +30,13 @@ def choose_window(
     servers: Sequence[IPv4Address],
     frame_bytes: int,
     most: int = MOST,
+    queue_packets: int | None = None,
 ) -> int:
     """Window (a power of two) for every stream of a job; ``servers`` are addresses by rank.
 
-    ``frame_bytes`` is a full contribution with its Ethernet header.
+    ``frame_bytes`` is a full contribution with its Ethernet header. ``queue_packets``: what a
+    switch port's queue holds where the target counts packets; half of it is left to questions,
+    answers and other traffic.
     """
     ways = _Ways(addressing, servers)
     wanted = 1
@@ -53,6 +56,8 @@ def choose_window(
         ),
         default=most,
     )
+    if queue_packets is not None:
+        held = min([held, *(queue_packets // (2 * flows) for flows in load.values())])
     enough = 1 << (wanted - 1).bit_length()
     return min(enough, _power_of_two_below(held), _power_of_two_below(most))
 

@@ -36,13 +36,13 @@ from hosts.chunks import Layout
 from hosts.explanation import Waiting
 from hosts.membership import (
     ClientError,
-    JobRefused,
+    JobRefusedError,
     Membership,
-    PlanWithdrawn,
+    PlanWithdrawnError,
     Service,
-    ServiceUnavailable,
-    UseAfterLeave,
-    WrongNonce,
+    ServiceUnavailableError,
+    UseAfterLeaveError,
+    WrongNonceError,
     create_service,
     socket_path,
 )
@@ -56,12 +56,12 @@ from protocol.plan import Address, PlanError, WorkerPlan
 __all__ = [
     "Client",
     "ClientError",
-    "JobRefused",
-    "PlanWithdrawn",
+    "JobRefusedError",
+    "PlanWithdrawnError",
     "Service",
-    "ServiceUnavailable",
-    "UseAfterLeave",
-    "WrongNonce",
+    "ServiceUnavailableError",
+    "UseAfterLeaveError",
+    "WrongNonceError",
 ]
 
 _log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Client:
     # -- PHub's calls -----------------------------------------------------------------------------
 
     def connect_service(self, nonce: str, rank: int) -> None:
-        """Joins the job as its worker `rank`. Raises ClientError, UseAfterLeave."""
+        """Joins the job as its worker `rank`. Raises ClientError, UseAfterLeaveError."""
         self._not_left()
         if self._membership is not None:
             raise RuntimeError("connect_service was called before; a Client is in one job")
@@ -161,9 +161,9 @@ class Client:
         try:
             plan = WorkerPlan.from_message(membership.wait_for_plan(timeout))
         except PlanError as error:
-            raise JobRefused(f"the job service gave a plan that cannot be: {error}") from error
+            raise JobRefusedError(f"the job service gave a plan that cannot be: {error}") from error
         if plan.lanes != membership.lanes:
-            raise JobRefused(
+            raise JobRefusedError(
                 f"the plan has {plan.lanes} lanes per chunk, the data plane {membership.lanes}"
             )
         self._start(plan, layout)
@@ -299,7 +299,7 @@ class Client:
                 raise membership.failure
             plan = membership.plan
             if plan is not None and plan.epoch != transport.plan.epoch:
-                raise PlanWithdrawn(
+                raise PlanWithdrawnError(
                     f"job {plan.job} has a new plan, of epoch {plan.epoch}; this worker is in a "
                     f"sum of epoch {transport.plan.epoch} and cannot follow"
                 )
@@ -336,7 +336,9 @@ class Client:
 
     def _not_left(self) -> None:
         if self._left:
-            raise UseAfterLeave("this worker has left its job; make a new Client to join another")
+            raise UseAfterLeaveError(
+                "this worker has left its job; make a new Client to join another"
+            )
 
     def _connected(self) -> Membership:
         self._not_left()

@@ -36,23 +36,23 @@ class ClientError(Exception):
     """Anything that keeps a member from its job; the subclasses say what."""
 
 
-class ServiceUnavailable(ClientError):
+class ServiceUnavailableError(ClientError):
     """The job service is not there, went away or does not answer."""
 
 
-class WrongNonce(ClientError):
+class WrongNonceError(ClientError):
     """The job service does not know the nonce, or not for this rank."""
 
 
-class JobRefused(ClientError):
+class JobRefusedError(ClientError):
     """The job service refuses the job or a call; the text gives its reason."""
 
 
-class PlanWithdrawn(ClientError):
+class PlanWithdrawnError(ClientError):
     """The job ended, or its plan was replaced, while this member was still in it."""
 
 
-class UseAfterLeave(ClientError):
+class UseAfterLeaveError(ClientError):
     """A call after `leave`."""
 
 
@@ -76,8 +76,8 @@ _REFUSALS = {
 def socket_path(service: str) -> str:
     """The path of a service given as `unix:PATH` or as the path itself.
 
-    Raises ServiceUnavailable if no such socket is there, ValueError if its path is longer than a
-    unix socket's may be.
+    Raises ServiceUnavailableError if no such socket is there, ValueError if its path is longer
+    than a unix socket's may be.
     """
     path = service.removeprefix("unix:")
     if len(path.encode()) > _LONGEST_SOCKET_PATH:
@@ -86,7 +86,7 @@ def socket_path(service: str) -> str:
             f"unix socket's has at most {_LONGEST_SOCKET_PATH}: use a link in a short directory"
         )
     if not Path(path).is_socket():
-        raise ServiceUnavailable(f"no job service at {path}: there is no such socket")
+        raise ServiceUnavailableError(f"no job service at {path}: there is no such socket")
     return path
 
 
@@ -134,15 +134,15 @@ def explained(error: Any) -> ClientError:
     """The ClientError for a gRPC error (`grpc.RpcError` that is also a `grpc.Call`)."""
     code, details = error.code(), error.details() or "no reason given"
     if code == grpc.StatusCode.UNAVAILABLE:
-        return ServiceUnavailable(f"the job service is not available: {details}")
+        return ServiceUnavailableError(f"the job service is not available: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return ServiceUnavailable(f"the job service does not answer: {details}")
+        return ServiceUnavailableError(f"the job service does not answer: {details}")
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
-        return WrongNonce(details)
+        return WrongNonceError(details)
     if code in _REFUSALS:
-        return JobRefused(details)
+        return JobRefusedError(details)
     if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED):
-        return PlanWithdrawn(details)
+        return PlanWithdrawnError(details)
     return ClientError(f"the job service failed ({code.name}): {details}")
 
 
@@ -254,7 +254,7 @@ class Membership:
         try:
             for plan in self._plans:
                 self._take(plan)
-            self._fail(PlanWithdrawn(f"job {self.job} has ended"))
+            self._fail(PlanWithdrawnError(f"job {self.job} has ended"))
         except grpc.RpcError as error:
             self._fail(explained(error))
 
@@ -265,8 +265,8 @@ class Membership:
         self._on_change()
 
     def _fail(self, failure: ClientError) -> None:
-        if self._plan is not None and isinstance(failure, JobRefused):
-            failure = PlanWithdrawn(str(failure))
+        if self._plan is not None and isinstance(failure, JobRefusedError):
+            failure = PlanWithdrawnError(str(failure))
         with self._changed:
             # The first failure is the cause; after a leave the end of the plan is no failure.
             if self._failure is not None or self._left.is_set():

@@ -34,11 +34,14 @@ class Completed:
         """All of `parts` in order; none gives an empty one."""
         if len(parts) == 1:
             return parts[0]
+        if not parts:
+            none = np.zeros(0, np.int64)
+            return Completed(none, none, np.zeros((0, lanes), np.float32), none.astype(np.uint8))
         return Completed(
-            np.concatenate([np.zeros(0, np.int64), *(part.tickets for part in parts)]),
-            np.concatenate([np.zeros(0, np.int64), *(part.chunks for part in parts)]),
-            np.concatenate([np.zeros((0, lanes), np.float32), *(part.sums for part in parts)]),
-            np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in parts)]),
+            np.concatenate([part.tickets for part in parts]),
+            np.concatenate([part.chunks for part in parts]),
+            np.concatenate([part.sums for part in parts]),
+            np.concatenate([part.flags for part in parts]),
         )
 
 

@@ -23,7 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from hosts.membership import ClientError, JobRefused, Membership
+from hosts.membership import ClientError, JobRefusedError, Membership
 from hosts.offload import PLAIN
 from hosts.reports import Failure
 from hosts.server import ServerState
@@ -85,7 +85,7 @@ class ServerProcess:
         Raises ClientError if the job service refuses or is not there.
         """
         if nonce in self._memberships:
-            raise JobRefused(f"job {self._memberships[nonce].job} is served here already")
+            raise JobRefusedError(f"job {self._memberships[nonce].job} is served here already")
         membership = Membership(
             self._service,
             nonce,

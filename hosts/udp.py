@@ -133,7 +133,7 @@ class Endpoint:
             except OSError as error:
                 raise OSError(
                     error.errno,
-                    f"cannot bind UDP {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}",
+                    f"cannot bind UDP {address[0]}:{address[1]}: {error.strerror}",
                 ) from error
             self.address, self.port = self._socket.getsockname()
         except BaseException:
@@ -238,7 +238,7 @@ class Endpoint:
             except OSError as error:
                 if train.count > 1 and error.errno in REFUSALS:
                     # The interface on this route does no UDP segmentation: plain from now on.
-                    reason = f"refused on send: {os.strerror(error.errno)}"
+                    reason = f"refused on send: {error.strerror}"
                     self.offload = Offload(False, self.offload.coalesce, reason)
                     continue
                 if error.errno != errno.ENOBUFS:
@@ -299,7 +299,7 @@ class Endpoint:
             needed = train.segment + _IP_UDP_BYTES
             why = f"packets of {needed} bytes do not fit the MTU of the interface on that route"
         else:
-            why = os.strerror(error.errno or 0)
+            why = error.strerror or str(error)
         return OSError(error.errno, f"{what}: {why}")
 
 

@@ -7,10 +7,11 @@ from switch import expressions as ex
 from switch.codegen_bits import emit_store
 from switch.codegen_calculations import CalculationWriter
 from switch.codegen_controls import ControlWriter
-from switch.codegen_expressions import Emitter, literal
+from switch.codegen_expressions import Emitter
 from switch.codegen_parser import ParserWriter
 from switch.codegen_primitives import PrimitiveWriter, standard_field
 from switch.layout import Layout, argument_offsets, limbs, words_of
+from switch.limbs import literal
 from switch.program import Control, FieldList, Header, Program, Table, UnsupportedConstruct
 
 
@@ -278,9 +279,7 @@ class _Writer:
             "void program_copy(struct program_context *to, const struct program_context *c)",
             [
                 f"    memcpy(to, c, {metadata});",
-                *(
-                    f"    if ({one}.touched) {self._to(one)} = {one};" for one in paths
-                ),
+                *(f"    if ({one}.touched) {self._to(one)} = {one};" for one in paths),
                 *(f"    {self._to(one)} = {one};" for one in stacks),
             ],
         )

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from switch.codegen_expressions import Emitter, literal
+from switch.codegen_expressions import Emitter
 from switch.layout import LIMB
+from switch.limbs import literal
 
 Part = tuple[str, int]  # C expression or lvalue (array of limbs if wider than 64), width in bits
 
@@ -69,9 +70,7 @@ def load_bits(at: str, offset: int, width: int, total: int) -> str:
             if shift:
                 value = f"{value} >> {shift}"
             return f"({value})" if shift + width == 8 * size else f"({value} & {literal(mask)})"
-    value = " | ".join(
-        f"load8({at} + {first + i}) << {8 * (span - 1 - i)}" for i in range(span)
-    )
+    value = " | ".join(f"load8({at} + {first + i}) << {8 * (span - 1 - i)}" for i in range(span))
     shift = 8 * (last + 1) - (offset + width)
     return f"((({value}) >> {shift}) & {literal(mask)})"
 

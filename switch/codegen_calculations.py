@@ -81,8 +81,9 @@ class CalculationWriter:
                 header = self.program.headers[one.header]
                 valid = out.valid(ex.HeaderRef(one.header))
                 for member in header.type.fields:
-                    flat.append((valid, (self.layout.field_path(header, member.name),
-                                         member.width)))
+                    flat.append(
+                        (valid, (self.layout.field_path(header, member.name), member.width))
+                    )
             elif isinstance(one.value, ex.FieldValue):
                 flat.append((out.valid(one.value.header), (out.field(one.value), one.width)))
             elif one.value is not None and one.width <= LIMB:

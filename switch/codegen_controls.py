@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from switch import expressions as ex
-from switch.codegen_expressions import Emitter, literal
+from switch.codegen_expressions import Emitter
 from switch.codegen_parser import unsigned
 from switch.codegen_primitives import action_name
 from switch.layout import LIMB, Layout, argument_offsets, identifier, limbs, words_of
+from switch.limbs import literal
 from switch.program import Conditional, Control, Table
 
 
@@ -66,8 +67,9 @@ class ControlWriter:
             name = action_name(self.program.actions[action])
             out.emit(f"    {name}(sw, packet, c, entry->args);")
             self._exit(out, action)
-            out.emit("    break;" if table.by_hit else
-                     f"    {self._go(table.next_by_action[action])}")
+            out.emit(
+                "    break;" if table.by_hit else f"    {self._go(table.next_by_action[action])}"
+            )
         out.emit("default:", "    break;", "}")
         if table.by_hit:
             out.emit(f"if (hit) {self._go(table.next_on_hit)}", self._go(table.next_on_miss))
@@ -85,9 +87,7 @@ class ControlWriter:
             action = self.program.actions[table.default_action_id]
             offsets, count = argument_offsets(action)
             values = [0] * count
-            for one, at, value in zip(
-                action.parameters, offsets, table.default_args, strict=True
-            ):
+            for one, at, value in zip(action.parameters, offsets, table.default_args, strict=True):
                 values[at : at + limbs(one.width)] = words_of(value, limbs(one.width))
             if values:
                 out.emit(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from switch import expressions as ex
 from switch.codegen_calculations import calculation_name
-from switch.codegen_expressions import Emitter, literal, natural_limbs
+from switch.codegen_expressions import Emitter
 from switch.layout import LIMB, Layout, identifier, limbs
 from switch.program import Action, MessageParameters, ObjectName, Primitive
 
@@ -27,7 +27,9 @@ class PrimitiveWriter:
         """The function of an action."""
         out = Emitter(self.layout, action)
         targets = {
-            _constant(operand) for one in action.primitives if one.op in ("_jump", "_jump_if_zero")
+            _constant(operand)
+            for one in action.primitives
+            if one.op in ("_jump", "_jump_if_zero")
             for operand in one.operands[-1:]
         }
         for position, primitive in enumerate(action.primitives):
@@ -147,9 +149,7 @@ class PrimitiveWriter:
 
     def count(self, out: Emitter, one: Primitive) -> None:
         index = self.layout.counter_index[_object(one, 0)]
-        out.emit(
-            f"sw_count(sw, {index}, {out.narrow(_data(one, 1))}, c->state.ingress_length);"
-        )
+        out.emit(f"sw_count(sw, {index}, {out.narrow(_data(one, 1))}, c->state.ingress_length);")
 
     def _touch(self, out: Emitter, target: ex.FieldValue) -> None:
         header = target.header
@@ -312,9 +312,9 @@ def c_string(text: str) -> str:
 
 def _masked(value: ex.Data, width: int) -> ex.Data:
     """A value cut to a register cell's width, which is held in a whole limb."""
-    if natural_limbs(value)[0] == 1 and ex.value_range(value)[0] >= 0:
-        if ex.value_range(value)[1] < 1 << width:
-            return value
+    low, high = ex.value_range(value)
+    if low >= 0 and high < 1 << width:
+        return value
     return ex.Binary("&", value, ex.Const((1 << width) - 1))
 
 
@@ -328,9 +328,7 @@ def _data(one: Primitive, position: int) -> ex.Data:
     operand = one.operands[position]
     if isinstance(operand, ex.DATA):
         return operand
-    if isinstance(operand, (ObjectName, MessageParameters)) or not isinstance(
-        operand, ex.BOOLEANS
-    ):
+    if isinstance(operand, (ObjectName, MessageParameters)) or not isinstance(operand, ex.BOOLEANS):
         raise ex.Refused(f"operand {position + 1} of '{one.op}'")
     return ex.BoolToData(operand)
 
@@ -354,6 +352,3 @@ def _object(one: Primitive, position: int) -> str:
     if isinstance(operand, ObjectName):
         return operand.name
     raise ex.Refused(f"operand {position + 1} of '{one.op}'")
-
-
-__all__ = ["PRIMITIVES", "PrimitiveWriter", "action_name", "c_string", "literal", "standard_field"]

@@ -62,7 +62,9 @@ def _compiler_identity(command: tuple[str, ...]) -> str:
     """Version of the compiler and what `native` means to it here."""
     run = subprocess.run(
         [*command, "-march=native", "-E", "-v", "-x", "c", os.devnull],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if run.returncode:
         raise CompilerError(f"{' '.join(command)} does not work:\n{run.stderr[-2000:]}")
@@ -92,7 +94,13 @@ def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
         program, made = Path(scratch) / "program.c", Path(scratch) / "program.so"
         program.write_text(source)
         arguments = [
-            *command, *flags, f"-I{RUNTIME}", "-o", str(made), str(program), *map(str, units),
+            *command,
+            *flags,
+            f"-I{RUNTIME}",
+            "-o",
+            str(made),
+            str(program),
+            *map(str, units),
         ]
         run = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if run.returncode:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 # A JSON object or value, as json.load gives it.
 Json = Any
@@ -41,7 +41,7 @@ class StackLast:
     stack: str
 
 
-HeaderExpression = Union[HeaderRef, StackElement, StackLast]
+HeaderExpression = HeaderRef | StackElement | StackLast
 
 
 @dataclass(frozen=True)
@@ -173,14 +173,30 @@ class Valid:
     header: HeaderExpression
 
 
-Data = Union[
-    Const, FieldValue, ValidBit, Parameter, Lookahead, Unary, Binary, Choice, BoolToData, StackSize
-]
-Boolean = Union[
-    BoolConst, Compare, CompareHeaders, CompareBooleans, Logic, Not, DataToBool, Valid
-]
+Data = (
+    Const
+    | FieldValue
+    | ValidBit
+    | Parameter
+    | Lookahead
+    | Unary
+    | Binary
+    | Choice
+    | BoolToData
+    | StackSize
+)
+Boolean = BoolConst | Compare | CompareHeaders | CompareBooleans | Logic | Not | DataToBool | Valid
 DATA = (
-    Const, FieldValue, ValidBit, Parameter, Lookahead, Unary, Binary, Choice, BoolToData, StackSize
+    Const,
+    FieldValue,
+    ValidBit,
+    Parameter,
+    Lookahead,
+    Unary,
+    Binary,
+    Choice,
+    BoolToData,
+    StackSize,
 )
 BOOLEANS = (BoolConst, Compare, CompareHeaders, CompareBooleans, Logic, Not, DataToBool, Valid)
 HEADERS = (HeaderRef, StackElement, StackLast)
@@ -191,7 +207,7 @@ ARITHMETIC = frozenset(
 COMPARISONS = frozenset(["==", "!=", "<", "<=", ">", ">="])
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 (says what happened)
     """An expression construct that is not supported; the loader adds the source position."""
 
 
@@ -206,7 +222,7 @@ class Scope:
 
     field: Callable[[str, str], tuple[int, bool]]
     header_field: Callable[[str, int], tuple[str, int, bool]]
-    stack_field: Callable[[str, Union[int, str]], tuple[str, int, bool]]
+    stack_field: Callable[[str, int | str], tuple[str, int, bool]]
     parameters: tuple[int, ...] = ()
 
 
@@ -220,7 +236,7 @@ def hex_value(text: str) -> int:
 def parse_data(node: Json, scope: Scope) -> Data:
     """JSON type-value object -> integer expression. Raises Refused."""
     result = parse_any(node, scope)
-    if isinstance(result, BOOLEANS) or isinstance(result, HEADERS):
+    if isinstance(result, BOOLEANS + HEADERS):
         raise Refused(f"a value where {type(result).__name__} stands")
     return result
 
@@ -288,8 +304,9 @@ def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpres
     if op == "b2d":
         return BoolToData(parse_boolean(right, scope))
     if op == "?":
-        return _choice(parse_boolean(value["cond"], scope), parse_any(left, scope),
-                       parse_any(right, scope))
+        return _choice(
+            parse_boolean(value["cond"], scope), parse_any(left, scope), parse_any(right, scope)
+        )
     if op == "valid":
         return Valid(parse_header(right, scope))
     if op == "dereference_header_stack":

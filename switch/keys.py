@@ -91,9 +91,7 @@ def pack_arguments(action: Action, words: int, args: Sequence[int]) -> list[int]
             f"not {len(args)}"
         )
     packed = [0] * words
-    for one, at, value in zip(
-        action.parameters, argument_offsets(action)[0], args, strict=True
-    ):
+    for one, at, value in zip(action.parameters, argument_offsets(action)[0], args, strict=True):
         check_range(f"action '{action.name}', argument '{one.name}'", value, one.width)
         packed[at : at + limbs(one.width)] = words_of(value, limbs(one.width))
     return packed

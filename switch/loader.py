@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from switch import expressions
+from switch.codegen_calculations import ALGORITHMS
+from switch.codegen_primitives import PRIMITIVES
 from switch.expressions import Const, Data, FieldValue, HeaderRef, Json, Scope, ValidBit
 from switch.program import (
     Action,
@@ -78,7 +80,9 @@ def source_of(node: Json) -> Source | None:
     if not info:
         return None
     return Source(
-        info.get("filename", "?"), info.get("line", 0), info.get("column", 0),
+        info.get("filename", "?"),
+        info.get("line", 0),
+        info.get("column", 0),
         info.get("source_fragment", ""),
     )
 
@@ -92,7 +96,9 @@ class _Loader:
         self.stacks, in_stack = self._stacks()
         self.headers = {
             one["name"]: Header(
-                one["name"], self.types[one["header_type"]], one["metadata"],
+                one["name"],
+                self.types[one["header_type"]],
+                one["metadata"],
                 *in_stack.get(one["id"], (None, 0)),
             )
             for one in document["headers"]
@@ -202,6 +208,8 @@ class _Loader:
         return Action(node["id"], node["name"], parameters, primitives, source_of(node))
 
     def _primitive(self, node: Json, widths: tuple[int, ...]) -> Primitive:
+        if node["op"] not in PRIMITIVES:
+            raise UnsupportedConstruct(f"primitive '{node['op']}'", source_of(node))
         with _position(node):
             operands = tuple(self._operand(one, widths) for one in node["parameters"])
         return Primitive(node["op"], operands, source_of(node))
@@ -214,9 +222,7 @@ class _Loader:
             return HeaderRef(value)
         scope = self._scope(widths)
         if kind == "parameters_vector":
-            return MessageParameters(
-                tuple(expressions.parse_data(one, scope) for one in value)
-            )
+            return MessageParameters(tuple(expressions.parse_data(one, scope) for one in value))
         operand = expressions.parse_any(node, scope)
         if isinstance(operand, expressions.DATA):
             expressions.value_range(operand)
@@ -282,8 +288,11 @@ class _Loader:
 
     def _conditional(self, node: Json) -> Conditional:
         return Conditional(
-            node["name"], self._boolean(node["expression"], node), node["true_next"],
-            node["false_next"], source_of(node),
+            node["name"],
+            self._boolean(node["expression"], node),
+            node["true_next"],
+            node["false_next"],
+            source_of(node),
         )
 
     def _table(self, node: Json) -> Table:
@@ -343,6 +352,8 @@ class _Loader:
     # Calculations
 
     def _calculation(self, node: Json) -> Calculation:
+        if node["algo"] not in ALGORITHMS:
+            raise UnsupportedConstruct(f"hash algorithm '{node['algo']}'", source_of(node))
         inputs = []
         for one in node["input"]:
             if one["type"] == "header":
@@ -361,9 +372,14 @@ class _Loader:
         condition = node.get("if_cond")
         header, name = node["target"]
         return Checksum(
-            node["name"], header, name, node["calculation"], node.get("verify", True),
+            node["name"],
+            header,
+            name,
+            node["calculation"],
+            node.get("verify", True),
             node.get("update", True),
-            None if condition is None else self._boolean(condition, node), source_of(node),
+            None if condition is None else self._boolean(condition, node),
+            source_of(node),
         )
 
 

@@ -12,13 +12,14 @@ the C runtime orders them, and ctypes lets go of the interpreter lock meanwhile.
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
 from switch.codegen import generate
-from switch.compile import build
+from switch.compile import FLAGS, build
 from switch.keys import KeyElement, PackedKey, check_range, pack_arguments, pack_key
 from switch.layout import Layout, limbs, words_of
 from switch.program import Action, Program, Table
@@ -48,22 +49,22 @@ class PipelineError(Exception):
     """Something that the running switch refuses; the message says what and why."""
 
 
-class EntryExists(PipelineError):
+class EntryExists(PipelineError):  # noqa: N818
     """A table already has an entry with this key (and, where priorities count, priority)."""
 
 
-class EntryNotFound(PipelineError, KeyError):
+class EntryNotFound(PipelineError, KeyError):  # noqa: N818
     """No entry with this handle, no such group or session."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
-class TableFull(PipelineError):
+class TableFull(PipelineError):  # noqa: N818
     """The table holds as many entries as the program declares (`size`)."""
 
 
-class EntryIsConstant(PipelineError):
+class EntryIsConstant(PipelineError):  # noqa: N818
     """The program declares the entries, or the default action, of this table `const`."""
 
 
@@ -82,14 +83,15 @@ class Pipeline:
     library: ctypes.CDLL
     handle: ctypes.c_void_p
 
-    def __init__(self, program: Program, pool: int = 8192) -> None:
-        """Compiles (or finds compiled) and starts the program; pool = packets alive at once.
+    def __init__(self, program: Program, pool: int = 8192, flags: Sequence[str] = FLAGS) -> None:
+        """Compiles (or finds compiled) and starts the program; pool = packets alive at once,
+        flags = for the C compiler (a sanitizer's, say).
 
         Raises UnsupportedConstruct, switch.compile.CompilerError, MemoryError.
         """
         self.program = program
         self.layout = Layout(program)
-        self.library = declare(ctypes.CDLL(str(build(generate(program)))))
+        self.library = declare(ctypes.CDLL(str(build(generate(program), tuple(flags)))))
         handle = self.library.sw_create(pool)
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
@@ -100,6 +102,7 @@ class Pipeline:
         self._log: Any = None
         self._outputs: Any = None
         self._output_bytes: Any = None
+        self._injecting = threading.Lock()  # one thread at a time uses these
         self._tables = program.tables
         for table in self._tables.values():
             self._initial[table.name] = tuple(self._insert_declared(table))
@@ -234,8 +237,11 @@ class Pipeline:
         """(packets, bytes) that hit an entry. EntryNotFound, PipelineError (no counter)."""
         packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
         result = self.library.sw_table_counter(
-            self.handle, self._counted(table), -1 if handle is None else handle,
-            ctypes.byref(packets), ctypes.byref(octets),
+            self.handle,
+            self._counted(table),
+            -1 if handle is None else handle,
+            ctypes.byref(packets),
+            ctypes.byref(octets),
         )
         self._found(result, f"table '{table}' has no entry with handle {handle}")
         return packets.value, octets.value
@@ -295,9 +301,7 @@ class Pipeline:
 
     # Packets, in process (no ports, no queues)
 
-    def inject(
-        self, port: int, frame: bytes, now_us: int | None = None
-    ) -> list[tuple[int, bytes]]:
+    def inject(self, port: int, frame: bytes, now_us: int | None = None) -> list[tuple[int, bytes]]:
         """One frame in on a port; (port, frame) of everything that leaves, in order.
 
         now_us: microseconds since the switch started, None = the clock. Raises PipelineError if
@@ -309,9 +313,15 @@ class Pipeline:
         self, ports: Sequence[int], frames: Sequence[bytes], now_us: int | None = None
     ) -> list[tuple[int, bytes]]:
         """The same for frames that arrive back to back; what recirculates queues behind all."""
+        if len(ports) != len(frames):
+            raise ValueError(f"{len(ports)} ports for {len(frames)} frames")
+        with self._injecting:
+            return self._inject(ports, frames, now_us)
+
+    def _inject(
+        self, ports: Sequence[int], frames: Sequence[bytes], now_us: int | None
+    ) -> list[tuple[int, bytes]]:
         count = len(frames)
-        if len(ports) != count:
-            raise ValueError(f"{len(ports)} ports for {count} frames")
         if self._outputs is None:
             self._outputs = (Output * _OUTPUT_PACKETS)()
             self._output_bytes = (ctypes.c_uint8 * _OUTPUT_BYTES)()
@@ -355,8 +365,10 @@ class Pipeline:
 
     def set_log(self, receive: Callable[[str], None] | None) -> None:
         """Who gets the program's log_msg() and failed assertions; called while packets wait."""
-        function = LOG_FUNCTION() if receive is None else LOG_FUNCTION(
-            lambda _, text: receive(text.decode(errors="replace"))
+        function = (
+            LOG_FUNCTION()
+            if receive is None
+            else LOG_FUNCTION(lambda _, text: receive(text.decode(errors="replace")))
         )
         self.library.sw_set_log(self.handle, function, None)
         self._log = function  # the library keeps only its address
@@ -364,7 +376,10 @@ class Pipeline:
     # Checks
 
     def _table(self, name: str) -> Table:
-        _position(self.layout.table_index, name, "table")
+        # Statements that p4c wraps in tables of its own have neither key nor choice of action.
+        own = {one.name: 0 for one in self._tables.values() if one.key or not one.default_is_const}
+        if name not in self._tables:
+            _position(own, name, "table")
         return self._tables[name]
 
     def _counted(self, table: str) -> int:
@@ -409,7 +424,7 @@ def _replicas(replicas: Sequence[tuple[int, int]]) -> Any:
     for port, instance in replicas:
         check_range("a replica's port", port, 9)
         check_range("a replica's instance", instance, 16)
-    return (Replica * max(len(replicas), 1))(*replicas)
+    return (Replica * max(len(replicas), 1))(*(Replica(*one) for one in replicas))
 
 
 def _position(positions: Mapping[str, int], name: str, kind: str) -> int:

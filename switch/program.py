@@ -28,7 +28,7 @@ class ProgramError(ValueError):
     """The file is not a BMv2 program: unreadable, another format version, or inconsistent."""
 
 
-class UnsupportedConstruct(ProgramError):
+class UnsupportedConstruct(ProgramError):  # noqa: N818
     """The program uses something that this target does not execute.
 
     construct: what, e.g. "meter 'Ingress.limit'"; where: `file(line)` in the P4 source, or None.
@@ -174,7 +174,7 @@ class Advance:
     bits: Data
 
 
-ParserOperation = Union[Extract, Set, Verify, Advance, Primitive]
+ParserOperation = Extract | Set | Verify | Advance | Primitive
 
 
 @dataclass(frozen=True)

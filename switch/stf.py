@@ -4,8 +4,8 @@
 One statement a line, `#` begins a comment:
 
     packet PORT HEX...                 a frame in
-    expect PORT [HEX... [$]]           a frame out; `*` is any digit; with `$` it ends there; without
-                                       bytes any frames may come
+    expect PORT [HEX... [$]]           a frame out; `*` is any digit; with `$` it ends there;
+                                       without bytes any frames may come
     add TABLE [PRIORITY] FIELD:VALUE... ACTION(NAME:VALUE, ...)
     setdefault TABLE ACTION(NAME:VALUE, ...)
     check_counter NAME(INDEX) [packets|bytes OP NUMBER]
@@ -49,7 +49,7 @@ class StfError(Exception):
     """A statement that cannot be understood or carried out; names file, line and statement."""
 
 
-class Mismatch(AssertionError):
+class Mismatch(AssertionError):  # noqa: N818
     """What came out is not what the test expects."""
 
 
@@ -175,8 +175,10 @@ class StfRunner:
         names = [re.sub(r"\$(\d+)", r"[\1]", name) for name in values]
         for given, name in zip(list(values), names, strict=True):
             wanted = one.name.replace(".$valid$", ".isValid()").removesuffix("$")
-            if one.name in (name, name + ".$valid$") or wanted == name or one.name.endswith(
-                (f".{name}", f".{name}$", f".{name}.$valid$")
+            if (
+                one.name in (name, name + ".$valid$")
+                or wanted == name
+                or one.name.endswith((f".{name}", f".{name}$", f".{name}.$valid$"))
             ):
                 return values.pop(given)
         return None
@@ -199,9 +201,7 @@ class StfRunner:
             raise ValueError(f"not an action call: {call}")
         names = [self.pipeline.program.actions[one].name for one in table.action_ids]
         name = _suffix(match[1], names, f"action of table '{table.name}'")
-        given = dict(
-            part.strip().split(":") for part in match[2].split(",") if part.strip()
-        )
+        given = dict(part.strip().split(":") for part in match[2].split(",") if part.strip())
         action = self.pipeline.program.action_named(table.name, name)
         return name, [
             _number(given[one.name].strip()) & ((1 << one.width) - 1) for one in action.parameters
@@ -220,7 +220,9 @@ class StfRunner:
         packets, octets = self.pipeline.counter(full, int(index, 0))
         value = octets if kind == "bytes" else packets
         if kind and not _OPERATORS[op](value, int(number, 0)):
-            raise Mismatch(f"{self.name}:{line}: {full}[{index}] {kind} = {value}, not {op} {number}")
+            raise Mismatch(
+                f"{self.name}:{line}: {full}[{index}] {kind} = {value}, not {op} {number}"
+            )
 
     def _register(self, command: str, words: Sequence[str]) -> None:
         registers = self.pipeline.program.registers
@@ -311,8 +313,8 @@ def _ternary(text: str | None, width: int) -> tuple[int, int]:
     if text is None:
         return 0, 0
     if "&&&" in text:
-        value, _, mask = text.partition("&&&")
-        return _number(value), _number(mask)
+        first, _, second = text.partition("&&&")
+        return _number(first), _number(second)
     everything = (1 << width) - 1
     if "*" not in text:
         return _number(text), everything
@@ -325,8 +327,8 @@ def _prefix(text: str | None, width: int) -> tuple[int, int]:
     if text is None:
         return 0, 0
     if "/" in text:
-        value, _, length = text.partition("/")
-        return _number(value), int(length)
+        first, _, length = text.partition("/")
+        return _number(first), int(length)
     if "*" not in text:
         return _number(text), width
     value, mask, _ = _wild(text)

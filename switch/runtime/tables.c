@@ -204,6 +204,7 @@ static int entry_link(struct sw_table *table, struct sw_entry *entry, const uint
     struct sw_entry **place = &slot->strongest;
     for (; !result && *place && (*place)->priority >= entry->priority; place = &(*place)->weaker)
         if (same_key(spec, *place, entry)) result = SW_EXISTS;
+    if (!result && table->entry_count >= spec->max_size) result = SW_FULL;
     if (!result) result = handle_take(table, entry);
     if (result) {
         if (!mask->entries) mask_remove(table, mask);
@@ -269,7 +270,7 @@ int64_t sw_table_insert(struct sw *sw, uint32_t index, const uint64_t *value, co
     entry->action = action;
     entry->priority = priority;
     sw_lock_control(sw);
-    int64_t result = table->entry_count >= spec->max_size ? SW_FULL : entry_link(table, entry, mask);
+    int64_t result = entry_link(table, entry, mask);
     if (result == 0) result = entry->handle;
     sw_unlock(sw);
     if (result < 0) free(entry);

@@ -18,30 +18,6 @@ int wide_compare_signed(const limb *a, const limb *b, int n) {
     return wide_compare(a, b, n - 1);
 }
 
-void wide_shift_left(limb *out, int k, const limb *a, int n, uint64_t by) {
-    uint64_t whole = by / 64;
-    int bits = (int)(by % 64);
-    for (int i = 0; i < k; i++) {
-        limb low = 0, high = 0; // the limbs that end up in the lower and upper part of out[i]
-        if ((uint64_t)i >= whole && (uint64_t)i - whole < (uint64_t)n) high = a[i - (int)whole];
-        if ((uint64_t)i > whole && (uint64_t)i - whole - 1 < (uint64_t)n)
-            low = a[i - (int)whole - 1];
-        out[i] = bits ? high << bits | low >> (64 - bits) : high;
-    }
-}
-
-void wide_shift_right(limb *out, int k, const limb *a, int n, uint64_t by, limb fill) {
-    uint64_t whole = by / 64;
-    int bits = (int)(by % 64);
-    for (int i = 0; i < k; i++) {
-        limb low = fill, high = fill;
-        if (whole < (uint64_t)n && (uint64_t)i + whole < (uint64_t)n) low = a[i + (int)whole];
-        if (whole < (uint64_t)n && (uint64_t)i + whole + 1 < (uint64_t)n)
-            high = a[i + (int)whole + 1];
-        out[i] = bits ? low >> bits | high << (64 - bits) : low;
-    }
-}
-
 void wide_multiply(limb *out, int k, const limb *a, int n, const limb *b, int m) {
     memset(out, 0, (size_t)k * sizeof *out);
     for (int i = 0; i < n && i < k; i++) {

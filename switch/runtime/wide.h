@@ -45,9 +45,32 @@ static inline int wide_zero(const limb *a, int n) {
 int wide_compare(const limb *a, const limb *b, int n);
 int wide_compare_signed(const limb *a, const limb *b, int n);
 
+// Shifts are here, because with constant arguments nearly nothing remains of them:
 // out[0..k) = a[0..n) << by, or >> by with `fill` coming in from above. out must not overlap a.
-void wide_shift_left(limb *out, int k, const limb *a, int n, uint64_t by);
-void wide_shift_right(limb *out, int k, const limb *a, int n, uint64_t by, limb fill);
+static inline void wide_shift_left(limb *out, int k, const limb *a, int n, uint64_t by) {
+    uint64_t whole = by / 64;
+    int bits = (int)(by % 64);
+    for (int i = 0; i < k; i++) {
+        limb low = 0, high = 0; // the limbs that end up in the lower and upper part of out[i]
+        if ((uint64_t)i >= whole && (uint64_t)i - whole < (uint64_t)n) high = a[i - (int)whole];
+        if ((uint64_t)i > whole && (uint64_t)i - whole - 1 < (uint64_t)n)
+            low = a[i - (int)whole - 1];
+        out[i] = bits ? high << bits | low >> (64 - bits) : high;
+    }
+}
+
+static inline void wide_shift_right(limb *out, int k, const limb *a, int n, uint64_t by,
+                                    limb fill) {
+    uint64_t whole = by / 64;
+    int bits = (int)(by % 64);
+    for (int i = 0; i < k; i++) {
+        limb low = fill, high = fill;
+        if (whole < (uint64_t)n && (uint64_t)i + whole < (uint64_t)n) low = a[i + (int)whole];
+        if (whole < (uint64_t)n && (uint64_t)i + whole + 1 < (uint64_t)n)
+            high = a[i + (int)whole + 1];
+        out[i] = bits ? low >> bits | high << (64 - bits) : low;
+    }
+}
 
 // out[0..k) = a[0..n) * b[0..m) mod 2^(64 k), unsigned. out must not overlap a or b.
 void wide_multiply(limb *out, int k, const limb *a, int n, const limb *b, int m);

@@ -48,7 +48,7 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hash(hdr.answer.xor16, HashAlgorithm.xor16, 16w10, { hdr.request.index, hdr.request.op[3:0],
             hdr.request.op[7:4] }, 32w1000);
         hash(hdr.answer.identity, HashAlgorithm.identity, 64w0, { hdr.request.value[63:0] },
-            128w0x10000000000000000);
+            64w0xffffffffffffffff);
     }
 }
 control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {

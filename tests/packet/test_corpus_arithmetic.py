@@ -191,10 +191,10 @@ def program(results: list[tuple[str, int, bool]], assignments: list[tuple[str, J
              "conditionals": []},
             control,
         ],
-        **dict.fromkeys(
-            ["field_lists", "errors", "enums", "counter_arrays", "register_arrays",
-             "calculations", "checksums"], [],
-        ),
+        **{one: [] for one in (
+            "field_lists", "errors", "enums", "counter_arrays", "register_arrays",
+            "calculations", "checksums",
+        )},
     }  # fmt: skip
     return Program.parse(document, "expressions")
 

@@ -23,11 +23,11 @@ from hosts.chunks import Layout
 from hosts.client import (
     Client,
     ClientError,
-    JobRefused,
-    PlanWithdrawn,
-    ServiceUnavailable,
-    UseAfterLeave,
-    WrongNonce,
+    JobRefusedError,
+    PlanWithdrawnError,
+    ServiceUnavailableError,
+    UseAfterLeaveError,
+    WrongNonceError,
 )
 from protocol import jobs_pb2
 from protocol.exponents import Exponents, reference_round
@@ -251,27 +251,27 @@ def test_calls_out_of_order_say_what_comes_first(service: SmallService) -> None:
         lambda: client.connect_service("x", 0),
         lambda: client.statistics,
     ):
-        with pytest.raises(UseAfterLeave, match="has left its job"):
+        with pytest.raises(UseAfterLeaveError, match="has left its job"):
             call()
 
 
 def test_a_service_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ServiceUnavailable, match="no such socket"):
+    with pytest.raises(ServiceUnavailableError, match="no such socket"):
         Client(f"unix:{tmp_path}/jobs", address="127.0.0.1")
-    with pytest.raises(ServiceUnavailable, match="no such socket"):
+    with pytest.raises(ServiceUnavailableError, match="no such socket"):
         Client.create_service(f"{tmp_path}/jobs", "test", ["w0"], ["s0"])
     with pytest.raises(ValueError, match="at most 107"):
         Client(f"unix:/{'x' * 107}", address="127.0.0.1")
 
 
 def test_refusals_carry_the_reason(service: SmallService) -> None:
-    with pytest.raises(JobRefused, match="tor0 has 0 of 64 slots free"):
+    with pytest.raises(JobRefusedError, match="tor0 has 0 of 64 slots free"):
         Client.create_service(service.address, "too-large", ["w0"], ["s0"])
     with pytest.raises(ValueError, match="two-level, tor, core, none"):
         Client.create_service(service.address, "test", ["w0"], ["s0"], tree="ring")
     with (
         Client(service.address, address="127.0.0.1") as client,
-        pytest.raises(WrongNonce, match="no job's"),
+        pytest.raises(WrongNonceError, match="no job's"),
     ):
         client.connect_service("guess", 0)
 
@@ -284,7 +284,7 @@ def test_a_job_that_fails_before_it_starts_reaches_those_who_wait(service: Small
             0.1, service.end, (nonce, grpc.StatusCode.ABORTED, "job 1 failed: w1 did not come")
         )
         timer.start()
-        with pytest.raises(PlanWithdrawn, match="w1 did not come"):
+        with pytest.raises(PlanWithdrawnError, match="w1 did not come"):
             client.init_service({"b": 30})
         timer.join()
 
@@ -309,14 +309,18 @@ def stuck(service: SmallService, server: Server) -> tuple[str, Client, Client]:
 
 
 ENDINGS: dict[str, tuple[Callable[[SmallService, str], None], type[ClientError], str]] = {
-    "service dies": (lambda s, nonce: s.stop(), ServiceUnavailable, "not available"),
-    "job ends": (lambda s, nonce: s.end(nonce, grpc.StatusCode.OK), PlanWithdrawn, "has ended"),
+    "service dies": (lambda s, nonce: s.stop(), ServiceUnavailableError, "not available"),
+    "job ends": (
+        lambda s, nonce: s.end(nonce, grpc.StatusCode.OK),
+        PlanWithdrawnError,
+        "has ended",
+    ),
     "job fails": (
         lambda s, nonce: s.end(nonce, grpc.StatusCode.ABORTED, "w1 gave up: no more memory"),
-        PlanWithdrawn,
+        PlanWithdrawnError,
         "w1 gave up: no more memory",
     ),
-    "re-planned": (lambda s, nonce: s.replan(nonce), PlanWithdrawn, "of epoch 2"),
+    "re-planned": (lambda s, nonce: s.replan(nonce), PlanWithdrawnError, "of epoch 2"),
 }
 
 
@@ -336,7 +340,7 @@ def test_a_sum_that_will_not_come_raises_instead_of_hanging(
     with pytest.raises(ClientError, match="an earlier call failed"):
         waiting.push_pull({"b": np.ones(30, np.float32)})
     for client in (waiting, other):
-        with contextlib.suppress(ServiceUnavailable):
+        with contextlib.suppress(ServiceUnavailableError):
             client.leave()
 
 

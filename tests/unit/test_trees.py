@@ -286,6 +286,8 @@ def test_windows_fill_the_round_trip_and_fit_the_queues(
     assert window * FRAME * 8 < 2 * 100e6 * (round_trip + 0.03)
     if queue_kb * 1000 > 8 * workers * 100e6 / 8 * (round_trip + 0.03):
         assert window * FRAME * 8 >= 100e6 * round_trip
+    counted = choose_window(addressing, trees, servers, FRAME, queue_packets=64)
+    assert counted == 1 or counted * workers <= 32
     # Under a switch root no queue sees more than one worker's.
     trees = plan_trees(topology, addressing, names, servers, TreeKind.TWO_LEVEL)
     alone = choose_window(addressing, trees, servers, FRAME, most=1 << 14)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make run` and `make test` set up by themselves what they need; `make help` lists all.
+
+PYTHON := .venv/bin/python
+TOPOLOGY ?= topologies/two-racks.yaml
+ARGS ?=
+TESTS ?=
+
+.PHONY: help run test lint setup setup-test p4 clean
+
+help: ## list the targets
+	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
+		| while IFS="$$(printf '\t')" read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
+
+run: setup ## the main job: two racks train on handwritten digits (TOPOLOGY=..., ARGS="--target embedded")
+	@.venv/bin/rackhub run $(TOPOLOGY) $(ARGS)
+
+test: setup-test lint ## every check and every test (TESTS="tests/unit -k job")
+	@$(PYTHON) -m pytest $(TESTS)
+
+lint: setup-test ## format, style, types, layers, shell scripts
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+	@shellcheck scripts/*.sh .ci/run
+
+setup: ## install what running needs (apt with sudo if need be, .venv)
+	@scripts/setup.sh run
+
+setup-test: ## install what testing needs, too
+	@scripts/setup.sh test
+
+p4: setup ## compile p4src/ into p4src/build/ if sources changed; needs p4c
+	@$(PYTHON) -m testbed.dataplane
+
+clean: ## remove the venv and caches; runs/ stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many 64-bit limbs a value takes, which of its bits can be set, and so whether a sum carries.
+
+Whether a sum can carry from limb to limb decides how it is compiled: sums of operands whose limbs
+have clear top bits, as masked lanes have, become loops without carry, which compile to vector code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from switch import expressions as ex
+from switch.layout import LIMB, limbs, words_of
+
+FULL_LIMB = (1 << LIMB) - 1
+
+
+def literal(value: int) -> str:
+    """A limb as a C constant of 64 bits (without the suffix `~` and `<<` would work on 32)."""
+    return f"0x{value & FULL_LIMB:x}ull" if value & FULL_LIMB > 9 else f"{value & FULL_LIMB}ull"
+
+
+@cache
+def possible_ones(expression: ex.Data) -> int:
+    """Bits that may be set in the value; -1 (all) if it may be negative."""
+    low, high = ex.value_range(expression)
+    if low < 0:
+        return -1
+    widest = (1 << high.bit_length()) - 1
+    if isinstance(expression, ex.Const):
+        return expression.value
+    if isinstance(expression, ex.Binary):
+        left, right = possible_ones(expression.left), possible_ones(expression.right)
+        if expression.op == "&":
+            return left & right
+        if expression.op in ("|", "^"):
+            return left | right
+        if expression.op in ("<<", ">>") and isinstance(expression.right, ex.Const):
+            by = expression.right.value
+            return left << by if expression.op == "<<" else left >> by
+    return widest
+
+
+def natural_limbs(expression: ex.Data) -> tuple[int, bool]:
+    """(limbs that hold every value of the expression, whether they are signed)."""
+    low, high = ex.value_range(expression)
+    if low >= 0:
+        return max(limbs(high.bit_length()), 1), False
+    return limbs(max(high.bit_length(), (~low).bit_length()) + 1), True
+
+
+def carries(left: ex.Data, right: ex.Data, count: int) -> bool:
+    """Whether a sum's carry can cross from one limb to the next."""
+    one, other = possible_ones(left), possible_ones(right)
+    if one < 0 or other < 0:
+        return True
+    pairs = zip(words_of(one, count), words_of(other, count), strict=True)
+    return any(a + b > FULL_LIMB for a, b in list(pairs)[:-1])
+
+
+@dataclass
+class Stream:
+    """Limb i of a value: the C expression `limb` (in terms of i), after the statements `body`.
+
+    array: C name of an array that holds the value, if there is one.
+    """
+
+    limb: str
+    body: list[str] = field(default_factory=list)
+    array: str | None = None

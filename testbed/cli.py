@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``rackhub --help``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+from rich.console import Console
+
+from testbed import record
+from testbed.control import ControlError, ask, connect
+from testbed.dataplane import DataPlaneError
+from testbed.execution import execute
+from testbed.jobfile import JobFileError
+from testbed.launcher import LaunchError, launch
+from testbed.namespaces import SandboxError
+from testbed.processes import ROOT, python
+from testbed.record import RunDirectory, RunError
+from testbed.run import check_jobs, ending_on_signals, run
+from testbed.targets import DEVICE_ID, TargetError
+from testbed.view import View, link_table, results, rows_table
+from topologies.documents import DocumentError
+from topologies.drawing import draw
+from topologies.spec import load as load_topology
+
+DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
+INTERRUPTED = 130
+
+_ERRORS = (
+    ControlError,
+    DataPlaneError,
+    DocumentError,
+    JobFileError,
+    LaunchError,
+    RunError,
+    SandboxError,
+    TargetError,
+)
+_File = click.Path(exists=True, dir_okay=False, path_type=Path)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Group(click.Group):
+    """Turns errors that the project foresees into a message and exit status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _ERRORS as error:
+            click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+            click.echo(str(error), err=True)
+            ctx.exit(1)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    names = [one.name for one in record.live_runs()]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        with contextlib.suppress(*_ERRORS):
+            topology = load_topology(record.find(ctx.params.get("on")).facts["topology"])
+            names = [node.name for node in topology.nodes if node.kind in kinds]
+            return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def _on(command: Command) -> Command:
+    option = click.option(
+        "--on",
+        metavar="NAME",
+        shell_complete=_live_names,
+        help="Which testbed; not needed when only one is up.",
+    )
+    return option(command)
+
+
+def _json(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _launching(command: Command) -> Command:
+    """Options of the commands that start a testbed."""
+    for option in (
+        click.option("--name", help="Name of the testbed; default: the topology's."),
+        click.option("--pcap", is_flag=True, help="Capture what every switch port carries."),
+        click.option("--p4info", type=_File, help="Its p4info, as text."),
+        click.option("--program", type=_File, help="Another build of the data plane (BMv2 JSON)."),
+        click.option(
+            "--clock",
+            type=click.Choice(["emulated", "virtual"]),
+            default="emulated",
+            show_default=True,
+            help="Real time on Mininet, or a simulated network.",
+        ),
+        click.option(
+            "--target",
+            type=click.Choice(["auto", "embedded", "bmv2"]),
+            default="auto",
+            show_default=True,
+            help="What switches run on; auto: BMv2 if it is installed.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="rackhub")
+def main() -> None:
+    """In-network gradient aggregation on emulated racks of P4 switches."""
+
+
+@main.command("run")
+@click.argument("topology", type=_File)
+@click.option(
+    "--job", "jobs", type=_File, multiple=True, help="Job file, repeatable. [default: digits]"
+)
+@_launching
+@_json
+def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+    """Bring a topology up, train on it, take it down.
+
+    Exit status 0 means that every job was done and its weights match the reference bit by bit.
+    """
+    console = _console(stderr=as_json)
+    with View(console) as view:
+        launched, matches = run(topology, list(jobs) or [DEFAULT_JOB], view, **options)
+    summary = json.loads(launched.run.summary.read_text())
+    if as_json:
+        _print_json(summary)
+    else:
+        for table in results(summary):
+            console.print()
+            console.print(table)
+        console.print(f"\n{launched.run.summary}", soft_wrap=True)
+    if not matches:
+        raise LaunchError(
+            "the weights differ from the reference's: some sum is not what it should be;"
+            f" see {launched.run.path}"
+        )
+
+
+@main.command()
+@click.argument("topology", type=_File)
+@_launching
+@_json
+def up(topology: Path, as_json: bool, **options: Any) -> None:
+    """Bring a topology up and leave it running."""
+    with ending_on_signals(), launch(topology, tied=False, **options) as launched:
+        facts = launched.wait_until_up()
+        launched.detach()
+    if as_json:
+        _print_json(facts)
+    else:
+        click.echo(
+            f"{facts['name']} is up ({facts['target']}): `rackhub submit JOB --on {facts['name']}`"
+            f" trains on it, `rackhub down --on {facts['name']}` ends it"
+        )
+
+
+@main.command()
+@click.argument("job", type=_File, default=DEFAULT_JOB)
+@_on
+@click.option("--detach", is_flag=True, help="Return as soon as the job runs.")
+@_json
+def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
+    """Run a job on a testbed that is up."""
+    target = record.find(on)
+    check_jobs(load_topology(target.facts["topology"]), [job])
+    console = _console(stderr=as_json)
+    path = str(job.resolve())
+    if detach:
+        _print_or_say(as_json, _until_running(target, path))
+        return
+    with View(console) as view:
+        summary = ask(target, "submit", view.event, job=path)
+    whole = json.loads(target.summary.read_text())
+    if as_json:
+        _print_json(summary)
+    else:
+        for table in results({**whole, "jobs": [summary]}):
+            console.print(table)
+    if not summary["matches_reference"]:
+        raise LaunchError(f"job {summary['job']}: the weights differ from the reference's")
+
+
+def _until_running(target: RunDirectory, path: str) -> dict[str, Any]:
+    with connect(target) as connection, connection.makefile("rw", encoding="utf-8") as stream:
+        stream.write(json.dumps({"do": "submit", "job": path}) + "\n")
+        stream.flush()
+        for line in stream:
+            message: dict[str, Any] = json.loads(line)
+            if "error" in message:
+                raise ControlError(message["error"])
+            if message.get("event") == "running":
+                return {"job": message["job"], "state": "running"}
+    raise ControlError(f"testbed {target.name} went away; its logs are in {target.logs}")
+
+
+def _print_or_say(as_json: bool, facts: dict[str, Any]) -> None:
+    if as_json:
+        _print_json(facts)
+    else:
+        click.echo(" ".join(f"{name} {value}" for name, value in facts.items()))
+
+
+@main.command()
+@_on
+@_json
+def jobs(on: str | None, as_json: bool) -> None:
+    """List the jobs of a testbed."""
+    rows = ask(record.find(on), "jobs")
+    if as_json:
+        _print_json(rows)
+        return
+    columns = {
+        "job": "job", "number": "number", "state": "state", "workers": "workers", "tree": "tree",
+        "iteration": "iteration", "iterations": "of", "loss": "loss", "accuracy": "accuracy",
+        "reason": "",
+    }  # fmt: skip
+    _console().print(rows_table(rows, columns))
+
+
+@main.command()
+@click.argument("job")
+@_on
+def stop(job: str, on: str | None) -> None:
+    """Stop a job; the testbed stays up."""
+    click.echo(f"stopped {ask(record.find(on), 'stop', job=job)}")
+
+
+@main.command()
+@_on
+def down(on: str | None) -> None:
+    """Take a testbed down."""
+    target = record.find(on)
+    with contextlib.suppress(ControlError):
+        ask(target, "down")
+    target.wait_until_gone()
+    click.echo(f"{target.name} is down; its record is {target.path}")
+
+
+@main.command()
+@_on
+@_json
+def status(on: str | None, as_json: bool) -> None:
+    """Show a testbed: nodes, jobs, and what its links have carried."""
+    facts = ask(record.find(on), "status")
+    if as_json:
+        _print_json(facts)
+        return
+    console = _console()
+    console.print(
+        f"{facts['name']}: {facts['topology']} on {facts['target']}, {facts['clock']},"
+        f" up for {facts['seconds_up']:.0f} s\n{facts['run']}\n",
+        soft_wrap=True,
+    )
+    nodes = {"name": "node", "kind": "kind", "address": "address", "pid": "pid"}
+    console.print(rows_table(facts["nodes"], nodes))
+    console.print()
+    console.print(link_table(facts["links"]))
+    if facts["jobs"]:
+        console.print()
+        console.print(rows_table(facts["jobs"], {"job": "job", "state": "state"}))
+
+
+@main.command("exec", context_settings={"ignore_unknown_options": True})
+@_on
+@click.argument("node", shell_complete=_node_names(("worker", "server", "switch")))
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
+    """Run a COMMAND at a NODE, in its network namespace."""
+    sys.exit(execute(record.find(on), node, list(command)))
+
+
+@main.command()
+@_on
+@click.argument("switch", shell_complete=_node_names(("switch",)))
+def shell(on: str | None, switch: str) -> None:
+    """Open a p4runtime-shell on a SWITCH: read its tables, counters and groups.
+
+    The controller stays in charge: what it installed can be read here, not changed.
+    """
+    target = record.find(on)
+    names = [node.name for node in load_topology(target.facts["topology"]).switches]
+    if switch not in names:
+        raise ControlError(f"no switch {switch!r} in {target.name}: {', '.join(names)}")
+    program = [
+        *python("p4runtime_sh", "--grpc-addr", f"unix:sockets/{switch}"),
+        *("--device-id", str(DEVICE_ID), "--election-id", "0,1"),
+    ]
+    os.chdir(target.path)
+    if os.access(target.sockets / switch, os.W_OK):
+        os.execv(program[0], program)
+    sys.exit(execute(target, switch, program))
+
+
+@main.command()
+@click.argument("topology", type=_File)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="SVG file.")
+def graph(topology: Path, output: Path | None) -> None:
+    """Draw a topology as SVG."""
+    drawing = draw(load_topology(topology))
+    if output is None:
+        click.echo(drawing)
+    else:
+        output.write_text(drawing)
+        click.echo(str(output))
+
+
+@main.command()
+@click.argument("topology", type=_File)
+@click.option("--job", "jobs", type=_File, multiple=True, help="Job file to place on it.")
+@_json
+def validate(topology: Path, jobs: tuple[Path, ...], as_json: bool) -> None:
+    """Check a topology file, and job files on it, without starting anything."""
+    loaded = load_topology(topology)
+    check_jobs(loaded, list(jobs))
+    facts = {
+        "topology": loaded.name,
+        "racks": loaded.racks,
+        "workers": len(loaded.workers),
+        "servers": len(loaded.servers),
+        "switches": len(loaded.switches),
+        "links": len(loaded.links),
+    }
+    _print_or_say(as_json, facts)
+
+
+@main.command()
+@click.argument("shell_name", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell_name: str) -> None:
+    """Print the completion script of a SHELL: eval "$(rackhub completion bash)"."""
+    kind = get_completion_class(shell_name)
+    assert kind is not None
+    click.echo(kind(main, {}, "rackhub", "_RACKHUB_COMPLETE").source())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands talk to a running testbed: requests over the unix socket of its supervisor.
+
+A connection carries one request: a JSON object on a line, with ``do`` naming it. The answer is any
+number of objects with ``event``, then one with ``result`` or ``error``. Whoever closes the
+connection before that is not interested any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from testbed.record import RunDirectory
+
+SOCKET = "control"
+_LIMIT = 16 << 20  # bytes of one line
+
+Message = dict[str, Any]
+Emit = Callable[[Message], None]
+
+
+class ControlError(Exception):
+    """The testbed refused a request or is not there; the text is its own."""
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """A name of a socket that fits into a socket address (107 bytes), wherever it is."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def connect(run: RunDirectory, name: str = SOCKET) -> socket.socket:
+    """Connects to a socket of a testbed; raises ``ControlError`` if nobody listens."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(run.sockets / name) as path:
+            connection.connect(path)
+    except OSError as error:
+        connection.close()
+        raise ControlError(f"testbed {run.name} does not answer: {error.strerror}") from error
+    return connection
+
+
+def ask(run: RunDirectory, do: str, on_event: Emit | None = None, **fields: Any) -> Any:
+    """One request; returns its result. Raises ``ControlError`` with the testbed's own words."""
+    with connect(run) as connection, connection.makefile("rw", encoding="utf-8") as stream:
+        stream.write(json.dumps({"do": do, **fields}) + "\n")
+        stream.flush()
+        for line in stream:
+            message: Message = json.loads(line)
+            if "error" in message:
+                raise ControlError(message["error"])
+            if "result" in message:
+                return message["result"]
+            if on_event is not None:
+                on_event(message)
+    raise ControlError(f"testbed {run.name} went away; its logs are in {run.logs}")
+
+
+Handler = Callable[[Message, Emit], Awaitable[Any]]
+
+
+@contextlib.asynccontextmanager
+async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> AsyncIterator[None]:
+    """Answers requests at a socket with ``handler(request, emit)`` while the context lasts.
+
+    ``ControlError`` of the handler goes to whoever asked. owner: user and group that may connect.
+    """
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def emit(message: Message) -> None:
+            if not writer.is_closing():
+                writer.write(json.dumps(message).encode() + b"\n")
+
+        try:
+            line = await reader.readline()
+            if not line:
+                return
+            working = asyncio.ensure_future(handler(json.loads(line), emit))
+            gone = asyncio.ensure_future(reader.read())
+            await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                working.cancel()
+            gone.cancel()
+            try:
+                emit({"result": await working})
+            except ControlError as error:
+                emit({"error": str(error)})
+            except asyncio.CancelledError:
+                emit({"error": "cancelled"})
+        except (ValueError, KeyError, TypeError) as error:
+            emit({"error": f"not a request: {error!r}"})
+        finally:
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            writer.close()
+
+    path.unlink(missing_ok=True)
+    with short_path(path) as short:
+        server = await asyncio.start_unix_server(one, short, limit=_LIMIT)
+    path.chmod(0o600)
+    if owner is not None:
+        os.chown(path, *owner)
+    try:
+        yield
+    finally:
+        server.close()

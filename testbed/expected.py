@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job should put on each link, from its size and its trees alone.
+
+With M chunks, T iterations and packets of ``full`` and ``head`` bytes (with and without payload),
+one edge of an aggregation tree carries U = M (T full + head) bytes each way: every chunk goes up
+once and its result comes down once in every iteration, and before the first a round without
+payload finds the exponents. An edge between switches carries U however many workers are below it,
+which is the point of aggregating; a worker's own link carries U, a server's link U for each child
+of the server's node. Bytes are frames without FCS, as traffic control counts them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from controller.trees import Child, Tree, TreeNode
+from protocol.plan import server_of, stream_of
+from topologies.addressing import Addressing
+
+# Ethernet, IPv4, UDP, aggregation header.
+HEADER_FRAME_BYTES = 14 + 20 + 8 + 32
+_BYTES_PER_LANE = 4
+
+
+class Direction(NamedTuple):
+    """One direction of one link, by the interface that sends on it."""
+
+    node: str
+    interface: str
+
+
+@dataclass
+class Load:
+    """Bytes and packets."""
+
+    bytes: int = 0
+    packets: int = 0
+
+    def add(self, other: Load) -> None:
+        """Adds another load to this."""
+        self.bytes += other.bytes
+        self.packets += other.packets
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times."""
+
+    sizes: tuple[int, ...]
+    lanes: int
+    iterations: int
+    chunks_per_slice: int
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of one iteration; a chunk never spans two tensors."""
+        return sum(-(-size // self.lanes) for size in self.sizes)
+
+    @property
+    def frame_bytes(self) -> int:
+        """A packet with payload, as a frame without FCS."""
+        return HEADER_FRAME_BYTES + _BYTES_PER_LANE * self.lanes
+
+    def edge(self, chunks: int) -> Load:
+        """What one direction of a tree edge carries for so many of the chunks."""
+        return Load(
+            chunks * (self.iterations * self.frame_bytes + HEADER_FRAME_BYTES),
+            chunks * (self.iterations + 1),
+        )
+
+
+def expected(
+    addressing: Addressing,
+    trees: Sequence[Tree],
+    servers: Sequence[str],
+    workload: Workload,
+) -> dict[Direction, Load]:
+    """Load of every link direction that the job uses. ``servers``: names by rank."""
+    groups: Counter[tuple[int, int]] = Counter(
+        (
+            int(stream_of(chunk, workload.chunks_per_slice, len(trees))),
+            int(server_of(chunk, workload.chunks_per_slice, len(servers))),
+        )
+        for chunk in range(workload.chunks)
+    )
+    loads: dict[Direction, Load] = {}
+    for (stream, server), chunks in groups.items():
+        load = workload.edge(chunks)
+        tree = trees[stream]
+        by_number = {node.node: node for node in tree.nodes}
+        for node, child in _edges(tree):
+            below = by_number.get(child.node) if child.rank is None else None
+            for direction in _up(addressing, node, child, below, servers[server]):
+                loads.setdefault(direction, Load()).add(load)
+            for direction in _down(addressing, node, child, servers[server]):
+                loads.setdefault(direction, Load()).add(load)
+    return loads
+
+
+def total(loads: Sequence[Mapping[Direction, Load]]) -> dict[Direction, Load]:
+    """The sum over several jobs."""
+    result: dict[Direction, Load] = {}
+    for one in loads:
+        for direction, load in one.items():
+            result.setdefault(direction, Load()).add(load)
+    return result
+
+
+def _edges(tree: Tree) -> Iterator[tuple[TreeNode, Child]]:
+    for node in tree.nodes:
+        for child in node.children:
+            yield node, child
+
+
+def _up(
+    addressing: Addressing, node: TreeNode, child: Child, below: TreeNode | None, server: str
+) -> Iterator[Direction]:
+    """From a child to its node: a switch sends to its parent's port, then routing goes on.
+
+    What goes up is addressed to the chunk's server all the way.
+    """
+    at, end = child.name, node.switch or server
+    if below is not None and below.parent is not None:
+        port = addressing.port(child.name, below.parent.port)
+        yield Direction(child.name, port.interface)
+        at = port.peer
+    yield from _way(addressing, at, addressing.address(server), end)
+
+
+def _down(addressing: Addressing, node: TreeNode, child: Child, server: str) -> Iterator[Direction]:
+    """From a node to a child: the first hop is the child table's, then routing's."""
+    if node.switch is None:
+        yield from _way(addressing, server, child.address, child.name)
+        return
+    port = addressing.port(node.switch, child.port)
+    yield Direction(node.switch, port.interface)
+    yield from _way(addressing, port.peer, child.address, child.name)
+
+
+def _way(
+    addressing: Addressing, source: str, destination: IPv4Address, end: str
+) -> Iterator[Direction]:
+    at = source
+    passed: set[str] = set()
+    while at != end:
+        if at in passed:
+            raise ValueError(f"no way from {source} to {end} by the routes to {destination}")
+        passed.add(at)
+        if addressing.topology.by_name[at].kind == "switch":
+            port = addressing.port(at, addressing.route(at, destination).port)
+            yield Direction(at, port.interface)
+            at = port.peer
+        else:
+            interface = addressing.host_interfaces(at)[0]
+            yield Direction(at, interface.interface)
+            at = interface.switch

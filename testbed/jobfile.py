@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Job files: what to train, on which nodes, and how gradients get together.
+
+``load(path)`` reads one; ``JobFileError`` lists everything wrong in it, with file, line, field and
+what is allowed. See ``jobs/digits.yaml`` for the format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from topologies.documents import Document, DocumentError
+from topologies.documents import load as load_document
+from topologies.documents import parse as parse_document
+from topologies.spec import Topology
+
+Tree = Literal["two-level", "tor", "core", "none"]
+
+# Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
+MAX_WORLD = 4096
+
+
+class JobFileError(DocumentError):
+    """A job file that cannot be used, or not on this topology."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OptimizerSpec(_Strict):
+    """Stochastic gradient descent, plain (``sgd``) or with momentum."""
+
+    name: Literal["sgd", "momentum"] = "momentum"
+    rate: float = Field(default=0.1, gt=0, le=100)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+
+
+def _node_names(value: object) -> object:
+    if value == "all" or isinstance(value, list):
+        return None if value == "all" else value
+    raise ValueError(f"{value!r} should be all, or a list of node names like [w0, w1]")
+
+
+NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
+
+
+class PlacementSpec(_Strict):
+    """Node names by rank; ``all`` in the file (None here) is every worker or server there is."""
+
+    workers: NodeNames = None
+    servers: NodeNames = None
+
+
+def _power_of_two(value: object) -> object:
+    if isinstance(value, int) and value > 0 and value & (value - 1):
+        raise ValueError(
+            f"{value} is no power of two; allowed: 0 (chosen by the controller), 1, 2, 4, ..."
+        )
+    return value
+
+
+class JobSpec(_Strict):
+    """One training run. Sizes are per iteration over all workers together."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)
+    workload: Literal["digits"] = "digits"
+    hidden: list[Annotated[int, Field(strict=True, ge=1, le=4096)]] = Field(
+        default=[128, 64], min_length=1, max_length=8
+    )
+    iterations: int = Field(strict=True, ge=1, le=10_000_000)
+    batch: int = Field(default=128, strict=True, ge=1, le=1_000_000)
+    seed: int = Field(default=1, strict=True, ge=0, lt=2**32)
+    optimizer: OptimizerSpec = OptimizerSpec()
+    placement: PlacementSpec = PlacementSpec()
+    tree: Tree = "two-level"
+    window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
+    streams: int = Field(default=0, strict=True, ge=0, le=255)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a job's ranks are: ``workers[rank]`` and ``servers[rank]`` are node names."""
+
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A valid job file."""
+
+    spec: JobSpec
+    source: str
+    document: Document[JobSpec]
+
+    def place(self, topology: Topology) -> Placement:
+        """The nodes of this job's ranks; raises ``JobFileError`` naming what the topology lacks."""
+        document = Document(self.document.file, self.spec, self.document.lines)
+        chosen = {
+            "workers": [node.name for node in topology.workers],
+            "servers": [node.name for node in topology.servers],
+        }
+        for role, everyone in list(chosen.items()):
+            given = getattr(self.spec.placement, role)
+            if given is None:
+                continue
+            place = ("placement", role)
+            if not given:
+                document.refuse(place, f"is empty; allowed: all, or some of {', '.join(everyone)}")
+            for number, name in enumerate(given):
+                if name not in everyone:
+                    kind = role.removesuffix("s")
+                    document.refuse(
+                        (*place, number),
+                        f"{topology.name} has no {kind} {name!r}; allowed: {', '.join(everyone)}",
+                    )
+                elif name in given[:number]:
+                    document.refuse((*place, number), f"{name} is named twice")
+            chosen[role] = list(given)
+        world = len(chosen["workers"])
+        if world > MAX_WORLD:
+            document.refuse(("placement",), f"{world} workers; allowed: up to {MAX_WORLD}")
+        if world and self.spec.batch % world:
+            document.refuse(
+                ("batch",),
+                f"{self.spec.batch} cannot be split evenly over {world} workers;"
+                f" allowed: multiples of {world}",
+            )
+        try:
+            document.check()
+        except DocumentError as error:
+            raise JobFileError(error.problems) from error
+        return Placement(tuple(chosen["workers"]), tuple(chosen["servers"]))
+
+
+def load(path: str | Path) -> JobFile:
+    """Read a job file; raises ``JobFileError``."""
+    try:
+        document = load_document(path, JobSpec)
+    except DocumentError as error:
+        raise JobFileError(error.problems) from error
+    return JobFile(document.content, str(path), document)
+
+
+def parse(text: str, file: str = "<text>") -> JobFile:
+    """Read a job file from text; raises ``JobFileError`` naming ``file``."""
+    try:
+        document = parse_document(text, file, JobSpec)
+    except DocumentError as error:
+        raise JobFileError(error.problems) from error
+    return JobFile(document.content, file, document)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a testbed's supervisor in a sandbox, from outside, and sees it end.
+
+The supervisor's standard input is a pipe that this process holds: when this process goes, by
+whatever way, the testbed goes. ``Launch.detach`` lets it live on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from testbed import record
+from testbed.control import SOCKET, ControlError, ask
+from testbed.dataplane import SOURCES, DataPlaneError, make_ready
+from testbed.namespaces import command, through_sudo
+from testbed.processes import environment, python, tail
+from testbed.record import RunDirectory
+from testbed.targets import choose
+from topologies.spec import load as load_topology
+from topologies.topology import Topology
+
+_DOWN_SECONDS = 30.0
+_POLL_SECONDS = 0.02
+
+
+class LaunchError(Exception):
+    """The testbed cannot be started, or ended by itself; the text says why and shows a log."""
+
+
+def check(topology: Topology, clock: str) -> None:
+    """Raises ``LaunchError`` for what an emulated testbed cannot do, with the reason."""
+    if clock != "emulated":
+        raise LaunchError(
+            "--clock virtual: there is no discrete-event network in this version; use emulated"
+        )
+    delayed = [link for link in topology.links if link.forward.delay or link.backward.delay]
+    if delayed:
+        link = delayed[0]
+        raise LaunchError(
+            f"{topology.source}: link {link.a} to {link.b} has a delay, and an emulated testbed's"
+            " links have none (not every kernel has netem); allowed: delay 0"
+        )
+    if topology.tls:
+        raise LaunchError(
+            f"{topology.source}: tls: true, and control goes over unix sockets here, which need"
+            " none; allowed: false"
+        )
+
+
+class Launch:
+    """A supervisor that was started; a context manager that takes the testbed down at its end."""
+
+    def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes]) -> None:
+        self.run = run
+        self.process = process
+        self._detached = False
+
+    def __enter__(self) -> Launch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._detached:
+            self.down()
+
+    def wait_until_up(self) -> dict[str, Any]:
+        """Blocks until the testbed is ready; returns what it is. Raises ``LaunchError``."""
+        while not (self.run.sockets / SOCKET).exists():
+            if self.process.poll() is not None:
+                raise self.failure()
+            time.sleep(_POLL_SECONDS)  # nothing to wait on: the socket is made by another process
+        return self.ask("wait")  # type: ignore[no-any-return]
+
+    def ask(self, do: str, **fields: Any) -> Any:
+        """``control.ask``, with the testbed's failure for an error if it ended."""
+        try:
+            return ask(self.run, do, **fields)
+        except ControlError as error:
+            if (self.run.path / "failure.txt").exists() or not self.run.sockets.exists():
+                raise self.failure() from error
+            raise LaunchError(str(error)) from error
+
+    def failure(self) -> LaunchError:
+        """Why the testbed ended, in its own words or by the end of its log."""
+        with contextlib.suppress(OSError):
+            return LaunchError((self.run.path / "failure.txt").read_text().rstrip())
+        log = self.run.logs / "supervisor.log"
+        return LaunchError(f"the testbed ended\n{tail(log)}")
+
+    def detach(self) -> None:
+        """Lets the testbed live on when this process ends."""
+        self.ask("detach")
+        self._detached = True
+
+    def down(self) -> int:
+        """Takes the testbed down, kills it if it does not go; returns its exit status."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ControlError):
+                ask(self.run, "down")
+        try:
+            return self.process.wait(_DOWN_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+        finally:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+
+
+@contextlib.contextmanager
+def launch(
+    topology: Path,
+    *,
+    name: str | None = None,
+    target: str = "auto",
+    clock: str = "emulated",
+    pcap: bool = False,
+    program: Path | None = None,
+    p4info: Path | None = None,
+    tied: bool = True,
+) -> Iterator[Launch]:
+    """Starts a testbed; take it down by leaving the context, unless it was detached.
+
+    tied: the kernel ends it when this process ends, even before it notices by itself.
+    Raises ``TopologyError``, ``LaunchError``, ``RunError``, ``TargetError``, ``SandboxError``,
+    ``DataPlaneError``.
+    """
+    loaded = load_topology(topology)
+    check(loaded, clock)
+    if program is None:
+        make_ready()
+        program = SOURCES / "build" / "aggregation.json"
+        p4info = SOURCES / "build" / "aggregation.p4info.txtpb"
+    for file in (program, p4info):
+        if file is None or not file.is_file():
+            raise DataPlaneError(f"{file}: no such file (--program and --p4info go together)")
+    facts = {
+        "topology": str(topology.resolve()),
+        "target": choose(target),
+        "clock": clock,
+        "pcap": pcap,
+        "program": str(program.resolve()),
+        "p4info": str(p4info.resolve()) if p4info else None,
+        # Under sudo what the testbed makes would be root's.
+        "owner": [os.getuid(), os.getgid()] if through_sudo() else None,
+        "command": record.command_line(),
+    }
+    start = command([*python("testbed.supervisor")], tied=tied)
+    with record.create(name or loaded.name, chosen=name is not None, facts=facts) as run:
+        with (run.logs / "supervisor.log").open("wb") as log, run.lock() as lock:
+            process = subprocess.Popen(
+                [*start, str(run.path)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                # The outermost process, which ends last, holds it too.
+                pass_fds=[lock.fileno()],
+                # Ctrl-C is for this process, which then takes the testbed down in order. (sudo
+                # remembers a password per terminal, so that is kept.)
+                preexec_fn=os.setpgrp,
+            )
+        with Launch(run, process) as started:
+            yield started

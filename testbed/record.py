@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory of a run: logs, captures, sockets, and ``summary.json``.
+
+``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` when asked for, the files
+the run was started with, and ``summary.json``. ``runs/latest`` points to the newest. As long as a
+testbed lives, its processes hold a lock on ``alive`` in its directory: that is how others find it,
+and how they know after a crash that it is gone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from testbed.processes import ROOT
+
+_PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
+
+
+class RunError(Exception):
+    """A run directory cannot be made or found; the message says why."""
+
+
+def runs_folder() -> Path:
+    """Where run directories are: ``$RACKHUB_RUNS``, or ``runs`` beside the sources."""
+    given = os.environ.get("RACKHUB_RUNS")
+    return Path(given).resolve() if given else ROOT / "runs"
+
+
+class RunDirectory:
+    """One run's directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The testbed's name."""
+        return str(self.facts.get("name", self.path.name))
+
+    @property
+    def logs(self) -> Path:
+        """One log per process."""
+        return self.path / "logs"
+
+    @property
+    def sockets(self) -> Path:
+        """Unix sockets. Processes of a testbed run in ``path``, so they say ``sockets/NAME``."""
+        return self.path / "sockets"
+
+    @property
+    def pcap(self) -> Path:
+        """Captures."""
+        return self.path / "pcap"
+
+    @property
+    def summary(self) -> Path:
+        """The results."""
+        return self.path / "summary.json"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the testbed was started with; empty if the start did not come that far."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / "testbed.json").read_text())
+            return found
+        except (OSError, ValueError):
+            return {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether the testbed lives, or is being started."""
+        try:
+            with (self.path / "alive").open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def wait_until_gone(self) -> None:
+        """Blocks until the testbed is gone, and all of its processes with it."""
+        with (self.path / "alive").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+    @contextmanager
+    def lock(self) -> Iterator[TextIO]:
+        """Holds the lock that says that this testbed lives: whoever has the file open holds it."""
+        with (self.path / "alive").open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield file
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Writes ``summary.json``, whole or not at all."""
+        draft = self.summary.with_suffix(".part")
+        draft.write_text(json.dumps(summary, indent=2) + "\n")
+        draft.replace(self.summary)
+
+    def sweep(self) -> None:
+        """Removes the sockets that a testbed which is gone left behind."""
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def give_to(self, user: int, group: int) -> None:
+        """Makes everything in it, and itself, a user's (a testbed under sudo writes as root)."""
+        for entry in (self.path, *self.path.rglob("*")):
+            with suppress(FileNotFoundError):
+                os.chown(entry, user, group, follow_symlinks=False)
+
+
+def all_runs() -> list[RunDirectory]:
+    """Every run directory, oldest first."""
+    folder = runs_folder()
+    if not folder.is_dir():
+        return []
+    found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
+    return [RunDirectory(p) for p in sorted(found) if (p / "alive").exists()]
+
+
+def live_runs() -> list[RunDirectory]:
+    """Run directories of testbeds that are up."""
+    return [run for run in all_runs() if run.alive]
+
+
+def find(name: str | None) -> RunDirectory:
+    """The live testbed of a name, or the only one; ``RunError`` listing those there are."""
+    live = live_runs()
+    listed = ", ".join(run.name for run in live) or "none"
+    if name is not None:
+        for run in live:
+            if name in (run.name, run.path.name):
+                return run
+        raise RunError(f"no testbed {name!r} is up; up: {listed}")
+    if len(live) == 1:
+        return live[0]
+    if not live:
+        raise RunError("no testbed is up; start one with `rackhub up TOPOLOGY`")
+    raise RunError(f"several testbeds are up, say which with --on NAME: {listed}")
+
+
+@contextmanager
+def create(name: str, *, chosen: bool, facts: dict[str, Any]) -> Iterator[RunDirectory]:
+    """A new run directory, held as alive while the context lasts; ``runs/latest`` points to it.
+
+    chosen: the name is somebody's wish, and refused (``RunError``) if a live testbed has it;
+    otherwise a number is added to it.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name):
+        raise RunError(f"name {name!r}: letters, digits, and . _ - within, at most 60")
+    folder = runs_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    held = ExitStack()
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        taken = set()
+        for run in all_runs():
+            if run.alive:
+                taken.add(run.name)
+            elif run.sockets.exists():
+                run.sweep()
+        if name in taken and chosen:
+            raise RunError(f"a testbed named {name!r} is up; `rackhub down --on {name}` ends it")
+        wanted, number = name, 2
+        while name in taken:
+            name, number = f"{wanted}-{number}", number + 1
+        run = RunDirectory(_make(folder, name))
+        (run.path / "alive").touch()
+        for part in (run.logs, run.sockets):
+            part.mkdir()
+        (run.path / "testbed.json").write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
+        held.enter_context(run.lock())
+    with held:
+        _point(folder / "latest", run.path.name)
+        yield run
+
+
+def _make(folder: Path, name: str) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f".{number}" for number in range(2, 100))):
+        path = folder / f"{stamp}{suffix}-{name}"
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            continue
+    raise RunError(f"{folder}: too many runs called {name} in one second")
+
+
+def _point(link: Path, target: str) -> None:
+    draft = link.with_name(f".latest-{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.replace(link)
+
+
+def machine(target: str) -> dict[str, Any]:
+    """What a run's speed, and nothing else, depends on."""
+    return {
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "target_version": _target_version(target),
+        "user": "root" if os.geteuid() == 0 and "SUDO_UID" not in os.environ else "user",
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        match = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+        if match:
+            return match[1]
+    return platform.processor()
+
+
+def _target_version(target: str) -> str | None:
+    command = ["simple_switch_grpc", "--version"] if target == "bmv2" else ["cc", "--version"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = (result.stdout or result.stderr).strip().splitlines()
+    return lines[-1 if target == "bmv2" else 0] if lines else None
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Seconds that this machine's CPUs have worked, and could have, since it started."""
+    with Path("/proc/stat").open() as file:
+        values = [int(word) for word in file.readline().split()[1:]]
+    ticks = os.sysconf("SC_CLK_TCK")
+    idle = values[3] + values[4]
+    # Guest time is in user time already.
+    return {"busy": (sum(values[:8]) - idle) / ticks, "all": sum(values[:8]) / ticks}
+
+
+def command_line() -> str:
+    """How this program was called, for the record."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

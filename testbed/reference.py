@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same training in one process, without a network: ``python -m testbed.reference --help``.
+
+It holds every worker's shard, quantises every worker's gradients as the workers do (exponent
+rounds, exponents from round to round, DIRECT sums where a chunk does not fit), adds the integers,
+and takes the same steps. It knows the job file and the number of workers, and nothing of a run. As
+integer sums do not depend on order, a run whose weights differ in a single bit has lost, added or
+changed something on its way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hosts.chunks import Layout
+from protocol.exponents import Exponents, reference_round
+from testbed.digits import Parameters
+from testbed.jobfile import JobFileError, JobSpec, load
+from testbed.training import Replica, apply, check_one_thread, digest, optimizer
+
+
+class Sums:
+    """Sums over all ranks as the network makes them, from everyone's arrays at once."""
+
+    def __init__(self, sizes: Sequence[int], lanes: int, world: int) -> None:
+        self._layout = Layout(sizes, lanes)
+        self._policy = Exponents(self._layout.chunks, world)
+
+    def __call__(self, everyone: Sequence[Parameters]) -> Parameters:
+        """everyone[rank][name]: float32 arrays; returns their sums by name, flat."""
+        layout = self._layout
+        values = np.stack(
+            [
+                np.concatenate([layout.pack(key, array) for key, array in enumerate(own.values())])
+                for own in everyone
+            ]
+        )
+        result = reference_round(values, np.arange(layout.chunks), self._policy)
+        return {
+            name: layout.unpack(key, result.sums[layout.chunks_of(key)])
+            for key, name in enumerate(everyone[0])
+        }
+
+
+def train(job: JobSpec, world: int, lanes: int) -> tuple[Parameters, float]:
+    """Final parameters and test accuracy of a job over ``world`` workers."""
+    ranks = [Replica(job, rank, world) for rank in range(world)]
+    # One set of weights for all: every rank would take the same steps.
+    shared = ranks[0].parameters
+    for rank in ranks:
+        rank.model.parameters = shared
+    step = optimizer(job)
+    sums = Sums([values.size for values in shared.values()], lanes, world)
+    for _ in range(job.iterations):
+        gradients = [rank.gradients()[1] for rank in ranks]
+        apply(step, shared, sums(gradients), world)
+    return shared, ranks[0].model.accuracy(ranks[0].test)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The reference process: prints digest and accuracy as JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.reference",
+        description="Trains a job in one process and prints the SHA-256 of its weights.",
+    )
+    parser.add_argument("--job", required=True, type=Path, metavar="FILE", help="job file")
+    parser.add_argument("--world", required=True, type=int, help="number of workers")
+    parser.add_argument("--lanes", required=True, type=int, help="values per chunk")
+    options = parser.parse_args(arguments)
+    check_one_thread()
+    try:
+        job = load(options.job).spec
+    except JobFileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    parameters, accuracy = train(job, options.world, options.lanes)
+    print(json.dumps({"digest": digest(parameters), "accuracy": accuracy}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

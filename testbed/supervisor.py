@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first process of a sandbox: brings a testbed up, runs jobs on it, takes it down.
+
+``python -m testbed.supervisor RUN_DIRECTORY``, started through ``testbed.launcher``. What to bring
+up is in the directory's ``testbed.json``. It serves requests (``testbed.control``) until told to go
+``down``, or until one of its processes fails, or whoever started it goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from testbed.namespaces import SandboxError, settle
+
+if __name__ == "__main__":
+    # Before Mininet is imported, which looks at the system around it.
+    try:
+        settle()
+    except SandboxError as error:
+        print(f"supervisor: {error}", file=sys.stderr)
+        sys.exit(1)
+
+from controller.dataplane import DataPlane
+from testbed import links, record
+from testbed.control import SOCKET, ControlError, Emit, Message, serve
+from testbed.emulated import Network, NetworkError
+from testbed.execution import SOCKET as EXEC_SOCKET
+from testbed.execution import ExecutionServer
+from testbed.expected import total
+from testbed.jobfile import JobFileError, load
+from testbed.jobrun import JOBS_ADDRESS, JobError, JobRun, Place, ServerHost, unique_name
+from testbed.processes import ProcessError, Processes, python
+from testbed.record import RunDirectory
+from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, switches
+from topologies.addressing import Addressing
+from topologies.spec import load as load_topology
+
+log = logging.getLogger("supervisor")
+
+_READY_SECONDS = 60.0
+
+
+class Testbed:
+    """A topology that is up: network, switches, controller, servers, and jobs on them."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self.facts = run.facts
+        self.processes = Processes(run.logs, run.path)
+        self.topology = load_topology(self.facts["topology"])
+        self.addressing = Addressing(self.topology)
+        self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
+        self.target = self.facts["target"]
+        self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
+        self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
+        self.servers: dict[str, ServerHost] = {}
+        self.jobs: dict[str, JobRun] = {}
+        self.summaries: list[Message] = []
+        self.problems: list[str] = []
+        self.stopping = asyncio.Event()
+        self.detached = False
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ready.add_done_callback(lambda f: f.cancelled() or f.exception())
+        self._started = time.monotonic()
+        self._before: links.Measured = {}
+        self._tasks: dict[str, asyncio.Task[Message]] = {}
+
+    # --- up and down ---
+
+    async def bring_up(self) -> None:
+        """Starts everything, each as soon as what it needs is there; sets ``ready``."""
+        pcap = None
+        if self.facts["pcap"]:
+            pcap = self.run.pcap
+            pcap.mkdir(exist_ok=True)
+        for number, switch in enumerate(self.switches.values()):
+            switch.start(self.processes, number, pcap)
+        await asyncio.gather(*(switch.ready(self.processes) for switch in self.switches.values()))
+        serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def heard(line: str) -> None:
+            if line.startswith("ready") and not serving.done():
+                serving.set_result(None)
+
+        words = [w for s in self.switches.values() for w in ("--switch", f"{s.name}={s.address}")]
+        program = ["--program", self.facts["program"], "--p4info", self.facts["p4info"]]
+        if self.target == "bmv2":
+            program += ["--queue-packets", str(BMV2_QUEUE_PACKETS)]
+        self.processes.start(
+            "controller",
+            python(
+                "controller",
+                *("--topology", self.facts["topology"], *words, *program),
+                *("--listen", JOBS_ADDRESS),
+            ),
+            on_line=heard,
+        )
+        for node in self.topology.servers:
+            self._start_server(node.name)
+        await self.processes.until(serving, _READY_SECONDS, "the controller to program switches")
+        for name, server in self.servers.items():
+            await self.processes.until(server.ready, _READY_SECONDS, f"{name} to serve")
+        self._before = await links.measure(self.network, self.switches)
+        self.ready.set_result(None)
+        log.info("up after %.2f s", time.monotonic() - self._started)
+
+    def _start_server(self, name: str) -> None:
+        server = self.servers[name] = ServerHost(name)
+        end = self.addressing.host_interfaces(name)[0]
+        program = python(
+            "hosts.server_main",
+            *("--address", str(end.ipv4), "--service", JOBS_ADDRESS),
+            *("--link-rate", str(end.outgoing.rate)),
+            *("--queue-bytes", str(end.outgoing.queue_bytes)),
+        )
+        server.process = self.processes.start(
+            name,
+            self.network.node(name).command(program),
+            on_line=server.line,
+            wants_input=True,
+        )
+
+    async def take_down(self) -> None:
+        """Stops jobs, then all processes in the order opposite to their start."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        was_up = self.ready.done() and self.ready.exception() is None
+        if was_up and not self.processes.failure.done():
+            try:
+                await self._write_summary()
+            except (ProcessError, TimeoutError, OSError, ValueError) as error:
+                self.problems.append(f"links were not measured: {error}")
+        await self.processes.stop()
+        self.network.stop()
+
+    # --- jobs ---
+
+    async def run_job(self, path: str, emit: Emit) -> Message:
+        """Runs a job to its end; returns its summary. Raises ``ControlError``."""
+        try:
+            file = load(path)
+            placement = file.place(self.topology)
+        except JobFileError as error:
+            raise ControlError(str(error)) from error
+        name = unique_name(file.spec.name, set(self.jobs))
+        emit({"event": "starting", "job": name})
+        place = Place(
+            self.run, self.network, self.dataplane, self.servers, self.target, self.facts["clock"]
+        )
+        job = self.jobs[name] = JobRun(place, file, name, placement, emit)
+        members = Processes(self.run.logs, self.run.path)
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(job.execute(members))
+        try:
+            summary = await asyncio.shield(task)
+        except JobError as error:
+            self.problems.append(str(error))
+            raise ControlError(str(error)) from error
+        except asyncio.CancelledError:
+            # Either the job was stopped, or whoever asked for it went away: a job goes on then.
+            if not task.cancelled() and not task.done():
+                raise
+            raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
+        self.summaries.append(summary)
+        await self._write_summary()
+        return summary
+
+    async def _write_summary(self) -> None:
+        measured = links.since(self._before, await links.measure(self.network, self.switches))
+        # What an unfinished job should have sent, nobody can say.
+        whole = all(job.state == "done" for job in self.jobs.values())
+        loads = total([job.expected() for job in self.jobs.values()]) if whole else None
+        jobs = [dict(one) for one in self.summaries]
+        first = dict(jobs[0]) if jobs else {"target": self.target, "clock": self.facts["clock"]}
+        timing = first.pop("machine", {})
+        self.run.write_summary(
+            {
+                **first,
+                "name": self.run.name,
+                "shaping": self.network.shaping,
+                "links": links.rows(self.addressing, measured, loads),
+                "jobs": jobs,
+                "machine": {**record.machine(self.target), **timing},
+            }
+        )
+
+    # --- requests ---
+
+    async def handle(self, request: Message, emit: Emit) -> Any:
+        """One request of ``testbed.control``."""
+        do = request["do"]
+        if do == "wait":
+            await self._until_ready()
+            return self._describe()
+        if do == "detach":
+            self.detached = True
+            return None
+        if do == "down":
+            self.stopping.set()
+            return None
+        await self._until_ready()
+        if do == "submit":
+            return await self.run_job(str(request["job"]), emit)
+        if do == "jobs":
+            return [_job_row(job) for job in self.jobs.values()]
+        if do == "stop":
+            return await self._stop_job(str(request["job"]))
+        if do == "status":
+            return await self._status()
+        raise ControlError(f"{do!r} is no request")
+
+    async def _until_ready(self) -> None:
+        try:
+            await asyncio.shield(self.ready)
+        except Exception as error:
+            raise ControlError(str(error)) from error
+
+    async def _stop_job(self, name: str) -> str:
+        task = self._tasks.get(name)
+        running = [n for n, one in self._tasks.items() if not one.done()]
+        if task is None or task.done():
+            raise ControlError(f"no job {name!r} runs; running: {', '.join(running) or 'none'}")
+        task.cancel()
+        await asyncio.wait([task])
+        return name
+
+    def _describe(self) -> Message:
+        nodes = self.topology
+        return {
+            "name": self.run.name,
+            "run": str(self.run.path),
+            "target": self.target,
+            "clock": self.facts["clock"],
+            "topology": nodes.name,
+            "workers": len(nodes.workers),
+            "servers": len(nodes.servers),
+            "switches": len(nodes.switches),
+            "lanes": self.dataplane.lanes,
+            "seconds_up": time.monotonic() - self._started,
+        }
+
+    async def _status(self) -> Message:
+        measured = links.since(self._before, await links.measure(self.network, self.switches))
+        return {
+            **self._describe(),
+            "nodes": [self._node(node.name, node.kind) for node in self.topology.nodes],
+            "jobs": [_job_row(job) for job in self.jobs.values()],
+            "links": links.rows(self.addressing, measured, None),
+        }
+
+    def _node(self, name: str, kind: str) -> Message:
+        process = None
+        if name in self.switches:
+            process = self.switches[name].process
+        elif name in self.servers:
+            process = self.servers[name].process
+        return {
+            "name": name,
+            "kind": kind,
+            "address": str(self.addressing.address(name)),
+            "pid": process.pid if process else None,
+            "p4runtime": self.switches[name].address if name in self.switches else None,
+        }
+
+    def command(self, node: str, program: list[str]) -> list[str]:
+        """Command line that runs a program at a node; raises ``ControlError``."""
+        try:
+            return self.network.node(node).command(program)
+        except KeyError:
+            names = ", ".join(one.name for one in self.topology.nodes)
+            raise ControlError(f"no node {node!r} in {self.topology.name}: {names}") from None
+
+
+def _job_row(job: JobRun) -> Message:
+    return {
+        "job": job.name,
+        "number": job.number,
+        "state": job.state,
+        "reason": job.reason.split("\n", 1)[0],
+        "workers": len(job.placement.workers),
+        "tree": job.file.spec.tree,
+        **job.progress(),
+    }
+
+
+@contextlib.asynccontextmanager
+async def _serving(testbed: Testbed, owner: tuple[int, int] | None) -> AsyncIterator[None]:
+    sockets = testbed.run.sockets
+    execution = ExecutionServer(sockets / EXEC_SOCKET, testbed.command, owner)
+    try:
+        async with serve(sockets / SOCKET, testbed.handle, owner):
+            yield
+    finally:
+        execution.close()
+
+
+async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
+    """Brings the testbed up and keeps it until its end; returns the exit status."""
+    try:
+        testbed = Testbed(run)
+    except (NetworkError, OSError, ValueError) as error:
+        print(f"cannot build the network: {error}", file=sys.stderr)
+        return 1
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, testbed.stopping.set)
+    lifeline.on_cut = lambda: testbed.detached
+    given = testbed.facts.get("owner")
+    owner = (int(given[0]), int(given[1])) if given else None
+    status = 0
+    async with _serving(testbed, owner):
+        bringing = loop.create_task(testbed.bring_up())
+        stopping = loop.create_task(testbed.stopping.wait())
+        either: list[asyncio.Future[Any]] = [bringing, stopping]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        failure: BaseException | None = None
+        if bringing.done():
+            failure = bringing.exception()
+        else:
+            bringing.cancel()
+        if failure is None and not testbed.stopping.is_set():
+            until: list[asyncio.Future[Any]] = [testbed.processes.failure, stopping]
+            await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)
+        if failure is None and testbed.processes.failure.done():
+            failure = testbed.processes.failure.exception()
+        if failure is not None:
+            status = 1
+            (run.path / "failure.txt").write_text(f"{failure}\n")
+            log.error("%s", failure)
+            if not testbed.ready.done():
+                testbed.ready.set_exception(failure)
+        stopping.cancel()
+        await testbed.take_down()
+        for problem in testbed.problems:
+            log.error("%s", problem)
+        if isinstance(failure, Exception) and not isinstance(
+            failure, (ProcessError, TimeoutError, OSError)
+        ):
+            log.error("unexpected", exc_info=failure)
+    run.sweep()
+    if owner is not None:
+        run.give_to(*owner)
+    log.info("down")
+    return status
+
+
+class Lifeline(threading.Thread):
+    """Watches standard input, a pipe that whoever started this holds. At its end all ends.
+
+    ``on_cut``: whether to go on nevertheless, since the testbed was left running on purpose.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="lifeline", daemon=True)
+        self.on_cut: Callable[[], bool] = lambda: False
+
+    def run(self) -> None:
+        """Reads until the end of input."""
+        while os.read(0, 4096):
+            pass
+        if not self.on_cut():
+            # The first process of a PID namespace: the kernel kills all others with it.
+            os._exit(1)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit status."""
+    run = RunDirectory(Path(arguments[0]).resolve())
+    logging.basicConfig(
+        level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    lifeline = Lifeline()
+    lifeline.start()
+    os.chdir(run.path)
+    with run.lock():
+        return asyncio.run(supervise(run, lifeline))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

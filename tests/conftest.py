@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures that several kinds of tests share, and what to skip on this machine."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from testbed.namespaces import SandboxError, way_in
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests by their folder, and skips what cannot run here, with the reason."""
+    for item in items:
+        kind = item.path.relative_to(ROOT / "tests").parts[0]
+        if kind in ("unit", "packet", "network"):
+            item.add_marker(kind)
+    if any(item.get_closest_marker("network") for item in items):
+        try:
+            way_in()
+        except SandboxError as error:
+            for item in items:
+                if item.get_closest_marker("network"):
+                    item.add_marker(pytest.mark.skip(reason=str(error)))
+    if shutil.which("simple_switch_grpc") is None:
+        for item in items:
+            if item.get_closest_marker("bmv2"):
+                item.add_marker(pytest.mark.skip(reason="simple_switch_grpc is not installed"))
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own for run directories."""
+    folder = tmp_path / "runs"
+    monkeypatch.setenv("RACKHUB_RUNS", str(folder))
+    return folder

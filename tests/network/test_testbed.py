@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Testbeds as people use them: a job on a network of P4 switches, and several at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.network.testbeds import Rackhub, interfaces, wait_for
+
+TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
+
+
+@pytest.fixture
+def rackhub(tmp_path: Path) -> Rackhub:
+    return Rackhub(tmp_path)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> None:
+    """The sums are bit for bit right, and each link carries what the closed forms say."""
+    before = interfaces()
+    result = rackhub.call(
+        "run", rackhub.topology, "--job", rackhub.job, "--target", target, "--pcap"
+    )
+    assert result.returncode == 0, result.stderr + result.stdout
+    assert "matches reference" in result.stdout
+    assert "\x1b[" not in result.stdout  # no colour when it is not a terminal
+    run = rackhub.latest()
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["target"] == target
+    assert summary["matches_reference"] is True
+    assert summary["test_accuracy"] > 0.3  # 12 steps are no training, but more than guessing
+    iterations = summary["iterations"]
+    # 64 x 32 weights, 32 biases, 32 x 10 weights, 10 biases; 256 values a chunk.
+    assert summary["chunks"]["aggregated_in_network"] == iterations * (8 + 1 + 2 + 1)
+    assert summary["chunks"]["served_by_server"] == 0
+    assert len(summary["seconds_per_iteration"]) == iterations
+    tensor = 12 * (iterations * (74 + 1024) + 74)
+    links = {(row["from"], row["to"]): row for row in summary["links"]}
+    assert len(links) == 2 * 8
+    for (_, to), row in links.items():
+        idle = "s0" in (_, to) or "s1" in (_, to)
+        assert row["expected_bytes"] == (0 if idle else tensor)
+        # Stragglers on a loaded machine are asked about, by packets of 74 bytes.
+        assert row["bytes"] == pytest.approx(row["expected_bytes"], rel=0.05)
+    for name in ("supervisor", "controller", "tor0", "core0", "s0", "w0", "w3", "reference"):
+        assert (run / "logs" / f"{name}.log").exists()
+    assert list((run / "pcap").glob("core0-eth1*.pcap"))
+    assert not rackhub.processes()
+    assert interfaces() == before
+
+
+def test_two_testbeds_with_the_same_node_names_live_side_by_side(rackhub: Rackhub) -> None:
+    options = ("--target", "embedded")
+    try:
+        for name in ("a", "b"):
+            assert rackhub.json("up", rackhub.topology, "--name", name, *options)["name"] == name
+        again = rackhub.call("up", rackhub.topology, "--name", "a", *options)
+        assert again.returncode == 1
+        assert "a testbed named 'a' is up" in again.stderr
+        unclear = rackhub.call("status")
+        assert unclear.returncode == 1
+        assert "--on NAME: a, b" in unclear.stderr
+
+        submitted = rackhub.json("submit", rackhub.endless, "--on", "a", "--detach")
+        assert submitted == {"job": "endless", "state": "running"}
+        done = rackhub.json("submit", rackhub.job, "--on", "b")
+        assert done["matches_reference"] is True
+        (row,) = rackhub.json("jobs", "--on", "a")
+        assert (row["job"], row["state"]) == ("endless", "running")
+        assert rackhub.call("stop", "endless", "--on", "a").returncode == 0
+        wait_for(
+            lambda: rackhub.json("jobs", "--on", "a")[0]["state"] == "stopped", "the job to stop"
+        )
+        # What a job that was stopped held is free for the next.
+        assert rackhub.json("submit", rackhub.job, "--on", "a")["matches_reference"] is True
+    finally:
+        for name in ("a", "b"):
+            rackhub.call("down", "--on", name)
+    assert not rackhub.processes()
+
+
+def test_commands_run_at_a_node(rackhub: Rackhub) -> None:
+    rackhub.json("up", rackhub.topology, "--target", "embedded")
+    try:
+        addresses = rackhub.call("exec", "w1", "ip", "-brief", "address")
+        assert "w1-eth0" in addresses.stdout
+        assert "tor0-eth1" not in addresses.stdout
+        assert rackhub.call("exec", "tor0", "sh", "-c", "exit 7").returncode == 7
+        wrong = rackhub.call("exec", "w9", "true")
+        assert wrong.returncode == 1
+        assert "no node 'w9' in small: w0, w1," in wrong.stderr
+        # Ordinary packets are routed, by way of both ToRs and the core.
+        status = rackhub.json("status")
+        other = next(node["address"] for node in status["nodes"] if node["name"] == "w3")
+        script = (
+            "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+            f" s.settimeout(20); s.connect(('{other}', 9)); s.send(b'x');"
+            # Nobody listens there: the answer of w3's kernel comes back as an error.
+            "\ntry: s.recv(1)\nexcept ConnectionRefusedError: print('answered')"
+        )
+        assert "answered" in rackhub.call("exec", "w0", "python3", "-c", script).stdout
+    finally:
+        rackhub.call("down")
+    assert not rackhub.processes()

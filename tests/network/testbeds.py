@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small topologies and jobs, ``rackhub`` as a person runs it, and what it may leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+TOPOLOGY = """\
+name: small
+defaults: {rate: 50 Mbit/s}
+racks:
+  - {workers: 2, servers: 1}
+  - {workers: 2, servers: 1}
+cores: 1
+"""
+JOB = """\
+name: brief
+workload: digits
+hidden: [32]
+iterations: 12
+batch: 256
+optimizer: {name: momentum, rate: 0.05}
+"""
+# Longer than any test waits.
+ENDLESS = JOB.replace("brief", "endless").replace("12", "1000000")
+
+WAIT_SECONDS = 60.0
+
+
+class Rackhub:
+    """The command line in a folder of its own, with a small topology and two jobs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs = folder / "runs"
+        self.topology = folder / "small.yaml"
+        self.job = folder / "brief.yaml"
+        self.endless = folder / "endless.yaml"
+        self.topology.write_text(TOPOLOGY)
+        self.job.write_text(JOB)
+        self.endless.write_text(ENDLESS)
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self.environment = {
+            **os.environ,
+            "RACKHUB_RUNS": str(self.runs),
+            "TMPDIR": str(self.temporary),
+            "COLUMNS": "200",
+        }
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, "-m", "testbed.cli", *map(str, arguments)]
+
+    def call(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=120,
+        )
+
+    def json(self, *arguments: str | Path) -> Any:
+        """What a command that must succeed prints as JSON."""
+        result = self.call(*arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    @contextmanager
+    def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+        """A command that goes on; killed at the end if it has not ended."""
+        process = subprocess.Popen(
+            self.command(*arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.environment,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+            wait_for(lambda: not self.processes(), "processes of the testbed to end")
+
+    def processes(self) -> list[str]:
+        """Command lines of all processes that were started in this folder's name."""
+        mark = f"RACKHUB_RUNS={self.runs}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                    found.append(b" ".join(words).decode(errors="replace"))
+        return found
+
+    def latest(self) -> Path:
+        """The newest run directory."""
+        return (self.runs / "latest").resolve()
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Polls until a condition of other processes holds."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"still waiting for {what}"
+        time.sleep(0.05)
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """Reads a process's output up to a line that contains a text; fails if it ends before."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"{text!r} never came:\n{said}")
+
+
+def interfaces() -> set[str]:
+    """Network interfaces of the machine itself."""
+    return {entry.name for entry in Path("/sys/class/net").iterdir()}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shaped veth between two network namespaces, and an Endpoint at each end. Run by a test.
+
+`python udp_rig.py OPTIONS-AS-JSON` has to be in a network namespace of its own; it makes the other
+one, sends, and prints what happened as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from hosts.offload import PLAIN
+from hosts.udp import Endpoint
+from protocol.header import Batch, Op, blank, peer_array
+
+NEAR, FAR, PORT = "10.9.0.1", "10.9.0.2", 47110
+SILENCE = 1.0  # s without a packet after which the receiver takes the rest for lost
+
+
+def ip(*arguments: str, inside: int | None = None) -> None:
+    """`ip` (or `tc`, `ethtool`) here or in the namespaces of a process."""
+    prefix = ["nsenter", "-t", str(inside), "-n"] if inside is not None else []
+    subprocess.run([*prefix, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def connect(receiver: int, options: dict[str, Any]) -> None:
+    """The veth, with the queue of the sending end as a testbed's hosts have it."""
+    mtu = str(options.get("mtu", 1500))
+    ip("ip", "link", "add", "near", "mtu", mtu, "type", "veth", "peer", "name", "far", "mtu", mtu,
+       "netns", str(receiver))  # fmt: skip
+    for name, address, inside in (("near", NEAR, None), ("far", FAR, receiver)):
+        ip("ip", "address", "add", f"{address}/24", "dev", name, inside=inside)
+        ip("ip", "link", "set", name, "up", inside=inside)
+    if "rate" in options:
+        ip("tc", "qdisc", "add", "dev", "near", "root", "handle", "1:", "htb", "default", "1")
+        ip("tc", "class", "add", "dev", "near", "parent", "1:", "classid", "1:1", "htb", "rate",
+           str(options["rate"]), "burst", "3000", "cburst", "3000", "quantum", "60000")  # fmt: skip
+        ip("tc", "qdisc", "add", "dev", "near", "parent", "1:1", "bfifo", "limit",
+           str(options["queue"]))  # fmt: skip
+    if options.get("checksums") == "off":
+        ip("ethtool", "-K", "near", "tx", "off")
+
+
+def dropped() -> int:
+    shown = subprocess.run(
+        ["tc", "-s", "qdisc", "show", "dev", "near"], check=True, capture_output=True, text=True
+    ).stdout
+    return sum(int(count) for count in re.findall(r"dropped (\d+)", shown))
+
+
+def send(options: dict[str, Any]) -> None:
+    lanes, count = options.get("lanes", 256), options["count"]
+    receiver = subprocess.Popen(
+        ["unshare", "-n", sys.executable, __file__, "receive", str(lanes), str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    receiver.stdout.readline()  # it is in its namespace
+    connect(receiver.pid, options)
+    receiver.stdin.write("bind\n")
+    receiver.stdin.flush()
+    receiver.stdout.readline()  # it listens
+    headers = blank(count, Op.CONTRIBUTE)
+    headers["lanes"] = lanes
+    headers["seq"] = np.arange(count)
+    payloads = np.zeros((count, lanes), ">i4")
+    peers = peer_array([(0x0A090002, PORT)] * count)
+    batch = Batch(headers, payloads, np.ones(count, np.bool_), peers)
+    report: dict[str, Any] = {}
+    with Endpoint(
+        (NEAR, 0),
+        lanes=lanes,
+        link_rate=options.get("rate", 0),
+        queue_bytes=options.get("queue_bytes"),
+        offload=PLAIN if options.get("plain") else None,
+    ) as endpoint:
+        try:
+            endpoint.send(batch)
+            while not endpoint.flush():
+                endpoint.wait(5)
+        except OSError as error:
+            report["error"] = str(error)
+        report |= {
+            "received": json.loads(receiver.stdout.readline()),
+            "dropped": dropped(),
+            "counters": asdict(endpoint.counters),
+            "offload": asdict(endpoint.offload),
+        }
+    receiver.communicate()
+    print(json.dumps(report))
+
+
+def receive(lanes: int, count: int) -> None:
+    print("in", flush=True)
+    sys.stdin.readline()
+    with Endpoint((FAR, PORT), lanes=lanes) as endpoint:
+        print("listening", flush=True)
+        seqs: list[int] = []
+        while len(seqs) < count:
+            batch = endpoint.receive()
+            if batch is None:
+                endpoint.wait(SILENCE)
+                batch = endpoint.receive()
+            if batch is None:
+                break
+            seqs += batch.headers["seq"].tolist()
+    print(json.dumps(seqs), flush=True)
+    sys.stdin.read()  # the link goes with this process; its counters are still to be read
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "receive":
+        receive(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        send(json.loads(sys.argv[1]))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job file says what is wrong in it before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.jobfile import JobFileError, load, parse
+from tests.conftest import ROOT
+from topologies.spec import load as load_topology
+
+TWO_RACKS = load_topology(ROOT / "topologies" / "two-racks.yaml")
+
+
+def problems(text: str) -> str:
+    with pytest.raises(JobFileError) as caught:
+        parse(text, "job.yaml").place(TWO_RACKS)
+    return str(caught.value)
+
+
+def test_the_default_job_uses_every_worker_and_server() -> None:
+    placement = load(ROOT / "jobs" / "digits.yaml").place(TWO_RACKS)
+    assert placement.workers == tuple(f"w{n}" for n in range(8))
+    assert placement.servers == ("s0", "s1")
+
+
+def test_every_problem_is_named_with_line_and_field() -> None:
+    text = problems("name: x\niterations: 0\nbach: 3\noptimizer:\n  rate: -1\n")
+    assert "job.yaml:2: iterations:" in text
+    assert "job.yaml:3: bach: unknown field; allowed here: name," in text
+    assert "job.yaml:5: optimizer.rate:" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("window: 48", "job.yaml:4: window: 48 is no power of two"),
+        ("placement: {workers: [w0, w9]}", "workers[1]: two-racks has no worker 'w9'"),
+        ("placement: {workers: [w0, s0]}", "has no worker 's0'; allowed: w0, w1"),
+        ("placement: {workers: [w0, w0]}", "workers[1]: w0 is named twice"),
+        ("placement: {servers: []}", "placement.servers: is empty"),
+        ("placement: {servers: some}", "should be all, or a list of node names"),
+        ("batch: 12", "job.yaml:4: batch: 12 cannot be split evenly over 8 workers"),
+        ("tree: ring", "job.yaml:4: tree:"),
+    ],
+)
+def test_what_does_not_fit_is_refused(line: str, expected: str) -> None:
+    assert expected in problems(f"name: x\niterations: 5\nseed: 1\n{line}\n")
+
+
+def test_a_missing_file_is_an_error_of_that_file() -> None:
+    with pytest.raises(JobFileError, match=r"nowhere\.yaml:1: cannot be read"):
+        load("nowhere.yaml")

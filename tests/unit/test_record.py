@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run directories, expected bytes, and how processes' ends are told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from controller.trees import TreeKind, plan_trees
+from testbed import record
+from testbed.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
+from testbed.processes import CONSEQUENCE, ProcessError, Processes
+from testbed.record import RunError
+from testbed.shaping import passed
+from tests.conftest import ROOT
+from topologies.addressing import Addressing
+from topologies.spec import load
+
+# 100 + 1 chunks, of which the first is filled and the second holds one value.
+WORK = Workload(sizes=(25_600, 1), lanes=256, iterations=10, chunks_per_slice=32)
+FULL = 14 + 20 + 8 + 32 + 1024
+TENSOR = 101 * (10 * FULL + HEADER_FRAME_BYTES)  # U of the design
+
+
+def loads(name: str, kind: TreeKind) -> tuple[Addressing, dict[Direction, int]]:
+    topology = load(ROOT / "topologies" / f"{name}.yaml")
+    addressing = Addressing(topology)
+    workers = [node.name for node in topology.workers]
+    servers = [node.name for node in topology.servers]
+    trees = plan_trees(
+        topology, addressing, workers, [addressing.address(s) for s in servers], kind
+    )
+    found = expected(addressing, trees, servers, WORK)
+    return addressing, {direction: load.bytes for direction, load in found.items()}
+
+
+def between(addressing: Addressing, a: str, b: str) -> Direction:
+    """The direction from switch a to b."""
+    return Direction(a, addressing.ports_between(a, b)[0].interface)
+
+
+def test_two_level_tree_loads_an_uplink_with_one_tensor_per_rack() -> None:
+    addressing, found = loads("two-racks", TreeKind.TWO_LEVEL)
+    for tor in ("tor0", "tor1"):
+        assert found[between(addressing, tor, "core0")] == TENSOR
+        assert found[between(addressing, "core0", tor)] == TENSOR
+    for worker in range(8):
+        assert found[Direction(f"w{worker}", f"w{worker}-eth0")] == TENSOR
+    assert not any(direction.node in ("s0", "s1") for direction in found)
+
+
+def test_without_aggregation_servers_get_every_workers_tensor() -> None:
+    addressing, found = loads("two-racks", TreeKind.NONE)
+    to_servers = [
+        found[Direction("tor0", addressing.ports_between("tor0", "s0")[0].interface)],
+        found[Direction("tor1", addressing.ports_between("tor1", "s1")[0].interface)],
+    ]
+    assert sum(to_servers) == 8 * TENSOR
+    # Half of each rack's chunks has its server in the other rack: w U / 2 instead of U.
+    up = found[between(addressing, "tor0", "core0")] + found[between(addressing, "tor1", "core0")]
+    assert up == pytest.approx((4 + 4) * TENSOR, rel=0.02)
+
+
+def test_server_root_under_switches_gets_one_tensor_per_rack() -> None:
+    addressing, found = loads("two-racks", TreeKind.TOR)
+    sent = found[Direction("s0", "s0-eth0")] + found[Direction("s1", "s1-eth0")]
+    assert sent == 2 * TENSOR
+    assert found[Direction("w0", "w0-eth0")] == TENSOR
+    assert addressing.topology.racks == 2
+
+
+def test_a_name_in_use_is_refused_when_chosen_and_numbered_when_not(runs: Path) -> None:
+    with record.create("bed", chosen=False, facts={}) as first:
+        assert [run.name for run in record.live_runs()] == ["bed"]
+        assert (runs / "latest").resolve() == first.path
+        with (
+            pytest.raises(RunError, match="named 'bed' is up"),
+            record.create("bed", chosen=True, facts={}),
+        ):
+            pass
+        with record.create("bed", chosen=False, facts={}) as second:
+            assert second.name == "bed-2"
+            with pytest.raises(RunError, match="--on NAME: bed, bed-2"):
+                record.find(None)
+            assert record.find("bed-2").path == second.path
+        assert record.find(None).path == first.path
+    assert record.live_runs() == []
+    with pytest.raises(RunError, match="no testbed is up"):
+        record.find(None)
+
+
+def test_sockets_of_a_crashed_run_are_swept_by_the_next(runs: Path) -> None:
+    with record.create("bed", chosen=False, facts={}) as crashed:
+        pass
+    (crashed.sockets / "control").touch()
+    with record.create("bed", chosen=False, facts={}) as run:
+        assert run.name == "bed"
+        assert not crashed.sockets.exists()
+
+
+def test_traffic_control_counters_are_read() -> None:
+    text = """class htb 1:1 root leaf 10: prio 0 rate 20Mbit ceil 20Mbit burst 2500b cburst 2500b
+ Sent 527928 bytes 492 pkt (dropped 3, overlimits 17 requeues 0)
+ backlog 0b 0p requeues 0
+"""
+    counted = passed(text)
+    assert (counted.bytes, counted.packets, counted.dropped) == (527928, 492, 3)
+
+
+def ended(tmp_path: Path, *scripts: tuple[str, str]) -> ProcessError:
+    """The failure of a group of Python scripts."""
+
+    async def run() -> ProcessError:
+        group = Processes(tmp_path, tmp_path)
+        for name, script in scripts:
+            group.start(name, [sys.executable, "-c", script])
+        await asyncio.wait([group.failure], timeout=20)
+        await group.stop()
+        failure = group.failure.exception()
+        assert isinstance(failure, ProcessError)
+        return failure
+
+    return asyncio.run(run())
+
+
+def test_a_failing_process_is_named_with_its_status_and_log(tmp_path: Path) -> None:
+    failure = ended(tmp_path, ("w3", "import sys; print('out of paper'); sys.exit(7)"))
+    assert failure.name == "w3"
+    assert "w3 ended with exit status 7" in str(failure)
+    assert "out of paper" in str(failure)
+
+
+def test_the_cause_is_named_not_what_failed_because_of_it(tmp_path: Path) -> None:
+    failure = ended(
+        tmp_path,
+        ("victim", f"import sys; sys.exit({CONSEQUENCE})"),
+        ("culprit", "import time, os; time.sleep(0.5); os.kill(os.getpid(), 9)"),
+    )
+    assert failure.name == "culprit"
+    assert "was killed by SIGKILL" in str(failure)
+
+
+def test_a_process_that_ignores_sigterm_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.processes._STOP_SECONDS", 0.3)
+
+    async def run() -> int:
+        group = Processes(tmp_path, tmp_path)
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        script = (
+            "import signal, time; signal.signal(15, signal.SIG_IGN);"
+            " print('up', flush=True); time.sleep(60)"
+        )
+        process = group.start(
+            "deaf", [sys.executable, "-c", script], on_line=lambda _: waiting.set_result(None)
+        )
+        await waiting
+        await group.stop()
+        assert not group.failure.done()
+        return await process.exited
+
+    assert asyncio.run(run()) == -9

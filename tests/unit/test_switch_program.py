@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading a BMv2 program: what is read, and what is refused with its place in the source."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switch.expressions import Binary, Const, FieldValue, HeaderRef, value_range
+from switch.program import Program, ProgramError, UnsupportedConstruct
+from tests.p4 import HERE
+
+pytestmark = pytest.mark.unit
+
+
+def document(name: str) -> Any:
+    return json.loads((HERE / f"{name}.json").read_text())
+
+
+def test_tables_keys_and_actions() -> None:
+    program = Program.load(HERE / "matches.json")
+    table = program.tables["Enter.lpm_table"]
+    assert [(one.name, one.match, one.width) for one in table.key] == [
+        ("hdr.query.c", "exact", 4),
+        ("hdr.query.d", "lpm", 128),
+    ]
+    assert (table.match, table.max_size, table.takes_priority) == ("lpm", 64, False)
+    action = program.action_named("Enter.lpm_table", "Enter.longest")
+    assert [(one.name, one.width) for one in action.parameters] == [("v", 8)]
+    assert program.tables["Enter.fixed_table"].entries[0].key == ((0x123, 0xFFF), (0, 0))
+
+
+def test_registers_and_counters() -> None:
+    program = Program.load(HERE / "state.json")
+    sizes = {one.name: (one.size, one.width) for one in program.registers.values()}
+    assert sizes["Enter.wide"] == (8, 72)
+    assert program.counters["Enter.seen"].binding is None
+
+
+def test_a_meter_is_refused_with_its_place() -> None:
+    with pytest.raises(UnsupportedConstruct, match=r"metered\.p4\(14\): meter 'Enter\.limit'") as e:
+        Program.load(HERE / "metered.json")
+    assert e.value.construct == "meter 'Enter.limit'"
+    assert e.value.where == "metered.p4(14)"
+
+
+def test_an_unknown_primitive_is_refused_with_its_place() -> None:
+    changed = document("state")
+    primitive = next(one for action in changed["actions"] for one in action["primitives"])
+    primitive["op"] = "teleport"
+    with pytest.raises(UnsupportedConstruct, match=r"state\.p4\(\d+\): primitive 'teleport'"):
+        Program.parse(changed)
+
+
+def change(path: list[Any], value: Any) -> Any:
+    changed = copy.deepcopy(document("matches"))
+    node = changed
+    for step in path[:-1]:
+        node = node[step]
+    node[path[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["header_union_types"], [{"name": "u"}], "header union 'u'"),
+        (["pipelines", 0, "action_profiles"], [{"name": "p"}], "action profile 'p'"),
+        (["learn_lists"], [{"name": "digest"}], "digest 'digest'"),
+        (["parse_vsets"], [{"name": "set"}], "parser value set 'set'"),
+        (["extern_instances"], [{"name": "x"}], "extern object 'x'"),
+        (["header_types", 2, "fields", 0, 1], "*", "varbit field"),
+        (["pipelines", 0, "tables", 1, "support_timeout"], True, "idle timeout of table"),
+        (["pipelines", 0, "tables", 1, "type"], "indirect", "with an action profile"),
+    ],
+)
+def test_refusals_name_the_construct(path: list[Any], value: Any, message: str) -> None:
+    with pytest.raises(UnsupportedConstruct, match=message):
+        Program.parse(change(path, value))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no json", "not a JSON document"),
+        ("[]", "not a BMv2 program"),
+        ('{"__meta__": {"version": [1, 0]}}', r"format 1\.0, need 2"),
+        ('{"__meta__": {"version": [2, 23]}}', "inconsistent program: KeyError"),
+    ],
+)
+def test_files_that_are_no_programs(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "program.json"
+    path.write_text(text)
+    with pytest.raises(ProgramError, match=message) as error:
+        Program.load(path)
+    assert str(path) in str(error.value)
+
+
+def field(width: int, signed: bool = False) -> FieldValue:
+    return FieldValue(HeaderRef("h"), "f", width, signed)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (Binary("+", field(8), field(8)), (0, 510)),
+        (Binary("-", field(8), field(4)), (-15, 255)),
+        (Binary("*", field(8, True), field(8, True)), (-128 * 127, 128 * 128)),
+        (Binary("&", Binary("-", field(8), field(8)), Const(15)), (0, 15)),
+        (Binary(">>", field(8, True), Const(1)), (-64, 63)),
+        (Binary("<<", field(4), field(2)), (0, 120)),
+        (Binary("two_comp_mod", field(32), Const(8)), (-128, 127)),
+        (Binary("usat_cast", field(32), Const(8)), (0, 255)),
+    ],
+)
+def test_ranges_hold_every_value(expression: Binary, expected: tuple[int, int]) -> None:
+    assert value_range(expression) == expected

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training, without a network: real data, real gradients, the same bits every time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits as sklearn_digits
+
+from testbed import training
+from testbed.digits import Parameters, Perceptron, batches, load_digits, shard, split
+from testbed.jobfile import JobSpec, parse
+from testbed.processes import environment, python
+from tests.conftest import ROOT
+
+WORLD = 4
+
+
+def job(**fields: object) -> JobSpec:
+    given = {"name": "x", "iterations": 20, "hidden": [16], "batch": 64, **fields}
+    return parse(json.dumps(given)).spec
+
+
+def test_data_are_scikit_learns_digits() -> None:
+    data = load_digits()
+    images, classes = sklearn_digits(return_X_y=True)
+    assert np.array_equal(data.images * 16, images)
+    assert np.array_equal(data.classes, classes)
+
+
+def test_test_set_is_held_out_and_shards_part_the_training_set() -> None:
+    data = load_digits()
+    numbered = type(data)(np.arange(len(data), dtype=np.float32)[:, None], data.classes)
+    rest, held_out = split(numbered, seed=7)
+    parts = [shard(rest, 7, rank, WORLD) for rank in range(WORLD)]
+    seen = np.concatenate([held_out.images, *(part.images for part in parts)])
+    assert sorted(seen[:, 0].tolist()) == list(range(len(data)))
+    # A fifth of each class, so no class is missing from the test.
+    shares = np.bincount(held_out.classes) / np.bincount(data.classes)
+    assert np.all(np.abs(shares - 0.2) < 0.01)
+
+
+def test_a_pass_shows_every_image_of_a_shard_once() -> None:
+    part = shard(split(load_digits(), 1)[0], 1, 0, WORLD)
+    numbered = type(part)(np.arange(len(part), dtype=np.float32)[:, None], part.classes)
+    stream = batches(numbered, 10, 1, 0)
+    first = np.concatenate([next(stream).images for _ in range(len(part) // 10 + 1)])[: len(part)]
+    assert sorted(first[:, 0].tolist()) == list(range(len(part)))
+
+
+def test_gradients_are_those_of_the_loss() -> None:
+    model = Perceptron([12], seed=3)
+    training_set, _ = split(load_digits(), 3)
+    batch = type(training_set)(training_set.images[:32], training_set.classes[:32])
+    _, gradients = model.gradients(batch)
+    random = np.random.default_rng(0)
+    for name, values in model.parameters.items():
+        # Along a direction, the loss changes by the gradient's part in it (central difference).
+        direction = random.standard_normal(values.shape).astype(np.float32)
+        direction /= np.linalg.norm(direction)
+        step = np.float32(1e-2)
+        values += step * direction
+        above, _ = model.gradients(batch)
+        values -= 2 * step * direction
+        below, _ = model.gradients(batch)
+        values += step * direction
+        slope = (above - below) / (2 * float(step))
+        assert slope == pytest.approx(float((gradients[name] * direction).sum()), abs=2e-3)
+
+
+def test_workers_that_share_exact_sums_stay_equal_and_learn() -> None:
+    spec = job(iterations=60)
+    replicas = [training.Replica(spec, rank, WORLD) for rank in range(WORLD)]
+    for _ in range(spec.iterations):
+        everyone = [replica.gradients()[1] for replica in replicas]
+        sums: Parameters = {
+            name: np.sum([own[name] for own in everyone], axis=0) for name in everyone[0]
+        }
+        for replica in replicas:
+            replica.apply(sums)
+    assert len({training.digest(replica.parameters) for replica in replicas}) == 1
+    assert replicas[0].model.accuracy(replicas[0].test) > 0.85
+
+
+def reference(path: str, world: int) -> dict[str, object]:
+    command = python("testbed.reference", "--job", path, "--world", str(world), "--lanes", "256")
+    result = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
+    answer: dict[str, object] = json.loads(result.stdout)
+    return answer
+
+
+def test_reference_is_repeatable_and_the_default_job_reaches_95_percent() -> None:
+    path = str(ROOT / "jobs" / "digits.yaml")
+    first, second = reference(path, 8), reference(path, 8)
+    assert first == second
+    assert isinstance(first["accuracy"], float)
+    assert first["accuracy"] >= 0.95
+
+
+def test_more_than_one_blas_thread_is_refused() -> None:
+    script = "from testbed.training import check_one_thread; check_one_thread()"
+    many = {**environment(), "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    command = [*python("x")[:1], "-c", f"import numpy; {script}"]
+    result = subprocess.run(command, capture_output=True, text=True, env=many)
+    assert result.returncode != 0
+    assert "set OPENBLAS_NUM_THREADS=1" in result.stderr
+    assert subprocess.run(command, env=environment()).returncode == 0
