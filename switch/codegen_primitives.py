@@ -178,8 +178,7 @@ class PrimitiveWriter:
 
     def truncate(self, out: Emitter, one: Primitive) -> None:
         size = out.keep(out.narrow(_data(one, 0)))
-        out.emit(f"if (!packet->truncate || {size} < packet->truncate)")
-        out.emit(f"    packet->truncate = {size} < SW_MAX_FRAME ? (uint32_t){size} : SW_MAX_FRAME;")
+        out.emit(f"if ({size} < packet->truncate) packet->truncate = (uint32_t){size};")
 
     def exit(self, out: Emitter, one: Primitive) -> None:
         out.emit("c->state.exited = 1;")

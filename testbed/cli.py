@@ -199,7 +199,11 @@ def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
         _print_or_say(as_json, _until_running(target, path))
         return
     with View(console) as view:
-        summary = ask(target, "submit", view.event, job=path)
+        try:
+            summary = ask(target, "submit", view.event, job=path)
+        except KeyboardInterrupt:
+            view.note("the job goes on; `rackhub stop JOB` ends it, `rackhub jobs` shows it")
+            raise
     whole = json.loads(target.summary.read_text())
     if as_json:
         _print_json(summary)

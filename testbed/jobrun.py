@@ -25,6 +25,8 @@ Message = dict[str, Any]
 JOBS_ADDRESS = "unix:sockets/jobs"
 _JOIN_SECONDS = 30.0
 _REFERENCE_SECONDS = 600.0
+# Busier than that, times say more of the machine than of the network.
+_CPU_BOUND = 0.95
 _TREES = {
     "two-level": TreeKind.TWO_LEVEL,
     "tor": TreeKind.TOR,
@@ -297,10 +299,15 @@ class JobRun:
                 "served_by_server": direct + (in_tree if spec.tree == "none" else 0),
                 "retransmitted": sum(one["retransmitted"] for one in statistics),
             },
-            "queries": sum(one["queries"] for one in statistics),
-            "congested": sum(one["congested"] for one in statistics),
             "wrong_checksum": sum(one["wrong_checksum"] for one in statistics),
-            "machine": {"wall_seconds": wall, "cpu_busy": busy, "cpu_bound": busy > 0.95},
+            "machine": {
+                "wall_seconds": wall,
+                "cpu_busy": busy,
+                "cpu_bound": busy > _CPU_BOUND,
+                # How often a worker asked what became of a chunk, or heard of a full queue.
+                "queries": sum(one["queries"] for one in statistics),
+                "congested": sum(one["congested"] for one in statistics),
+            },
         }
 
 

@@ -10,12 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import click
+
+from switch.codegen import generate
+from switch.compile import CompilerError, build
+from switch.program import Program, ProgramError
 from testbed import record
 from testbed.control import SOCKET, ControlError, ask
 from testbed.dataplane import SOURCES, DataPlaneError, make_ready
@@ -52,6 +58,23 @@ def check(topology: Topology, clock: str) -> None:
             f"{topology.source}: tls: true, and control goes over unix sockets here, which need"
             " none; allowed: false"
         )
+
+
+def compile_once(program: Path) -> None:
+    """Translates the data plane for the embedded target, before all switches do so at once.
+
+    Raises ``LaunchError`` if the target or the compiler refuses it.
+    """
+    slow = threading.Timer(
+        1.0, click.echo, ["compiling the data plane for this machine (once)"], {"err": True}
+    )
+    slow.start()
+    try:
+        build(generate(Program.load(program)))
+    except (ProgramError, CompilerError, OSError) as error:
+        raise LaunchError(f"{program}: {error}") from error
+    finally:
+        slow.cancel()
 
 
 class Launch:
@@ -105,16 +128,19 @@ class Launch:
 
     def down(self) -> int:
         """Takes the testbed down, kills it if it does not go; returns its exit status."""
+        assert self.process.stdin is not None
         if self.process.poll() is None:
-            with contextlib.suppress(ControlError):
+            try:
                 ask(self.run, "down")
+            except ControlError:
+                # Not that far yet, or not answering: the end of its input ends it.
+                self.process.stdin.close()
         try:
             return self.process.wait(_DOWN_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
         finally:
-            assert self.process.stdin is not None
             self.process.stdin.close()
 
 
@@ -145,9 +171,12 @@ def launch(
     for file in (program, p4info):
         if file is None or not file.is_file():
             raise DataPlaneError(f"{file}: no such file (--program and --p4info go together)")
+    chosen = choose(target)
+    if chosen == "embedded":
+        compile_once(program)
     facts = {
         "topology": str(topology.resolve()),
-        "target": choose(target),
+        "target": chosen,
         "clock": clock,
         "pcap": pcap,
         "program": str(program.resolve()),

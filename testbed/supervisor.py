@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -381,6 +382,9 @@ def main(arguments: list[str]) -> int:
     )
     lifeline = Lifeline()
     lifeline.start()
+    # A large topology has more pipes and terminals open than the usual soft limit of 1,024.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.chdir(run.path)
     with run.lock():
         return asyncio.run(supervise(run, lifeline))

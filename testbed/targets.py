@@ -31,6 +31,7 @@ _FIRST_THRIFT_PORT = 9090
 BMV2_QUEUE_PACKETS = 64
 _READY_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
+_ANSWER_SECONDS = 10.0
 
 
 class TargetError(Exception):
@@ -112,13 +113,16 @@ class SwitchProcess:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def counters(self) -> dict[int, PortCounters]:
-        """Counters of every port, now. ``KeyError`` or ``TimeoutError`` if it does not tell."""
+        """Counters of every port, now. ``TimeoutError`` if it does not tell."""
         if self.target == "bmv2":
             return {port.number: _interface_counters(port.interface) for port in self.ports}
         assert self.process is not None
         self._counters = asyncio.get_running_loop().create_future()
         self.process.signal(signal.SIGUSR1)
-        told = await asyncio.wait_for(self._counters, 5.0)
+        try:
+            told = await asyncio.wait_for(self._counters, _ANSWER_SECONDS)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"{self.name} does not tell its ports' counters") from None
         return {
             port.number: PortCounters(
                 rx_packets=told[str(port.number)]["rx_packets"],

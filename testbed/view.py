@@ -122,13 +122,14 @@ def results(summary: Message) -> Iterable[Table]:
 
 def link_table(links: list[Message]) -> Table:
     """Bytes per link direction beside what they should be; a rack's hosts share a row."""
-    table = _plain("link", "MB", "expected", "difference")
+    known = all(row["expected_bytes"] is not None for row in links)
+    table = _plain("link", "MB", *(("expected", "difference") if known else ()))
     for names, group in _grouped(links):
         carried = _range([row["bytes"] / 1e6 for row in group])
-        wanted = [row["expected_bytes"] for row in group]
-        if any(one is None for one in wanted):
-            table.add_row(names, carried, "-", "-")
+        if not known:
+            table.add_row(names, carried)
             continue
+        wanted = [row["expected_bytes"] for row in group]
         expected = _range([one / 1e6 for one in wanted])
         table.add_row(names, carried, expected, max((deviation(r) for r in group), key=_size))
     return table

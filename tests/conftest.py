@@ -11,14 +11,15 @@ import pytest
 from testbed.namespaces import SandboxError, way_in
 
 ROOT = Path(__file__).resolve().parent.parent
+ORDER = ("unit", "packet", "network")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their folder, and skips what cannot run here, with the reason."""
+    """Marks tests by their folder, quick ones first; skips what cannot run here, saying why."""
+    items.sort(key=lambda item: ORDER.index(item.path.relative_to(ROOT / "tests").parts[0]))
     for item in items:
         kind = item.path.relative_to(ROOT / "tests").parts[0]
-        if kind in ("unit", "packet", "network"):
-            item.add_marker(kind)
+        item.add_marker(kind)
     if any(item.get_closest_marker("network") for item in items):
         try:
             way_in()

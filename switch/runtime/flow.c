@@ -45,7 +45,7 @@ static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     if (!copy) return NULL;
     program_copy(context_of(copy), context_of(packet));
     copy->payload_length = packet->payload_length;
-    if (packet->truncate && copy->payload_length > packet->truncate)
+    if (copy->payload_length > packet->truncate)
         copy->payload_length = packet->truncate;
     if (copy->payload_length) memcpy(copy->buffer, packet->payload, copy->payload_length);
     copy->payload = copy->buffer;
@@ -62,11 +62,11 @@ static void clear_requests(struct sw_packet *packet) {
 static void replicate(struct sw *sw, struct sw_packet *packet, const struct sw_replicas *list,
                       uint32_t priority, uint64_t now_us) {
     for (size_t i = 0; i < list->count; i++) {
-        int last = i + 1 == list->count && !packet->truncate;
+        int last = i + 1 == list->count && packet->truncate == SW_WHOLE;
         struct sw_packet *copy = last ? packet : copy_packet(sw, packet);
         if (!copy) continue;
         clear_requests(copy);
-        copy->truncate = list->truncate;
+        copy->truncate = list->truncate ? list->truncate : SW_WHOLE;
         program_set_instance(context_of(copy), list->replica[i].instance);
         enqueue(sw, copy, list->replica[i].port, priority, now_us);
         if (last) return;
@@ -94,7 +94,7 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, const uint8
     }
     struct sw_packet *clone = sw_packet_take(sw);
     if (!clone) return;
-    if (packet->truncate && length > packet->truncate) length = packet->truncate;
+    if (length > packet->truncate) length = packet->truncate;
     struct sw_state *own = state_of(clone);
     own->packet_length = state->ingress_length;
     own->ingress_length = state->ingress_length;
@@ -138,6 +138,7 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *fram
     if (state->clone_session) clone_to_egress(sw, packet, frame, length, now_us);
     state->clone_session = state->clone_list = 0;
     if (state->resubmit_list) {
+        if (length > packet->truncate) length = packet->truncate;
         go_round(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
         sw_packet_free(sw, packet);
         return;
@@ -208,7 +209,7 @@ size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet) {
     (void)sw;
     size_t length = program_header_length((const struct program_context *)packet->context) +
                     packet->payload_length;
-    return packet->truncate && length > packet->truncate ? packet->truncate : length;
+    return length > packet->truncate ? packet->truncate : length;
 }
 
 static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap) {
@@ -222,7 +223,7 @@ static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, siz
     program_emit(context_of(packet), out);
     if (packet->payload_length) memcpy(out + headers, packet->payload, packet->payload_length);
     size_t length = headers + packet->payload_length;
-    return packet->truncate && length > packet->truncate ? packet->truncate : length;
+    return length > packet->truncate ? packet->truncate : length;
 }
 
 size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,

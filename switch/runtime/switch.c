@@ -128,7 +128,7 @@ struct sw_packet *sw_packet_take(struct sw *sw) {
         return NULL;
     }
     packet->next = NULL;
-    packet->truncate = 0;
+    packet->truncate = SW_WHOLE;
     packet->payload_length = 0;
     return packet;
 }

@@ -35,6 +35,7 @@
 #define SW_PORTS 512
 #define SW_DROP_PORT 511
 #define SW_PRIORITIES 8 // queues per port
+#define SW_WHOLE UINT32_MAX
 
 struct sw;       // one switch: a program's state, tables, groups, sessions, packet pool
 struct sw_table; // private to the runtime
@@ -57,7 +58,7 @@ struct sw_packet {
     const uint8_t *payload; // the part of the frame that the parser did not extract
     uint32_t payload_length;
     uint32_t frame_length;  // of the whole frame in buffer, while it waits to go round again
-    uint32_t truncate;      // bytes to cut it to when it is sent, 0 = do not
+    uint32_t truncate;      // bytes to cut it to when it is sent, SW_WHOLE = do not
     uint32_t arrival;       // port that the frame in buffer came in on
     uint8_t *buffer;        // SW_MAX_FRAME bytes of its own
     uint64_t *context;      // struct program_context of the generated program
@@ -174,6 +175,7 @@ struct sw_replica {
 // Replaces the group or session if it is there; replicas are sent in the order given.
 int sw_group_set(struct sw *sw, uint32_t id, const struct sw_replica *replicas, size_t count);
 int sw_group_delete(struct sw *sw, uint32_t id);
+// truncate: bytes of a clone that are sent, 0 = all.
 int sw_session_set(struct sw *sw, uint32_t id, const struct sw_replica *replicas, size_t count,
                    uint32_t truncate, uint32_t priority);
 int sw_session_delete(struct sw *sw, uint32_t id);

@@ -141,8 +141,8 @@ def evaluate(node: Json, fields: dict[str, int]) -> int:
     )  # fmt: skip
 
 
-def program(results: list[tuple[str, int, bool]], assignments: list[tuple[str, Json]]) -> Program:
-    """A program that parses `in` and `out`, computes, and sends both back."""
+def document(results: list[tuple[str, int, bool]], assignments: list[tuple[str, Json]]) -> Json:
+    """A program, as p4c writes it, that parses `in` and `out`, computes, and sends both back."""
     standard = [["ingress_port", 9], ["egress_spec", 9], ["egress_port", 9], ["instance_type", 32],
                 ["packet_length", 32], ["_pad", 5]]  # fmt: skip
     table = {
@@ -168,7 +168,7 @@ def program(results: list[tuple[str, int, bool]], assignments: list[tuple[str, J
         for name in ("in", "out")
     ]
     control = {"name": "egress", "id": 1, "init_table": None, "tables": [], "conditionals": []}
-    document: Json = {
+    return {
         "__meta__": {"version": [2, 23]},
         "header_types": [
             {"name": "standard", "id": 0, "fields": standard},
@@ -196,7 +196,6 @@ def program(results: list[tuple[str, int, bool]], assignments: list[tuple[str, J
             "calculations", "checksums",
         )},
     }  # fmt: skip
-    return Program.parse(document, "expressions")
 
 
 def pack(fields: list[tuple[str, int, bool]], values: dict[str, int]) -> bytes:
@@ -216,14 +215,21 @@ def unpack(fields: list[tuple[str, int, bool]], data: bytes) -> dict[str, int]:
     return values
 
 
+def choose(trees: Trees) -> tuple[list[tuple[str, int, bool]], list[tuple[str, Json]]]:
+    """Result fields of all widths, whole bytes together, and an expression for each."""
+    results = [(f"r{i}", width, False) for i, width in enumerate(RESULTS)]
+    results += [(f"s{i}", width, True) for i, width in enumerate(SIGNED_RESULTS)]
+    assignments = [(name, trees.data(4)) for name, _, _ in results]
+    padding = -sum(width for _, width, _ in results) % 8 + 8
+    return [*results, ("pad", padding, False)], assignments
+
+
 @pytest.mark.parametrize("seed", [101, 106, 117])
 def test_random_expressions(seed: int) -> None:
     trees = Trees(seed)
-    results = [(f"r{i}", width, False) for i, width in enumerate(RESULTS)]
-    results += [(f"s{i}", width, True) for i, width in enumerate(SIGNED_RESULTS)]
-    results.append(("pad", -sum(width for _, width, _ in results) % 8 + 8, False))
-    assignments = [(name, trees.data(4)) for name, _, _ in results[:-1]]
-    with Pipeline(program(results, assignments), pool=4) as pipeline:
+    results, assignments = choose(trees)
+    program = Program.parse(document(results, assignments), "expressions")
+    with Pipeline(program, pool=4) as pipeline:
         header = pack(INPUTS, {})
         for _ in range(60):
             values = {}

@@ -136,6 +136,7 @@ def test_a_packet_that_never_stops_is_an_error(pipeline: Pipeline) -> None:
 def test_truncate_and_egress_drop(pipeline: Pipeline) -> None:
     [(_, out)] = pipeline.inject(1, frame(TRUNCATE, 4, bytes(100)))
     assert len(out) == 4
+    assert pipeline.inject(1, frame(TRUNCATE, 0, bytes(100))) == []
     [(_, out)] = pipeline.inject(1, frame(TRUNCATE, 200, bytes(100)))
     assert len(out) == HEAD.size + 100
     assert pipeline.inject(1, frame(DROP)) == []

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that set machines up."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.mark.skipif(shutil.which("vagrant") is None, reason="vagrant is not installed")
+@pytest.mark.parametrize("provider", [[], ["--ignore-provider"]])
+def test_vagrantfile_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: list[str]
+) -> None:
+    shutil.copy(ROOT / "Vagrantfile", tmp_path)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    monkeypatch.setenv("VAGRANT_HOME", str(tmp_path / "home"))
+    result = subprocess.run(
+        ["vagrant", "validate", *provider], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_source_names_its_licence_and_only_scapys_users_are_gpl() -> None:
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).parts
+        if parts[0].startswith(".") or "_pb2" in path.name:
+            continue
+        text = path.read_text()
+        licence = re.search(r"^# SPDX-License-Identifier: (\S+)$", text, re.MULTILINE)
+        assert licence is not None, f"{path} names no licence"
+        uses_scapy = re.search(
+            r"^\s*(from|import) (scapy|protocol\.scapy_layer|protocol import scapy_layer)\b",
+            text,
+            re.MULTILINE,
+        )
+        # A test that works with the GPL's may be the GPL's, too; the product may not.
+        allowed = {"GPL-2.0-only"} if uses_scapy else {"Apache-2.0"}
+        if parts[0] == "tests":
+            allowed.add("GPL-2.0-only")
+        assert licence[1] in allowed, f"{path} is {licence[1]}, should be {allowed}"
