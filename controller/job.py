@@ -86,6 +86,7 @@ class Member:
     address: Address
     heard: float
     initialised: bool = False
+    epoch: int = 0  # of the plan that it runs
     left: bool = False
 
 
@@ -120,6 +121,15 @@ class Job:
     def held(self) -> bool:
         """Whether it has slots, or entries that a switch did not confirm to be gone."""
         return self.installation is not None or self.reservation is not None
+
+    @property
+    def served(self) -> bool:
+        """Whether every server runs the plan."""
+        return all(
+            member.epoch == self.epoch
+            for place, member in self.members.items()
+            if place.role is Role.SERVER
+        )
 
     @property
     def places(self) -> list[Membership]:

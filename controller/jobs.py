@@ -167,11 +167,16 @@ class JobTable:
     # --- running ---
 
     def plan(self, nonce: str, role: Role, rank: int) -> jobs_pb2.Plan | None:
-        """A member's plan; None while not all are in, and when the job is gone."""
+        """A member's plan; None while not all are in, and when the job is gone.
+
+        Workers get theirs once every server runs it: a chunk must not come before its server.
+        """
         with self.changed:
             job, place = self._known(nonce, role, rank)
             if job.state is State.FAILED:
                 raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}")
+            if role is Role.WORKER and not job.served:
+                return None
             return job.plans.get(place)
 
     def state(self, nonce: str) -> State:
@@ -179,11 +184,14 @@ class JobTable:
         with self.changed:
             return self._find(nonce).state
 
-    def heartbeat(self, nonce: str, role: Role, rank: int) -> int:
-        """A member is alive; returns the epoch of the job's plan."""
+    def heartbeat(self, nonce: str, role: Role, rank: int, epoch: int = 0) -> int:
+        """A member is alive and runs the plan of an epoch; returns that of the job's plan."""
         with self.changed:
             job, place = self._alive(nonce, role, rank)
-            self._member(job, place)
+            member = self._member(job, place)
+            if epoch != member.epoch:
+                member.epoch = epoch
+                self.changed.notify_all()
             return job.epoch
 
     def leave(self, nonce: str, role: Role, rank: int, reason: str = "") -> None:

@@ -133,7 +133,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         """See JobTable.heartbeat."""
         with _status(context):
             role = _role(context, request.role)
-            epoch = self.table.heartbeat(request.nonce, role, request.rank)
+            epoch = self.table.heartbeat(request.nonce, role, request.rank, request.epoch)
             return jobs_pb2.HeartbeatReply(epoch=epoch)
 
     def Leave(  # noqa: N802

@@ -169,6 +169,8 @@ class Membership:
         self._plan: jobs_pb2.Plan | None = None
         self._failure: ClientError | None = None
         self._left = threading.Event()
+        self._beat_now = threading.Event()
+        self._epoch = 0  # of the plan that this member runs
         self._channel = _open(service)
         self._stub = _stub(self._channel)
         try:
@@ -227,6 +229,11 @@ class Membership:
                 )
             return self._plan
 
+    def runs(self, epoch: int) -> None:
+        """Tells the service, soon and from another thread, which epoch's plan this member runs."""
+        self._epoch = epoch
+        self._beat_now.set()
+
     def leave(self, reason: str = "") -> None:
         """Leave, once: `reason` empty means finished. Frees channel and threads in any case.
 
@@ -235,6 +242,7 @@ class Membership:
         if self._left.is_set():
             return
         self._left.set()
+        self._beat_now.set()
         try:
             if self._failure is None:
                 call(
@@ -276,8 +284,14 @@ class Membership:
         self._on_change()
 
     def _beat(self) -> None:
-        request = jobs_pb2.HeartbeatRequest(nonce=self._nonce, role=self.role, rank=self.rank)
-        while not self._left.wait(HEARTBEAT_SECONDS) and self._failure is None:
+        while self._failure is None:
+            self._beat_now.wait(HEARTBEAT_SECONDS)
+            self._beat_now.clear()
+            if self._left.is_set():
+                return
+            request = jobs_pb2.HeartbeatRequest(
+                nonce=self._nonce, role=self.role, rank=self.rank, epoch=self._epoch
+            )
             try:
                 call(self._stub.Heartbeat, request)
             except ClientError as error:

@@ -127,6 +127,7 @@ class ServerProcess:
             return
         self._epochs[plan.job] = plan.epoch
         self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
+        membership.runs(plan.epoch)
         _log.info("job %d is served, epoch %d", plan.job, plan.epoch)
 
     def _give_up(self, job: int, failure: Failure) -> None:

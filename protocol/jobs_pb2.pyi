@@ -97,14 +97,16 @@ class HeartbeatReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ["nonce", "rank", "role"]
+    __slots__ = ["epoch", "nonce", "rank", "role"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
     nonce: str
     rank: int
     role: Role
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class InitServiceReply(_message.Message):
     __slots__ = []

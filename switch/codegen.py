@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from switch import expressions as ex
 from switch.codegen_bits import emit_store
 from switch.codegen_calculations import CalculationWriter
 from switch.codegen_controls import ControlWriter
@@ -12,15 +11,13 @@ from switch.codegen_parser import ParserWriter
 from switch.codegen_primitives import PrimitiveWriter, standard_field
 from switch.layout import Layout, argument_offsets, limbs, words_of
 from switch.limbs import literal
-from switch.program import Control, FieldList, Header, Program, Table, UnsupportedConstruct
+from switch.program import Control, FieldList, Header, Program, Table, refused_at
 
 
 def generate(program: Program) -> str:
     """The whole source file. Raises UnsupportedConstruct for what cannot be expressed."""
-    try:
+    with refused_at(None):
         return _Writer(program).source()
-    except ex.Refused as refused:
-        raise UnsupportedConstruct(str(refused)) from refused
 
 
 class _Writer:
@@ -103,12 +100,8 @@ class _Writer:
         for action in self.program.actions.values():
             if action.id not in used:
                 continue
-            try:
+            with refused_at(action.source, f"action '{action.name}'"):
                 self.lines += self.primitives.action(action)
-            except ex.Refused as refused:
-                raise UnsupportedConstruct(
-                    f"{refused} in action '{action.name}'", action.source
-                ) from refused
 
     # Standard metadata
 

@@ -9,7 +9,7 @@ from switch.codegen_parser import unsigned
 from switch.codegen_primitives import action_name
 from switch.layout import LIMB, Layout, argument_offsets, identifier, limbs, words_of
 from switch.limbs import literal
-from switch.program import Conditional, Control, Table
+from switch.program import Conditional, Control, Table, refused_at
 
 
 class ControlWriter:
@@ -27,12 +27,14 @@ class ControlWriter:
         for table in self.control.tables.values():
             out.lines.append(f"{self.labels[table.name]}:")
             out.emit("{")
-            self._table(out, table)
+            with refused_at(table.source, f"table '{table.name}'"):
+                self._table(out, table)
             out.emit("}")
         for conditional in self.control.conditionals.values():
             out.lines.append(f"{self.labels[conditional.name]}:")
             out.emit("{")
-            self._conditional(out, conditional)
+            with refused_at(conditional.source, "a condition"):
+                self._conditional(out, conditional)
             out.emit("}")
         return out.lines
 

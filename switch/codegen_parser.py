@@ -23,6 +23,7 @@ from switch.program import (
     Set,
     Transition,
     Verify,
+    refused_at,
 )
 
 # Core errors by P4-16's order, for programs whose JSON does not number them.
@@ -65,7 +66,8 @@ class ParserWriter:
         for state in self.program.parser_states.values():
             out.lines.append(f"{self.labels[state.name]}:")
             out.emit("{")
-            self._state(state)
+            with refused_at(state.source, f"parser state '{state.name}'"):
+                self._state(state)
             out.emit("}")
         out.lines.append("end:")
         return out.lines

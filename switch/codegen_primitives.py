@@ -13,7 +13,7 @@ from switch import expressions as ex
 from switch.codegen_calculations import calculation_name
 from switch.codegen_expressions import Emitter
 from switch.layout import LIMB, Layout, identifier, limbs
-from switch.program import Action, MessageParameters, ObjectName, Primitive
+from switch.program import Action, MessageParameters, ObjectName, Primitive, refused_at
 
 
 class PrimitiveWriter:
@@ -53,7 +53,8 @@ class PrimitiveWriter:
     def write(self, out: Emitter, primitive: Primitive) -> None:
         if primitive.op not in PRIMITIVES:
             raise ex.Refused(f"primitive '{primitive.op}'")
-        PRIMITIVES[primitive.op](self, out, primitive)
+        with refused_at(primitive.source, f"'{primitive.op}'"):
+            PRIMITIVES[primitive.op](self, out, primitive)
 
     # Fields and headers
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -46,6 +45,7 @@ from switch.program import (
     UnsupportedConstruct,
     Verify,
     digest_of,
+    refused_at,
 )
 
 Named = TypeVar("Named")
@@ -188,13 +188,13 @@ class _Loader:
         raise ProgramError(f"{self.name}: header stack '{stack}' has no field '{which}'")
 
     def _data(self, node: Json, where: Json, parameters: tuple[int, ...] = ()) -> Data:
-        with _position(where):
+        with refused_at(source_of(where)):
             value = expressions.parse_data(node, self._scope(parameters))
             expressions.value_range(value)
             return value
 
     def _boolean(self, node: Json, where: Json) -> expressions.Boolean:
-        with _position(where):
+        with refused_at(source_of(where)):
             return expressions.parse_boolean(node, self._scope())
 
     # Actions
@@ -210,7 +210,7 @@ class _Loader:
     def _primitive(self, node: Json, widths: tuple[int, ...]) -> Primitive:
         if node["op"] not in PRIMITIVES:
             raise UnsupportedConstruct(f"primitive '{node['op']}'", source_of(node))
-        with _position(node):
+        with refused_at(source_of(node)):
             operands = tuple(self._operand(one, widths) for one in node["parameters"])
         return Primitive(node["op"], operands, source_of(node))
 
@@ -389,15 +389,6 @@ def _frozen(mapping: dict[Any, Named]) -> MappingProxyType[Any, Named]:
 
 def _by_name(nodes: list[Json], read: Callable[[Json], Named]) -> MappingProxyType[str, Named]:
     return MappingProxyType({one["name"]: read(one) for one in nodes})
-
-
-@contextmanager
-def _position(node: Json) -> Iterator[None]:
-    """Turns Refused into UnsupportedConstruct with the node's place in the source."""
-    try:
-        yield
-    except expressions.Refused as refused:
-        raise UnsupportedConstruct(str(refused), source_of(node)) from refused
 
 
 def _header_type(node: Json) -> HeaderType:

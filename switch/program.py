@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Union
@@ -21,6 +22,7 @@ from switch.expressions import (
     Data,
     HeaderExpression,
     Json,
+    Refused,
 )
 
 
@@ -40,6 +42,16 @@ class UnsupportedConstruct(ProgramError):  # noqa: N818
         place = f"{self.where}: " if self.where else ""
         fragment = f" ({source.fragment})" if source and source.fragment else ""
         super().__init__(f"{place}{construct} is not supported by this target{fragment}")
+
+
+@contextmanager
+def refused_at(source: Source | None, within: str = "") -> Iterator[None]:
+    """Turns Refused into UnsupportedConstruct with its place, and what it stands in."""
+    try:
+        yield
+    except Refused as refused:
+        place = f" in {within}" if within else ""
+        raise UnsupportedConstruct(f"{refused}{place}", source) from refused
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ class SwitchedNetwork:
                 self.servers[server] = ServerState()
                 self._attach(server, PORT, self.servers[server])
             self.servers[server].install(ServerPlan.from_message(plan))
+            table.heartbeat(job.nonce, Role.SERVER, rank, plan.epoch)
         plans = [table.plan(job.nonce, Role.WORKER, rank) for rank in range(len(workers))]
         return StartedJob(self, job, [WorkerPlan.from_message(p) for p in plans], ports)
 

@@ -321,7 +321,7 @@ def test_two_jobs_share_switches_without_sharing_anything(table: JobTable) -> No
         assert runs[0].isdisjoint(runs[1])
         assert nodes[0]["group"] != nodes[1]["group"]
     leave(table, first)
-    assert table.plan(second.nonce, Role.WORKER, 0) is not None
+    assert table.plan(second.nonce, Role.SERVER, 0) is not None
     assert len(entries(table.fabric, "core0", "aggregation.nodes")) == 1
     leave(table, second)
 
@@ -473,7 +473,14 @@ def talk(stub: jobs_pb2_grpc.JobServiceStub, addressing: Addressing) -> None:
     for rank in (0, 1):
         key = jobs_pb2.Key(key=0, name="weight", elements=640)
         stub.InitService(jobs_pb2.InitServiceRequest(nonce=created.nonce, rank=rank, keys=[key]))
-    plans = {who: next(watch) for who, watch in watches.items()}
+    server = (jobs_pb2.SERVER, 0)
+    plans = {server: next(watches[server])}
+    stub.Heartbeat(
+        jobs_pb2.HeartbeatRequest(
+            nonce=created.nonce, role=jobs_pb2.SERVER, rank=0, epoch=plans[server].epoch
+        )
+    )
+    plans |= {who: next(watch) for who, watch in watches.items() if who != server}
     assert WorkerPlan.from_message(plans[jobs_pb2.WORKER, 1]).rank == 1
     assert plans[jobs_pb2.SERVER, 0].windows[0] == plans[jobs_pb2.WORKER, 0].streams[0].window
     status = stub.Status(jobs_pb2.StatusRequest())

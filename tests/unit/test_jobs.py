@@ -96,6 +96,10 @@ def test_plans_come_when_the_last_member_is_in(table: Table) -> None:
         assert table.plan(job.nonce, *role_of(place)) is None
     table.enter(job, "s1")
     assert job.state is State.RUNNING
+    # A worker's chunk must find its server ready.
+    table.heartbeat(job.nonce, Role.SERVER, 0, job.epoch)
+    assert table.plan(job.nonce, Role.WORKER, 1) is None
+    table.heartbeat(job.nonce, Role.SERVER, 1, job.epoch)
     message = table.plan(job.nonce, Role.WORKER, 1)
     assert message is not None
     plan = WorkerPlan.from_message(message)

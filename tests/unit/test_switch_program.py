@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from switch.codegen import generate
 from switch.expressions import Binary, Const, FieldValue, HeaderRef, value_range
 from switch.program import Program, ProgramError, UnsupportedConstruct
 from tests.p4 import HERE
@@ -119,3 +120,23 @@ def field(width: int, signed: bool = False) -> FieldValue:
 )
 def test_ranges_hold_every_value(expression: Binary, expected: tuple[int, int]) -> None:
     assert value_range(expression) == expected
+
+
+def test_what_only_the_generator_can_refuse_has_its_place_too() -> None:
+    changed = document("state")
+    primitive = next(
+        one
+        for action in changed["actions"]
+        for one in action["primitives"]
+        if one["op"] == "register_write"
+    )
+    primitive["parameters"][1] = {
+        "type": "expression",
+        "value": {
+            "op": "<<",
+            "left": {"type": "hexstr", "value": "0x1"},
+            "right": {"type": "field", "value": ["request", "value"]},
+        },
+    }
+    with pytest.raises(UnsupportedConstruct, match=r"state\.p4\(\d+\): a shift by a value of more"):
+        generate(Program.parse(changed))
