@@ -76,7 +76,7 @@ class WorkerTransport:
         exponents: Exponents,
         *,
         rto_initial: float = 0.25,
-        rto_least: float = 0.01,
+        rto_least: float = 0.05,
         rto_most: float = 1.0,
         link_rate: int | None = None,
     ) -> None:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled programs are kept by content; a compiler that is missing or fails is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from switch.codegen import generate
+from switch.compile import CompilerError, build
+from switch.program import Program
+from tests.p4 import HERE
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "rackhub"
+
+
+FLAGS = ("-O0", "-fPIC", "-shared", "-pthread")
+
+
+def test_a_program_is_compiled_once(cache: Path) -> None:
+    source = generate(Program.load(HERE / "router.json"))
+    library = build(source, FLAGS)
+    made = library.stat().st_mtime_ns
+    assert library.parent == cache
+    assert build(source, FLAGS) == library
+    assert library.stat().st_mtime_ns == made
+    assert build(source, (*FLAGS, "-DOTHER")) != library
+    assert build(source + "\n// changed\n", FLAGS) != library
+    assert {path.suffix for path in cache.iterdir()} == {".so"}
+
+
+def test_the_generated_source_does_not_depend_on_the_run() -> None:
+    program = Program.load(HERE / "matches.json")
+    assert generate(program) == generate(Program.load(HERE / "matches.json"))
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -x")
+    with pytest.raises(CompilerError, match=r"no C compiler 'no-such-compiler -x': install gcc"):
+        build("int x;", FLAGS)
+
+
+def test_a_compiler_that_fails_shows_what_it_said(cache: Path) -> None:
+    with pytest.raises(CompilerError, match="expected") as error:
+        build("int broken(", FLAGS)
+    assert (cache / "failed.c").read_text() == "int broken("
+    assert "failed.c" in str(error.value)
