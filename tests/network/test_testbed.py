@@ -10,6 +10,7 @@ import pytest
 
 from tests.network.testbeds import Rackhub, interfaces, wait_for
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 
 
@@ -51,6 +52,17 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
     assert list((run / "pcap").glob("core0-eth1*.pcap"))
     assert not rackhub.processes()
     assert interfaces() == before
+
+
+def test_the_main_job_keeps_its_promises(rackhub: Rackhub) -> None:
+    """What the README says of `make run`: the model learns, and nothing is sent twice."""
+    summary = rackhub.json("run", ROOT / "topologies/two-racks.yaml", "--target", "embedded")
+    assert summary["test_accuracy"] >= 0.95
+    assert summary["matches_reference"] is True
+    assert summary["chunks"]["retransmitted"] == 0
+    assert summary["chunks"]["served_by_server"] == 0
+    for row in summary["links"]:
+        assert row["bytes"] == pytest.approx(row["expected_bytes"], rel=0.02), row
 
 
 def test_two_testbeds_with_the_same_node_names_live_side_by_side(rackhub: Rackhub) -> None:
