@@ -37,16 +37,6 @@ ENTRY = np.dtype(
 )
 
 
-def train_packets(link_rate: int, packet_bytes: int, seconds: float = 0.001) -> int:
-    """Packets of a payload of `packet_bytes` that a link (bit/s, 0: unknown) takes in `seconds`.
-
-    At least 1. What an idle token bucket lets pass at once should not be more than this.
-    """
-    if link_rate <= 0:
-        return 60
-    return max(1, int(link_rate * seconds / 8 / (packet_bytes + WIRE_OVERHEAD)))
-
-
 class Queue:
     """One stream's entries that have no place in the window yet."""
 

@@ -58,7 +58,7 @@ def compiler() -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _compiler_identity(command: tuple[str, ...]) -> str:
+def compiler_identity(command: tuple[str, ...]) -> str:
     """Version of the compiler and what `native` means to it here."""
     run = subprocess.run(
         [*command, "-march=native", "-E", "-v", "-x", "c", os.devnull],
@@ -80,7 +80,7 @@ def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
     """
     command = compiler()
     key = hashlib.sha256()
-    for part in (_compiler_identity(tuple(command)), " ".join(flags), source):
+    for part in (compiler_identity(tuple(command)), " ".join(flags), source):
         key.update(part.encode() + b"\0")
     units = sorted(RUNTIME.glob("*.c"))
     for file in sorted([*units, *RUNTIME.glob("*.h")]):

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from switch.compile import CompilerError, _compiler_identity, cache_directory, compiler
+from switch.compile import CompilerError, cache_directory, compiler, compiler_identity
 
 FLAGS = (
     "-std=gnu11",
@@ -31,7 +31,7 @@ def build(name: str, directory: Path, include: Path) -> Path:
     command = compiler()
     units = sorted(directory.glob("*.c"))
     key = hashlib.sha256()
-    for part in (_compiler_identity(tuple(command)), " ".join(FLAGS), name):
+    for part in (compiler_identity(tuple(command)), " ".join(FLAGS), name):
         key.update(part.encode() + b"\0")
     for file in [*units, *sorted(directory.glob("*.h")), *sorted(include.glob("*.h"))]:
         key.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One v1model switch: the contract between three parties that are linked into one shared
-// library per P4 program.
+// One v1model switch: the contract between three parties.
 //
 //   program   generated C: parser, controls, deparser of one P4 program (program.h)
-//   runtime   switch.c, tables.c, ...: state, tables, packet replication (this file)
-//   driver    whoever moves packets: tm.c and ports.c on interfaces, inject.c in process
+//   runtime   switch.c, tables.c, ...: state, tables, packet replication (this file);
+//             program and runtime are linked into one shared library per P4 program
+//   driver    whoever moves packets: inject.c in process, in the same library; io/ on interfaces,
+//             a library of its own, so that interfaces and queues outlive a program
 //
 // The life of a packet, as in simple_switch:
 //

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hosts.chunks import Layout
 from hosts.optimizers import MomentumSGD
 from hosts.round_trip import RoundTrips
-from hosts.scheduler import ENTRY, Pacer, Queue, train_packets
+from hosts.scheduler import ENTRY, Pacer, Queue
 from hosts.waves import waves
 from protocol.header import HEADER_BYTES
 
@@ -86,12 +86,6 @@ def test_pacing_hands_over_the_links_rate_and_no_more() -> None:
         now = max(pacer.next_time(), now + 1e-9)
     assert rate <= sent * 8 <= rate * 1.004 + 2 * packet * 8
     assert Pacer(0).room(0.0) == np.inf
-
-
-def test_trains_are_a_millisecond_of_the_link_and_at_least_a_packet() -> None:
-    assert train_packets(10_000_000, 1056) == 1
-    assert train_packets(1_000_000_000, 1056) == 113
-    assert train_packets(0, 1056) == 60
 
 
 def test_timeouts_follow_rfc_6298() -> None:
