@@ -92,8 +92,9 @@ class InProcess:
 class OnInterfaces:
     """A switch process on veth pairs; `command` gets interfaces and the P4Runtime address."""
 
-    def __init__(self, name: str, kind: str) -> None:
+    def __init__(self, name: str, kind: str, *options: str) -> None:
         self.plane, program, _ = build(name)
+        self._options = options
         self._space = f"rackhub-test-{os.getpid()}-{kind}"
         self._stack = contextlib.ExitStack()
         self._sockets: dict[int, socket.socket] = {}
@@ -125,7 +126,7 @@ class OnInterfaces:
         if kind == "bmv2":
             command = [str(shutil.which("simple_switch_grpc")), "-L", "off"]
             extra = ["--thrift-port", "9090"]
-        command += ["--device-id", str(DEVICE_ID), "--no-p4", *interfaces, *extra]
+        command += ["--device-id", str(DEVICE_ID), "--no-p4", *interfaces, *extra, *self._options]
         command += ["--", "--grpc-server-addr", address]
         self._log = Path(directory, "log").open("w+")  # noqa: SIM115  # closed with the stack
         self._stack.callback(self._log.close)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A port with a rate and a queue of its own: what finds the queue long is marked, what does not
+fit is dropped, and other ports do not notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from controller.entries import insertion
+from protocol.header import PORT, Flag, Op
+from protocol.scapy_layer import Aggregation
+from tests.packet.conftest import needs_root
+from tests.packet.targets import OnInterfaces, Output
+from tests.packet.test_node import SWITCH_MAC, lanes, number
+
+pytestmark = [pytest.mark.packet, needs_root]
+
+SLOW, FAST = 5, 4
+QUEUE_BYTES = 20 * 1098
+THRESHOLD = 6
+
+
+@pytest.fixture
+def switch() -> Iterator[OnInterfaces]:
+    """Port 5 sends 1 Mbit/s, a chunk in 8.8 ms, and holds 20 of them."""
+    options = ("--port-rate", f"{SLOW}=1000000", "--port-queue", f"{SLOW}={QUEUE_BYTES}")
+    opened = OnInterfaces("aggregation", "embedded", *options)
+    entry = opened.plane.p4info.table_entry
+    entities = [
+        entry("congestion.thresholds", {"egress_port": SLOW}, "mark_above", {"depth": THRESHOLD})
+    ]
+    for port in (SLOW, FAST):
+        route = {"destination": (number(f"10.0.2.{port}"), 32)}
+        entities.append(entry("forwarding.routes", route, "forward", {"port": port, "mac": 1}))
+    opened.connection.write([insertion(entity) for entity in entities])
+    yield opened
+    opened.close()
+
+
+def contributions(port: int, count: int) -> list[bytes]:
+    header = Ether(dst=SWITCH_MAC) / IP(src="10.0.0.1", dst=f"10.0.2.{port}", tos=2)
+    header /= UDP(sport=40000, dport=PORT)
+    return [
+        bytes(header / Aggregation(op=Op.CONTRIBUTE, job=60002, seq=i, values=lanes(i)))
+        for i in range(count)
+    ]
+
+
+def count(output: Output, port: int) -> int:
+    return sum(left_by == port for left_by, _ in output)
+
+
+def test_a_long_queue_marks_and_a_full_one_drops(switch: OnInterfaces) -> None:
+    def fast_is_through(output: Output) -> bool:
+        return count(output, FAST) == 40
+
+    # A burst that the slow port needs a third of a second for, then as much for the fast one.
+    burst = contributions(SLOW, 40) + contributions(FAST, 40)
+    output = switch.exchange(1, burst, fast_is_through)
+    assert count(output, SLOW) < 20, "the fast port waited for the slow one"
+    output += switch.exchange(1, [], lambda more: count(output + more, SLOW) >= 20)
+    output += switch.exchange(1, [])  # now there is room for a marker, the last to come
+    slow = [Ether(frame) for port, frame in output if port == SLOW]
+    assert 20 <= len(slow) <= 22, "its queue holds 20, and one or two were on their way"
+    numbers = [packet[Aggregation].seq for packet in slow]
+    assert numbers == list(range(len(slow))), "the tail is dropped, order is kept"
+    marked = [bool(int(p[Aggregation].flags) & Flag.ECN) for p in slow]
+    assert [p[IP].tos & 3 == 3 for p in slow] == marked
+    first = marked.index(True)
+    assert THRESHOLD < first + 1 <= THRESHOLD + 3
+    assert all(marked[first:])
+    fast = [Ether(frame) for port, frame in output if port == FAST]
+    assert not any(int(p[Aggregation].flags) for p in fast)
