@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from switch.layout import TableLayout, argument_offsets, limbs, words_of
+from switch.codegen.layout import TableLayout, argument_offsets, limbs, words_of
 from switch.program import Action, KeyField, Table
 
 # One element of a table key, in the order of the table's key fields:

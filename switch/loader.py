@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from switch import expressions
-from switch.codegen_calculations import ALGORITHMS
-from switch.codegen_primitives import PRIMITIVES
+from switch.codegen.calculations import ALGORITHMS
+from switch.codegen.primitives import PRIMITIVES
 from switch.expressions import Const, Data, FieldValue, HeaderRef, Json, Scope, ValidBit
 from switch.program import (
     Action,

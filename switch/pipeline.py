@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
 from switch.codegen import generate
+from switch.codegen.layout import Layout, limbs, words_of
 from switch.compile import FLAGS, build
 from switch.keys import KeyElement, PackedKey, check_range, pack_arguments, pack_key
-from switch.layout import Layout, limbs, words_of
 from switch.program import Action, Program, Table
 
 __all__ = [

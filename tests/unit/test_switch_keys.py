@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switch.codegen.layout import TableLayout, key_places, limbs, words_of
 from switch.expressions import Const
-from switch.layout import TableLayout, key_places, limbs, words_of
 from switch.program import KeyField, Table
 
 pytestmark = pytest.mark.unit

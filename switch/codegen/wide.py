@@ -6,8 +6,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from switch import expressions as ex
-from switch.layout import LIMB, limbs, words_of
-from switch.limbs import Stream, carries, literal, natural_limbs, possible_ones
+from switch.codegen.layout import LIMB, limbs, words_of
+from switch.codegen.limbs import Stream, carries, literal, natural_limbs, possible_ones
 
 
 class WideEmitter(ABC):

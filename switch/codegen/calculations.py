@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from switch import expressions as ex
-from switch.codegen_bits import Part, emit_put, emit_store
-from switch.codegen_expressions import Emitter
-from switch.layout import LIMB, Layout, identifier, limbs
+from switch.codegen.bits import Part, emit_put, emit_store
+from switch.codegen.expressions import Emitter
+from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.program import Calculation, Checksum, Program
 
 # BMv2's names of algorithms -> functions of runtime/hash.h.

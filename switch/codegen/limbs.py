@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from switch import expressions as ex
-from switch.layout import LIMB, limbs, words_of
+from switch.codegen.layout import LIMB, limbs, words_of
 
 FULL_LIMB = (1 << LIMB) - 1
 

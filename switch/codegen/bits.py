@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from switch.codegen_expressions import Emitter
-from switch.layout import LIMB
-from switch.limbs import literal
+from switch.codegen.expressions import Emitter
+from switch.codegen.layout import LIMB
+from switch.codegen.limbs import literal
 
 Part = tuple[str, int]  # C expression or lvalue (array of limbs if wider than 64), width in bits
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from switch import expressions as ex
-from switch.codegen_wide import WideEmitter
-from switch.layout import LIMB, Layout, argument_offsets, limbs
-from switch.limbs import FULL_LIMB, Stream, literal, natural_limbs, possible_ones
+from switch.codegen.layout import LIMB, Layout, argument_offsets, limbs
+from switch.codegen.limbs import FULL_LIMB, Stream, literal, natural_limbs, possible_ones
+from switch.codegen.wide import WideEmitter
 from switch.program import Action
 
 LookaheadReader = Callable[["Emitter", ex.Lookahead], str]

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from switch import expressions as ex
-from switch.codegen_expressions import Emitter
-from switch.codegen_parser import unsigned
-from switch.codegen_primitives import action_name
-from switch.layout import LIMB, Layout, argument_offsets, identifier, limbs, words_of
-from switch.limbs import literal
+from switch.codegen.expressions import Emitter
+from switch.codegen.layout import LIMB, Layout, argument_offsets, identifier, limbs, words_of
+from switch.codegen.limbs import literal
+from switch.codegen.parser import unsigned
+from switch.codegen.primitives import action_name
 from switch.program import Conditional, Control, Table, refused_at
 
 

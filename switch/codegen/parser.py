@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from switch import expressions as ex
-from switch.codegen_bits import emit_load, load_bits
-from switch.codegen_expressions import Emitter
-from switch.layout import LIMB, Layout, identifier, limbs
-from switch.limbs import literal
+from switch.codegen.bits import emit_load, load_bits
+from switch.codegen.expressions import Emitter
+from switch.codegen.layout import LIMB, Layout, identifier, limbs
+from switch.codegen.limbs import literal
 from switch.program import (
     Advance,
     Extract,

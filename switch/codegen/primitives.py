@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from switch import expressions as ex
-from switch.codegen_calculations import calculation_name
-from switch.codegen_expressions import Emitter
-from switch.layout import LIMB, Layout, identifier, limbs
+from switch.codegen.calculations import calculation_name
+from switch.codegen.expressions import Emitter
+from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.program import Action, MessageParameters, ObjectName, Primitive, refused_at
 
 

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from switch.codegen_bits import emit_store
-from switch.codegen_calculations import CalculationWriter
-from switch.codegen_controls import ControlWriter
-from switch.codegen_expressions import Emitter
-from switch.codegen_parser import ParserWriter
-from switch.codegen_primitives import PrimitiveWriter, standard_field
-from switch.layout import Layout, argument_offsets, limbs, words_of
-from switch.limbs import literal
+from switch.codegen.bits import emit_store
+from switch.codegen.calculations import CalculationWriter
+from switch.codegen.controls import ControlWriter
+from switch.codegen.expressions import Emitter
+from switch.codegen.layout import Layout, argument_offsets, limbs, words_of
+from switch.codegen.limbs import literal
+from switch.codegen.parser import ParserWriter
+from switch.codegen.primitives import PrimitiveWriter, standard_field
 from switch.program import Control, FieldList, Header, Program, Table, refused_at
 
 
@@ -30,7 +30,7 @@ class _Writer:
 
     def source(self) -> str:
         self.lines += [
-            "// Generated from a P4 program; see switch/codegen.py.",
+            "// Generated from a P4 program; see switch/codegen.",
             '#include "program.h"',
             "",
             *self.layout.declarations(),
