@@ -22,6 +22,18 @@ class Address(_message.Message):
     port: int
     def __init__(self, ipv4: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
 
+class Broken(_message.Message):
+    __slots__ = ["chunk", "reason", "seq", "stream"]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    chunk: int
+    reason: str
+    seq: int
+    stream: int
+    def __init__(self, stream: _Optional[int] = ..., seq: _Optional[int] = ..., chunk: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Budget(_message.Message):
     __slots__ = ["slots", "switch", "used"]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +102,26 @@ class CreateServiceRequest(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[Member]
     def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ...) -> None: ...
 
+class Halt(_message.Message):
+    __slots__ = ["reason"]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Hand(_message.Message):
+    __slots__ = ["wants"]
+    WANTS_FIELD_NUMBER: _ClassVar[int]
+    wants: _containers.RepeatedCompositeFieldContainer[Want]
+    def __init__(self, wants: _Optional[_Iterable[_Union[Want, _Mapping]]] = ...) -> None: ...
+
+class Handed(_message.Message):
+    __slots__ = ["last", "results"]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    last: bool
+    results: _containers.RepeatedCompositeFieldContainer[Result]
+    def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., last: bool = ...) -> None: ...
+
 class HeartbeatReply(_message.Message):
     __slots__ = ["epoch"]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -97,16 +129,18 @@ class HeartbeatReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ["epoch", "nonce", "rank", "role"]
+    __slots__ = ["epoch", "nonce", "rank", "role", "unanswered"]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     nonce: str
     rank: int
     role: Role
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    unanswered: float
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., unanswered: _Optional[float] = ...) -> None: ...
 
 class InitServiceReply(_message.Message):
     __slots__ = []
@@ -121,6 +155,20 @@ class InitServiceRequest(_message.Message):
     nonce: str
     rank: int
     def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ...) -> None: ...
+
+class Instruction(_message.Message):
+    __slots__ = ["epoch", "halt", "hand", "plan", "take"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HALT_FIELD_NUMBER: _ClassVar[int]
+    HAND_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    TAKE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    halt: Halt
+    hand: Hand
+    plan: Plan
+    take: Take
+    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ["connected", "epoch", "job", "namespace", "reason", "slots", "state", "tree", "window", "world"]
@@ -222,6 +270,48 @@ class Plan(_message.Message):
     world: int
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
+class Report(_message.Message):
+    __slots__ = ["levels"]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    levels: bytes
+    def __init__(self, levels: _Optional[bytes] = ...) -> None: ...
+
+class Result(_message.Message):
+    __slots__ = ["chunk", "header", "level", "payload"]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    chunk: int
+    header: bytes
+    level: int
+    payload: bytes
+    def __init__(self, chunk: _Optional[int] = ..., level: _Optional[int] = ..., header: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class ResyncReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class ResyncRequest(_message.Message):
+    __slots__ = ["broken", "epoch", "handed", "nonce", "rank", "report", "role", "taken"]
+    BROKEN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HANDED_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    broken: Broken
+    epoch: int
+    handed: Handed
+    nonce: str
+    rank: int
+    report: Report
+    role: Role
+    taken: Taken
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ...) -> None: ...
+
 class RootStream(_message.Message):
     __slots__ = ["children", "node", "stream", "window"]
     CHILDREN_FIELD_NUMBER: _ClassVar[int]
@@ -260,7 +350,29 @@ class Stream(_message.Message):
     window: int
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., sender: _Optional[int] = ..., window: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
-class WatchPlanRequest(_message.Message):
+class Take(_message.Message):
+    __slots__ = ["page", "results"]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    page: int
+    results: _containers.RepeatedCompositeFieldContainer[Result]
+    def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., page: _Optional[int] = ...) -> None: ...
+
+class Taken(_message.Message):
+    __slots__ = ["page"]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    page: int
+    def __init__(self, page: _Optional[int] = ...) -> None: ...
+
+class Want(_message.Message):
+    __slots__ = ["chunk", "level"]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    chunk: int
+    level: int
+    def __init__(self, chunk: _Optional[int] = ..., level: _Optional[int] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
     __slots__ = ["nonce", "rank", "role"]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]

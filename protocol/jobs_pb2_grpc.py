@@ -29,10 +29,15 @@ class JobServiceStub(object):
                 request_serializer=protocol_dot_jobs__pb2.InitServiceRequest.SerializeToString,
                 response_deserializer=protocol_dot_jobs__pb2.InitServiceReply.FromString,
                 )
-        self.WatchPlan = channel.unary_stream(
-                '/rackhub.jobs.v1.JobService/WatchPlan',
-                request_serializer=protocol_dot_jobs__pb2.WatchPlanRequest.SerializeToString,
-                response_deserializer=protocol_dot_jobs__pb2.Plan.FromString,
+        self.Watch = channel.unary_stream(
+                '/rackhub.jobs.v1.JobService/Watch',
+                request_serializer=protocol_dot_jobs__pb2.WatchRequest.SerializeToString,
+                response_deserializer=protocol_dot_jobs__pb2.Instruction.FromString,
+                )
+        self.Resync = channel.unary_unary(
+                '/rackhub.jobs.v1.JobService/Resync',
+                request_serializer=protocol_dot_jobs__pb2.ResyncRequest.SerializeToString,
+                response_deserializer=protocol_dot_jobs__pb2.ResyncReply.FromString,
                 )
         self.Heartbeat = channel.unary_unary(
                 '/rackhub.jobs.v1.JobService/Heartbeat',
@@ -76,8 +81,17 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WatchPlan(self, request, context):
-        """The plan, and every plan that replaces it; ends when the job does.
+    def Watch(self, request, context):
+        """What the member is to do: run a plan, or its part in the change to the next one. Each instruction replaces the one before
+        it; a member that asks anew (it lost the connection, or the controller was restarted) gets the one that holds. Ends with
+        the job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resync(self, request, context):
+        """A member's answer to an instruction of a change of epoch. Answers to an instruction that no longer holds are ignored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,10 +135,15 @@ def add_JobServiceServicer_to_server(servicer, server):
                     request_deserializer=protocol_dot_jobs__pb2.InitServiceRequest.FromString,
                     response_serializer=protocol_dot_jobs__pb2.InitServiceReply.SerializeToString,
             ),
-            'WatchPlan': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchPlan,
-                    request_deserializer=protocol_dot_jobs__pb2.WatchPlanRequest.FromString,
-                    response_serializer=protocol_dot_jobs__pb2.Plan.SerializeToString,
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=protocol_dot_jobs__pb2.WatchRequest.FromString,
+                    response_serializer=protocol_dot_jobs__pb2.Instruction.SerializeToString,
+            ),
+            'Resync': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resync,
+                    request_deserializer=protocol_dot_jobs__pb2.ResyncRequest.FromString,
+                    response_serializer=protocol_dot_jobs__pb2.ResyncReply.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.Heartbeat,
@@ -203,7 +222,7 @@ class JobService(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def WatchPlan(request,
+    def Watch(request,
             target,
             options=(),
             channel_credentials=None,
@@ -213,9 +232,26 @@ class JobService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_stream(request, target, '/rackhub.jobs.v1.JobService/WatchPlan',
-            protocol_dot_jobs__pb2.WatchPlanRequest.SerializeToString,
-            protocol_dot_jobs__pb2.Plan.FromString,
+        return grpc.experimental.unary_stream(request, target, '/rackhub.jobs.v1.JobService/Watch',
+            protocol_dot_jobs__pb2.WatchRequest.SerializeToString,
+            protocol_dot_jobs__pb2.Instruction.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Resync(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/rackhub.jobs.v1.JobService/Resync',
+            protocol_dot_jobs__pb2.ResyncRequest.SerializeToString,
+            protocol_dot_jobs__pb2.ResyncReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
