@@ -13,15 +13,28 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from controller.connection import GrpcConnection, SwitchError
 from controller.dataplane import DataPlane
 from controller.entries import EntryError
 from controller.fabric import Fabric, FabricError
 from controller.jobs import LEASE_SECONDS, JobTable
+from controller.journal import Journal, JournalError
+from controller.monitor import Monitor
 from controller.service import JobServer, ServiceError
 from topologies.addressing import Addressing
 from topologies.spec import TopologyError, load
+
+CANNOT_START = (
+    TopologyError,
+    EntryError,
+    FabricError,
+    JournalError,
+    ServiceError,
+    SwitchError,
+    OSError,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,23 +48,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    try:
-        fabric = _fabric(options)
-        fabric.bring_up()
-    except (TopologyError, EntryError, FabricError, SwitchError, OSError) as error:
-        print(f"controller: {error}", file=sys.stderr)
-        return 1
-    try:
-        table = JobTable(fabric, lease=options.lease, queue_packets=options.queue_packets)
-        server = JobServer(table, options.listen)
-    except ServiceError as error:
-        print(f"controller: {error}", file=sys.stderr)
-        fabric.close()
-        return 1
-    print(f"ready {options.listen}", flush=True)
-    stop.wait()
-    server.stop()
-    fabric.close()
+    with ExitStack() as stack:
+        try:
+            fabric = _fabric(options)
+            journal = Journal(options.journal)
+            stack.callback(journal.close)
+            term = journal.next_term()
+            fabric.addressing = fabric.addressing.without(journal.gone())
+            fabric.bring_up(keep=term > 1, term=term)
+            stack.callback(fabric.close)
+            table = JobTable(
+                fabric, lease=options.lease, queue_packets=options.queue_packets, journal=journal
+            )
+            server = JobServer(table, options.listen)
+            stack.callback(server.stop)
+        except CANNOT_START as error:
+            print(f"controller: {error}", file=sys.stderr)
+            return 1
+        monitor = Monitor(table)
+        stack.callback(monitor.stop)
+        monitor.start()
+        print(f"ready {options.listen}", flush=True)
+        stop.wait()
     return 0
 
 
@@ -84,6 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--program", required=True, metavar="JSON", help="program for BMv2")
     parser.add_argument("--p4info", required=True, metavar="FILE", help="p4info as text")
     parser.add_argument("--listen", required=True, metavar="unix:PATH", help="job service")
+    parser.add_argument(
+        "--journal",
+        default=":memory:",
+        metavar="FILE",
+        help="where jobs are noted; a controller started again with it goes on with them, and does"
+        " not disturb switches that have what they should",
+    )
     parser.add_argument(
         "--lease",
         type=float,

@@ -61,6 +61,12 @@ class Resources:
             )
         raise PlanRefusedError(str(refusal))
 
+    def claim(self, reservation: Reservation) -> None:
+        """Take up a reservation made earlier. Raises ValueError if somebody else holds a place."""
+        for (_, switch), place in reservation.places.items():
+            self.budgets[switch].claim(place.base, 2 * reservation.window)
+            self._groups[switch].add(place.group)
+
     def release(self, reservation: Reservation, keep: Collection[str] = ()) -> Reservation | None:
         """Give places back, except those in switches to ``keep``; returns what is still held."""
         kept = {}

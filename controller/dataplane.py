@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +41,12 @@ class DataPlane:
     def slots(self) -> int:
         """Slots of a switch."""
         return int(self.p4info.register("aggregation.slots.state").size)
+
+    @cached_property
+    def cookie(self) -> int:
+        """Tells a switch that has this program from one that has another: 64 bits of its hash."""
+        whole = self.device_config + self.p4info.message.SerializeToString(deterministic=True)
+        return int.from_bytes(hashlib.sha256(whole).digest()[:8], "big")
 
     @property
     def packet_bytes(self) -> int:

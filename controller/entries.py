@@ -16,7 +16,16 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-__all__ = ["EntryError", "P4Info", "deletion", "insertion", "modification", "packed"]
+__all__ = [
+    "EntryError",
+    "P4Info",
+    "canonical",
+    "deletion",
+    "difference",
+    "insertion",
+    "modification",
+    "packed",
+]
 
 # A value of a match field: exact int, lpm (value, prefix length), ternary (value, mask),
 # range (low, high), optional int.
@@ -118,6 +127,16 @@ class P4Info:
             entry.action.action.CopyFrom(self._action(found, action, parameters or {}))
         return entity
 
+    def parameter(self, entity: Entity, name: str) -> int | None:
+        """A parameter of an entry's action; None when it has none of that name."""
+        given = entity.table_entry.action.action
+        action = self._actions.get(given.action_id)
+        for param in action.params if action is not None else ():
+            for value in given.params:
+                if (param.name, param.id) == (name, value.param_id):
+                    return int.from_bytes(value.value, "big")
+        return None
+
     def all_entries(self, table: str | None = None) -> Entity:
         """Wildcard for reading all entries of one table, or of all tables."""
         entity = Entity()
@@ -186,6 +205,41 @@ def bare(entity: Entity) -> Entity:
     elif result.packet_replication_engine_entry.HasField("clone_session_entry"):
         result.packet_replication_engine_entry.clone_session_entry.ClearField("replicas")
     return result
+
+
+def canonical(entity: Entity) -> bytes:
+    """The same bytes for the same entry or group, however a target writes it when it is read."""
+    result = Entity()
+    if entity.HasField("table_entry"):
+        entry = entity.table_entry
+        result.table_entry.table_id = entry.table_id
+        result.table_entry.priority = entry.priority
+        result.table_entry.match.extend(sorted(entry.match, key=lambda field: field.field_id))
+        if entry.HasField("action"):
+            action = result.table_entry.action.action
+            action.action_id = entry.action.action.action_id
+            action.params.extend(sorted(entry.action.action.params, key=lambda p: p.param_id))
+    else:
+        group = entity.packet_replication_engine_entry.multicast_group_entry
+        replicas = [(r.egress_port, r.instance) for r in group.replicas]
+        if not replicas:
+            result = bare(entity)
+        else:
+            result = multicast_group(group.multicast_group_id, sorted(replicas))
+    return bytes(result.SerializeToString(deterministic=True))
+
+
+def difference(wanted: Iterable[Entity], found: Iterable[Entity]) -> list[Update]:
+    """What makes entries that were found those that are wanted."""
+    there = {canonical(bare(entity)): entity for entity in found}
+    updates = []
+    for entity in wanted:
+        other = there.pop(canonical(bare(entity)), None)
+        if other is None:
+            updates.append(insertion(entity))
+        elif canonical(other) != canonical(entity):
+            updates.append(modification(entity))
+    return [deletion(bare(entity)) for entity in there.values()] + updates
 
 
 def _matches(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from google.rpc import code_pb2
@@ -18,8 +19,10 @@ from controller.entries import (
     MatchValue,
     Update,
     bare,
+    canonical,
     clone_session,
     deletion,
+    difference,
     insertion,
 )
 from topologies.addressing import Addressing, SwitchPort
@@ -31,6 +34,13 @@ log = logging.getLogger(__name__)
 
 # Updates of one Write: their errors have to fit the 8 KB of metadata that gRPC takes by default.
 BATCH = 64
+BASE_TABLES = (
+    "source_guard.sources",
+    "forwarding.routes",
+    "congestion.thresholds",
+    "arrival.impairments",
+    "departure.impairments",
+)
 
 
 class FabricError(Exception):
@@ -54,6 +64,8 @@ class Fabric:
         self.addressing = addressing
         self.dataplane = dataplane
         self.connections = dict(connections)
+        self.down: set[str] = set()  # switches that cannot be reached now
+        self.writes: Counter[str] = Counter()  # begun, by switch: what was read before is old
         switches = {node.name for node in topology.switches}
         if set(connections) != switches:
             missing = ", ".join(sorted(switches - set(connections))) or "none"
@@ -64,29 +76,87 @@ class Fabric:
             )
         self._check_mtu()
 
-    def bring_up(self) -> None:
+    def bring_up(self, keep: bool = False, term: int | None = None) -> None:
         """Connect to every switch, push the program and write what is there before jobs.
 
-        Raises SwitchError; whatever was opened is closed again.
+        Raises SwitchError; whatever was opened is closed again. With ``keep`` nothing is pushed to
+        a switch that has the program, and one that cannot be reached counts as down. ``term``:
+        number of this start of the controller, which election ids go by.
         """
         try:
             for name, connection in self.connections.items():
-                connection.open()
-                connection.push(self.dataplane.p4info.message, self.dataplane.device_config)
-                entities = self.base_entities(name)
-                self.insert(name, entities)
-                log.info("%s is up: program pushed, %d entries", name, len(entities))
+                connection.term = connection.term if term is None else term
+                try:
+                    connection.open()
+                    self.restore(name, keep)
+                except SwitchError as error:
+                    if not keep:
+                        raise
+                    log.error("%s is down: %s", name, error)
+                    self.down.add(name)
         except BaseException:
             self.close()
             raise
+
+    def restore(self, switch: str, keep: bool = True) -> None:
+        """See to it that a switch has the program and what is there before jobs. SwitchError."""
+        connection, dataplane = self.connections[switch], self.dataplane
+        if keep and connection.cookie() == dataplane.cookie and self._base(switch):
+            self.sync(switch)
+            return
+        # Also where the program was pushed by somebody else: then clone sessions, which not every
+        # target can list, are gone as well.
+        connection.push(dataplane.p4info.message, dataplane.device_config, dataplane.cookie)
+        entities = self.base_entities(switch)
+        self.insert(switch, entities)
+        log.info("%s is up: program pushed, %d entries", switch, len(entities))
+
+    def sync(self, switch: str) -> None:
+        """Make the tables of a switch that has the program what they are before jobs.
+
+        Raises SwitchError.
+        """
+        wanted = [e for e in self.base_entities(switch) if e.HasField("table_entry")]
+        updates = difference(wanted, self._base(switch))
+        if updates:
+            self.write(switch, updates)
+            log.info("%s: %d entries mended", switch, len(updates))
+
+    def _base(self, switch: str) -> list[Entity]:
+        tables = [self.dataplane.p4info.all_entries(name) for name in BASE_TABLES]
+        return self.connections[switch].read(tables)
+
+    def reroute(self, missing: Iterable[str]) -> None:
+        """Routes that avoid these switches, in every switch that can be written."""
+        self.addressing = self.addressing.without(frozenset(missing))
+        for switch in self.connections:
+            if switch in self.unwritable:
+                continue
+            try:
+                self.sync(switch)
+            except SwitchError as error:  # it is found to be down, and gets its routes on return
+                log.error("%s keeps its routes for now: %s", switch, error)
+
+    def lacks(self, switch: str, nodes: Iterable[Entity], seconds: float) -> bool:
+        """Whether routes or these ``nodes`` entries are not in a switch. SwitchError."""
+        info = self.dataplane.p4info
+        tables = [info.all_entries("aggregation.nodes"), info.all_entries("forwarding.routes")]
+        found = {canonical(e) for e in self.connections[switch].read(tables, seconds)}
+        return any(canonical(e) not in found for e in (*nodes, *self._routes(switch)))
 
     def close(self) -> None:
         """Close all connections; switches go on forwarding."""
         for connection in self.connections.values():
             connection.close()
 
+    @property
+    def unwritable(self) -> frozenset[str]:
+        """Switches that can have no new entries: gone, or just out of reach of the controller."""
+        return self.addressing.missing | self.down
+
     def write(self, switch: str, updates: Sequence[Update]) -> None:
         """Updates of one switch, a batch at a time, stopping at the first that fails."""
+        self.writes[switch] += 1
         for start in range(0, len(updates), BATCH):
             self.connections[switch].write(updates[start : start + BATCH])
 
@@ -96,7 +166,10 @@ class Fabric:
 
     def remove(self, switch: str, entities: Sequence[Entity]) -> None:
         """Delete entities; those already gone are fine. Raises SwitchError, having tried all."""
+        if switch in self.down:
+            raise SwitchError(switch, "cannot be reached")
         errors: list[SwitchError] = []
+        self.writes[switch] += 1
         for start in range(0, len(entities), BATCH):
             batch = [deletion(bare(entity)) for entity in entities[start : start + BATCH]]
             try:

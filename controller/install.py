@@ -104,6 +104,15 @@ class Installation:
         self.nodes.setdefault(switch, []).append(node)
         self.fabric.insert(switch, [node])
 
+    def entities(self, switch: str) -> list[Entity]:
+        """Everything noted for a switch."""
+        return [*self.needed.get(switch, ()), *self.nodes.get(switch, ())]
+
+    def forget(self, switch: str) -> None:
+        """A switch has nothing of it any more."""
+        self.needed.pop(switch, None)
+        self.nodes.pop(switch, None)
+
     def remove(self) -> dict[str, SwitchError]:
         """Delete everything noted. Returns the switches where that could not be confirmed.
 

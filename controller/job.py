@@ -9,14 +9,28 @@ from enum import Enum
 from typing import NamedTuple
 
 from controller.admission import Reservation
-from controller.install import Installation
+from controller.install import Installation, Place
+from controller.members import Member, Membership, Role
+from controller.resync import Change, Pool
 from controller.trees import Child as TreeChild
 from controller.trees import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 
-__all__ = ["Job", "JobError", "Key", "Member", "Membership", "Refusal", "Role", "State", "plans_of"]
+__all__ = [
+    "Job",
+    "JobError",
+    "Key",
+    "Leftover",
+    "Member",
+    "Membership",
+    "Refusal",
+    "Role",
+    "Scheme",
+    "State",
+    "plans_of",
+]
 
 
 class Refusal(Enum):
@@ -36,16 +50,6 @@ class JobError(Exception):
     def __init__(self, refusal: Refusal, text: str) -> None:
         self.refusal = refusal
         super().__init__(text)
-
-
-class Role(Enum):
-    """Numbers are those of the job service."""
-
-    WORKER = 1
-    SERVER = 2
-
-    def __str__(self) -> str:
-        return self.name.lower()
 
 
 class State(Enum):
@@ -72,25 +76,38 @@ class Key(NamedTuple):
     elements: int
 
 
-class Membership(NamedTuple):
-    """A place in a job."""
+@dataclass(frozen=True)
+class Scheme:
+    """Who sums what in one epoch. Ranks in ``trees`` are positions in ``workers`` and ``servers``,
+    whose elements are ranks in the job."""
 
-    role: Role
-    rank: int
+    workers: tuple[int, ...]
+    servers: tuple[int, ...]
+    kind: TreeKind
+    trees: tuple[Tree, ...]
+    avoided: frozenset[str] = frozenset()  # switches that could not take part
+
+    @property
+    def places(self) -> list[Membership]:
+        """Everybody in it."""
+        return [Membership(Role.WORKER, rank) for rank in self.workers] + [
+            Membership(Role.SERVER, rank) for rank in self.servers
+        ]
 
 
-@dataclass
-class Member:
-    """Who fills a place, and when it was last heard of (controller's clock, seconds)."""
+@dataclass(eq=False)
+class Leftover:
+    """What switches have not confirmed to be deleted, and the places that are held for it.
 
-    address: Address
-    heard: float
-    initialised: bool = False
-    epoch: int = 0  # of the plan that it runs
-    left: bool = False
+    ``unknown``: switches of which only the places are known, until they are swept.
+    """
+
+    installation: Installation
+    reservation: Reservation | None
+    unknown: set[str] = field(default_factory=set)
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A job as the controller knows it."""
 
@@ -104,32 +121,97 @@ class Job:
     window: int  # asked for; 0: the controller chooses
     streams: int
     created: float
-    trees: tuple[Tree, ...]
+    scheme: Scheme
     reservation: Reservation | None
+    avoid: frozenset[str] = frozenset()  # switches asked not to be part of trees
     state: State = State.CREATED
     reason: str = ""
     members: dict[Membership, Member] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     installation: Installation | None = None
-    plans: dict[Membership, jobs_pb2.Plan] = field(default_factory=dict)
+    leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left
+    change: Change | None = None  # under way, or over but for servers that do not run the plan yet
+    waiting: str = ""  # why the change has no plan
+    kept: Pool = field(default_factory=Pool)  # what workers that left have handed over
+    left_at: float = 0.0  # when the last worker left that the plan still counts on
+    asked_at: float = 0.0  # when the change last came a step on
+    instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
 
     def __str__(self) -> str:
         return f"job {self.number} ({self.namespace})"
 
     @property
+    def trees(self) -> tuple[Tree, ...]:
+        """Of the epoch."""
+        return self.scheme.trees
+
+    @property
     def held(self) -> bool:
         """Whether it has slots, or entries that a switch did not confirm to be gone."""
-        return self.installation is not None or self.reservation is not None
+        now = self.installation is not None or self.reservation is not None
+        return now or bool(self.leftovers)
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slots held, by switch."""
+        held: dict[str, int] = {}
+        for reservation in (self.reservation, *(left.reservation for left in self.leftovers)):
+            for switch, count in reservation.slots().items() if reservation else ():
+                held[switch] = held.get(switch, 0) + count
+        return held
+
+    def places_at(self, switch: str) -> list[Place]:
+        """Places held in a switch."""
+        return [
+            place
+            for reservation in (self.reservation, *(left.reservation for left in self.leftovers))
+            for (_, where), place in (reservation.places.items() if reservation else ())
+            if where == switch
+        ]
+
+    @property
+    def started(self) -> bool:
+        """Whether it has begun and is not over."""
+        return self.state in (State.RUNNING, State.LEAVING)
 
     @property
     def served(self) -> bool:
         """Whether every server runs the plan."""
-        return all(
-            member.epoch == self.epoch
-            for place, member in self.members.items()
+        return bool(self.instructions) and all(
+            self.members[place].epoch == self.epoch
+            for place in self.scheme.places
             if place.role is Role.SERVER
         )
+
+    def chunks(self, lanes: int) -> int:
+        """Chunks of so many lanes that its keys make."""
+        return sum(-(-key.elements // lanes) for key in self.keys)
+
+    def active(self, role: Role) -> tuple[int, ...]:
+        """Ranks of the workers or servers that are still in."""
+        return tuple(
+            place.rank
+            for place in self.places
+            if place.role is role and place in self.members and self.members[place].active
+        )
+
+    @property
+    def status(self) -> str:
+        """Why it failed, or what it waits for."""
+        if self.waiting:
+            return f"waits: {self.waiting}"
+        if self.change is None:
+            return self.reason
+        owing = sorted(self.change.owing.items(), key=lambda item: (item[0].role.value, item[0]))
+        if not owing and not self.served:
+            owing = [
+                (place, f"to run epoch {self.epoch}")
+                for place in self.scheme.places
+                if place.role is Role.SERVER and self.members[place].epoch != self.epoch
+            ]
+        waits = "; ".join(f"{self.name(place)} {what}" for place, what in owing)
+        return f"changes to epoch {self.epoch} ({self.change.reason}); waits for {waits or 'none'}"
 
     @property
     def places(self) -> list[Membership]:
@@ -159,21 +241,23 @@ class Job:
 def plans_of(
     job: Job, lanes: int, chunks_per_slice: int, link_rates: dict[str, int]
 ) -> dict[Membership, jobs_pb2.Plan]:
-    """What each member is told, once all are in and everything is installed.
+    """What each member of the epoch is told, once everything is installed.
 
     ``link_rates``: bit/s of each member's own link, by host.
     """
     assert job.reservation is not None
     window = job.reservation.window
-    workers = _addresses(job, Role.WORKER, len(job.workers))
-    servers = _addresses(job, Role.SERVER, len(job.servers))
+    scheme = job.scheme
+    workers = _addresses(job, Role.WORKER, scheme.workers)
+    servers = _addresses(job, Role.SERVER, scheme.servers)
     plans = {}
-    for rank, host in enumerate(job.workers):
-        leaves = [(tree.stream, *tree.leaves[rank]) for tree in job.trees]
-        plans[Membership(Role.WORKER, rank)] = WorkerPlan(
+    for rank, member in enumerate(scheme.workers):
+        place = Membership(Role.WORKER, member)
+        leaves = [(tree.stream, *tree.leaves[rank]) for tree in scheme.trees]
+        plans[place] = WorkerPlan(
             job=job.number,
             epoch=job.epoch,
-            world=len(job.workers),
+            world=len(workers),
             lanes=lanes,
             rank=rank,
             streams=tuple(
@@ -182,31 +266,32 @@ def plans_of(
             ),
             servers=servers,
             chunks_per_slice=chunks_per_slice,
-            link_rate=link_rates[host],
+            link_rate=link_rates[job.host(place)],
         ).to_message()
-    for rank, host in enumerate(job.servers):
-        plans[Membership(Role.SERVER, rank)] = ServerPlan(
+    for rank, member in enumerate(scheme.servers):
+        place = Membership(Role.SERVER, member)
+        plans[place] = ServerPlan(
             job=job.number,
             epoch=job.epoch,
-            world=len(job.workers),
+            world=len(workers),
             lanes=lanes,
             rank=rank,
             servers=servers,
             workers=workers,
-            windows={tree.stream: window for tree in job.trees},
+            windows={tree.stream: window for tree in scheme.trees},
             roots=tuple(
                 RootStream(tree.stream, tree.root.node, window, _children(tree.root, workers))
-                for tree in job.trees
+                for tree in scheme.trees
                 if rank in tree.root.servers
             ),
             chunks_per_slice=chunks_per_slice,
-            link_rate=link_rates[host],
+            link_rate=link_rates[job.host(place)],
         ).to_message()
     return plans
 
 
-def _addresses(job: Job, role: Role, count: int) -> tuple[Address, ...]:
-    return tuple(job.members[Membership(role, rank)].address for rank in range(count))
+def _addresses(job: Job, role: Role, ranks: Sequence[int]) -> tuple[Address, ...]:
+    return tuple(job.members[Membership(role, rank)].address for rank in ranks)
 
 
 def _children(root: TreeNode, workers: Sequence[Address]) -> tuple[Child, ...]:

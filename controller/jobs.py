@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of a fabric: admission, joining, installation, and the way out.
+"""The jobs of a fabric: admission, joining, changes of epoch, and the way out.
 
 ``JobTable`` is the job service without gRPC; every method may be called from any thread. A job is
 planned and its slots are held from ``create`` on, so what cannot run is refused there. When all
-members are in, its entries are written and its plans appear. It ends when all workers have left,
-or fails when one gives up or is not heard of for a lease; either way its entries are deleted, and
-only slots whose deletion a switch confirmed go to other jobs.
+members are in, its entries are written and its plans appear. Whenever its plan no longer holds (a
+member or a switch is lost, or somebody asks for another one) the next epoch is prepared, see
+``resync``. It ends when all workers have left, or fails when it cannot go on; either way its
+entries are deleted, and only slots whose deletion a switch confirmed go to other jobs.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from ipaddress import IPv4Address
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-from controller.admission import Reservation, Resources
+from controller import access
 from controller.connection import SwitchError
+from controller.deployment import Deployment
+from controller.epochs import LAST_EPOCH, RETRY_SECONDS, Epochs, words
 from controller.fabric import Fabric
-from controller.install import Installation, entities_of
 from controller.job import (
     Job,
     JobError,
@@ -31,11 +32,11 @@ from controller.job import (
     Refusal,
     Role,
     State,
-    plans_of,
 )
-from controller.requests import check_address, check_create, check_keys, difference
-from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
-from controller.windows import choose_window
+from controller.journal import Journal
+from controller.requests import check_address, check_create, check_keys, check_window, difference
+from controller.resync import Pool, ResyncError
+from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.plan import Address
 
@@ -44,19 +45,21 @@ __all__ = ["JobTable"]
 log = logging.getLogger(__name__)
 
 MOST_JOBS = (1 << 16) - 1
-LAST_EPOCH = (1 << 16) - 1
 LONGEST_REASON = 500
 # Jobs that are over stay known, so that late callers learn how they ended.
 REMEMBERED = 64
 LEASE_SECONDS = 15.0
+# How long members get no answer through a switch that cannot be reached until it counts as gone.
+UNANSWERED_SECONDS = 3.0
 JOIN_SECONDS = 120.0
-# Between attempts to delete entries from a switch that did not confirm it.
-RETRY_SECONDS = 10.0
 
 
 class JobTable:
     """All jobs. ``lease``: seconds without a call after which a member counts as dead; ``join``:
-    seconds from ``create`` until all have to be in; ``queue_packets``: see ``choose_window``."""
+    seconds from ``create`` until all have to be in; ``queue_packets``: see ``choose_window``;
+    ``unanswered``: seconds after which members say that a switch does not forward; ``journal``:
+    where all of it is written, and what it has of earlier is taken up (none: it ends with the
+    process)."""
 
     def __init__(
         self,
@@ -65,19 +68,24 @@ class JobTable:
         lease: float = LEASE_SECONDS,
         join: float = JOIN_SECONDS,
         queue_packets: int | None = None,
+        unanswered: float = UNANSWERED_SECONDS,
+        journal: Journal | None = None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
         self.lease = lease
         self.join = join
-        self.queue_packets = queue_packets
+        self.unanswered = unanswered
         self.changed = threading.Condition(threading.RLock())
-        self.resources = Resources(
-            (node.name for node in fabric.topology.switches), fabric.dataplane.slots
-        )
+        self.deployment = Deployment(fabric, queue_packets)
+        self.resources = self.deployment.resources
+        self.journal = journal if journal is not None else Journal()
+        self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
         self._jobs: list[Job] = []  # oldest first
-        self._last_number = 0
-        self._epochs: dict[int, int] = {}  # last epoch used under a job number
+        self._last_number = self.journal.last_number
+        self._used = self.journal.used()  # last epoch of jobs that are over, by number
+        with self._busy():
+            self._take_up()
 
     # --- joining ---
 
@@ -101,7 +109,12 @@ class JobTable:
                 raise JobError(Refusal.ALREADY_EXISTS, text)
             number, epoch = self._next_number()
             addresses = [self.fabric.addressing.address(server) for server in servers]
-            trees, reservation = self._plan(number, workers, addresses, kind, window, streams)
+            try:
+                scheme, reservation = self.deployment.admit(
+                    number, workers, addresses, kind, window, streams
+                )
+            except PlanRefusedError as error:
+                raise JobError(Refusal.RESOURCE_EXHAUSTED, str(error)) from error
             job = Job(
                 number=number,
                 epoch=epoch,
@@ -113,25 +126,27 @@ class JobTable:
                 window=window,
                 streams=streams,
                 created=self.clock(),
-                trees=trees,
+                scheme=scheme,
                 reservation=reservation,
             )
             self._last_number = number
-            self._epochs[number] = epoch
+            self.journal.save(job)
             self._jobs.append(job)
             log.info(
                 "%s created: %d workers, %d servers, tree %s, %d streams, window %d",
-                job, len(workers), len(servers), kind.name, len(trees), reservation.window,
+                job, len(workers), len(servers), kind.name, len(job.trees), reservation.window,
             )  # fmt: skip
             self.changed.notify_all()
             return job
 
     def connect(self, nonce: str, role: Role, rank: int, address: Address) -> Job:
         """A member says where it listens. Again with the same address: fine."""
-        with self.changed:
+        with self._busy():
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
             known = job.members.get(place)
+            if known is not None:
+                self._member(job, place)
             if known is not None and known.address != address:
                 text = f"{job}: {job.name(place)} is connected already, from {known.address}"
                 raise JobError(Refusal.ALREADY_EXISTS, text)
@@ -143,15 +158,13 @@ class JobTable:
                 job.members[place] = Member(address, self.clock())
                 if job.state is State.CREATED:
                     job.state = State.WAITING
+                self.journal.save(job)
                 self._start_when_complete(job)
-            else:
-                known.heard = self.clock()
-            self.changed.notify_all()
             return job
 
     def init(self, nonce: str, rank: int, keys: Sequence[Key]) -> None:
         """A worker declares its tensors; they must be the same at all. The last one starts it."""
-        with self.changed:
+        with self._busy():
             job, place = self._alive(nonce, Role.WORKER, rank)
             member = self._member(job, place)
             check_keys(keys, self.fabric.dataplane.lanes)
@@ -161,84 +174,182 @@ class JobTable:
             if not member.initialised:
                 job.keys = tuple(keys)
                 member.initialised = True
+                self.journal.save(job)
                 self._start_when_complete(job)
-                self.changed.notify_all()
 
     # --- running ---
 
-    def plan(self, nonce: str, role: Role, rank: int) -> jobs_pb2.Plan | None:
-        """A member's plan; None while not all are in, and when the job is gone.
+    def instruction(self, nonce: str, role: Role, rank: int) -> jobs_pb2.Instruction | None:
+        """What a member is to do now, the same object until another one replaces it.
 
-        Workers get theirs once every server runs it: a chunk must not come before its server.
+        None while not all are in, and when the job or the member has left. Workers get a plan once
+        every server runs it: a chunk must not come before its server.
         """
         with self.changed:
             job, place = self._known(nonce, role, rank)
             if job.state is State.FAILED:
-                raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}")
+                access.check_alive(job)
+            if place in job.members:
+                access.check_member(job, place)
+            if job.change is not None and (
+                not job.change.settled or (role is Role.WORKER and not job.served)
+            ):
+                return job.change.instruction(place)
             if role is Role.WORKER and not job.served:
                 return None
-            return job.plans.get(place)
+            return job.instructions.get(place)
 
     def state(self, nonce: str) -> State:
         """How far a job is."""
         with self.changed:
-            return self._find(nonce).state
+            return access.find(self._jobs, nonce).state
 
-    def heartbeat(self, nonce: str, role: Role, rank: int, epoch: int = 0) -> int:
-        """A member is alive and runs the plan of an epoch; returns that of the job's plan."""
+    def heartbeat(
+        self, nonce: str, role: Role, rank: int, epoch: int = 0, unanswered: float = 0.0
+    ) -> int:
+        """A member is alive and runs the plan of an epoch; returns that of the job's plan.
+
+        ``unanswered``: seconds that its oldest chunk in flight is without a sign of life.
+        """
         with self.changed:
             job, place = self._alive(nonce, role, rank)
             member = self._member(job, place)
+            member.unanswered = unanswered
             if epoch != member.epoch:
                 member.epoch = epoch
+                if job.change is not None and job.change.settled and job.served:
+                    job.change = None
                 self.changed.notify_all()
             return job.epoch
 
-    def leave(self, nonce: str, role: Role, rank: int, reason: str = "") -> None:
-        """A member is done, or gives up (with a reason), which fails the job."""
-        with self.changed:
+    def resync(self, nonce: str, role: Role, rank: int, request: jobs_pb2.ResyncRequest) -> None:
+        """A member's part in a change of epoch; what belongs to an older epoch is ignored.
+
+        Raises JobError, also for an answer that cannot be.
+        """
+        with self._busy():
+            job, place = self._alive(nonce, role, rank)
+            self._member(job, place)
+            if request.WhichOneof("what") is None:
+                text = f"{job}: {job.name(place)} sent no answer: report, handed, taken or broken"
+                raise JobError(Refusal.INVALID_ARGUMENT, text)
+            if request.epoch == job.epoch and job.started:
+                try:
+                    self.epochs.answer(job, place, request)
+                except ResyncError as error:
+                    text = f"{job}: {job.name(place)}: {error}"
+                    raise JobError(Refusal.INVALID_ARGUMENT, text) from error
+
+    def replan(
+        self,
+        which: Job | int,
+        reason: str,
+        *,
+        kind: TreeKind | None = None,
+        window: int | None = None,
+        streams: int | None = None,
+        avoid: Collection[str] = (),
+    ) -> None:
+        """Prepare a job's next epoch, from now on with another tree, window or number of streams
+        if given, and with no node of a tree on switches to ``avoid``. Raises JobError."""
+        with self._busy():
+            found = [job for job in self._jobs if which in (job, job.number)]
+            if not found or not found[-1].started:
+                text = f"{found[-1] if found else f'job {which}'} is not running"
+                raise JobError(Refusal.FAILED_PRECONDITION, text)
+            job = found[-1]
+            check_window(window or 0, streams or 0)
+            job.kind = job.kind if kind is None else kind
+            job.window = job.window if window is None else window
+            job.streams = job.streams if streams is None else streams
+            job.avoid = frozenset(avoid)
+            self.epochs.begin(job, reason)
+
+    def leave(
+        self,
+        nonce: str,
+        role: Role,
+        rank: int,
+        reason: str = "",
+        results: Iterable[jobs_pb2.Result] = (),
+        levels: bytes = b"",
+    ) -> None:
+        """A member is done, or gives up (with a reason), which fails the job.
+
+        A worker that is done hands over the results that it holds, and its levels as in a report.
+        """
+        with self._busy():
             job, place = self._known(nonce, role, rank)
-            if job.state.over:
+            member = job.members.get(place)
+            if job.state.over or (member is not None and not member.active):
                 return
-            if place in job.members:
-                job.members[place].left = True
             if reason:
-                words = " ".join(reason.split())[:LONGEST_REASON]
-                self._fail(job, f"{job.name(place)} gave up: {words}")
-            elif job.state in (State.CREATED, State.WAITING):
+                said = " ".join(reason.split())[:LONGEST_REASON]
+                self._fail(job, f"{job.name(place)} gave up: {said}")
+            elif not job.started or member is None:
                 self._fail(job, f"{job.name(place)} left before the job started")
             elif role is Role.SERVER:
-                self._fail(job, f"{job.name(place)} left while workers were running")
+                member.left = True
+                self.epochs.go_on(job, f"{job.name(place)} left while workers were running")
             else:
-                job.state = State.LEAVING
+                try:
+                    self.epochs.leave(job, place, results, levels)
+                except ResyncError as error:
+                    text = f"{job}: {job.name(place)}: {error}"
+                    raise JobError(Refusal.INVALID_ARGUMENT, text) from error
                 log.info("%s: %s left", job, job.name(place))
-                if all(m.left for p, m in job.members.items() if p.role is Role.WORKER):
-                    self._end(job, State.GONE, "")
-            self.changed.notify_all()
 
     def expire(self) -> None:
-        """Fail jobs with members that are dead or do not come, and try again to delete entries of
-        jobs that are over. To be called every second or so."""
-        with self.changed:
+        """Let jobs go on without members that are dead or have left, fail those that cannot, and
+        try again to delete what is left over. To be called every second or so."""
+        with self._busy():
             now = self.clock()
             for job in list(self._jobs):
+                if job.leftovers and now >= job.retry_at:
+                    self.deployment.retry(job)
+                    job.retry_at = now + RETRY_SECONDS
+                    self.journal.save(job)
                 if job.state.over:
-                    if job.held and now >= job.retry_at:
-                        self._release(job)
                     continue
-                silent = [
-                    f"{job.name(place)}, {now - member.heard:.0f} s"
+                silent = {
+                    place: f"was not heard of for {now - member.heard:.0f} s"
                     for place, member in job.members.items()
-                    if not member.left and now - member.heard > self.lease
-                ]
-                if silent:
-                    self._fail(job, f"not heard of any more: {'; '.join(silent)}")
-                elif job.state in (State.CREATED, State.WAITING) and (
-                    now - job.created > self.join
-                ):
+                    if member.active and now - member.heard > self.lease
+                }
+                if job.started:
+                    self.epochs.look_after(job, silent)
+                elif silent:
+                    self._fail(job, words(job, silent))
+                elif now - job.created > self.join:
                     absent = ", ".join(job.name(place) for place in job.absent())
                     self._fail(job, f"not in after {self.join:.0f} s: {absent}")
-            self.changed.notify_all()
+            self.epochs.lose(self._jobs, self.unanswered)
+
+    # --- switches: what whoever watches them says ---
+
+    def lost(self, switch: str) -> None:
+        """A switch cannot be reached. Jobs through it go on until members get no answer either."""
+        with self._busy():
+            self.fabric.down.add(switch)
+
+    def regained(self, switch: str) -> None:
+        """A switch can be reached and has its program, see ``Fabric.restore``. SwitchError."""
+        with self._busy():
+            self.epochs.regain(switch, self._jobs)
+
+    def intact(self, switch: str, seconds: float) -> bool:
+        """Whether a switch has what running jobs and routes need; asks it. SwitchError."""
+        with self.changed:
+            before = self.fabric.writes[switch]
+            nodes = [
+                entity
+                for job in self._jobs
+                if job.installation is not None
+                for entity in job.installation.nodes.get(switch, ())
+            ]
+        lacks = self.fabric.lacks(switch, nodes, seconds)
+        with self.changed:
+            return not lacks or before != self.fabric.writes[switch]
 
     def jobs(self) -> list[Job]:
         """All jobs that are known, the oldest first; those over are the last few."""
@@ -247,98 +358,63 @@ class JobTable:
 
     # --- inside, with the lock held ---
 
+    def _take_up(self) -> None:
+        """Go on with the jobs of the journal: as they are, where switches have all they should."""
+        changing = []
+        for known in self.journal.load(self.clock()):
+            job = known.job
+            installed = job.started and not known.changing
+            self.deployment.recall(job, known.current, known.old, installed)
+            if installed:
+                job.instructions = self.deployment.instructions(job)
+            elif job.started:
+                changing.append(job)
+            self._jobs.append(job)
+        if not self._jobs:
+            return
+        damaged = []
+        for switch in self.fabric.connections:
+            if switch in self.fabric.down:
+                continue
+            try:
+                damaged += self.epochs.sweep(switch, self._jobs)
+                if switch in self.fabric.addressing.missing:
+                    self.epochs.regain(switch, self._jobs)
+            except SwitchError as error:
+                log.error("%s is down: %s", switch, error)
+                self.fabric.down.add(switch)
+        for job in self._jobs:
+            if job in changing or (job in damaged and job.started):
+                self.epochs.go_on(job, "the controller was restarted")
+            elif not job.started and not job.state.over:
+                # If it cannot, it fails, and callers learn it.
+                with suppress(JobError):
+                    self._start_when_complete(job)
+        log.info("%d jobs taken up", len([job for job in self._jobs if not job.state.over]))
+
     def _next_number(self) -> tuple[int, int]:
         """Job number and epoch that no slot of any switch can remember."""
         held = {job.number for job in self._jobs if not job.state.over or job.held}
         for step in range(1, MOST_JOBS + 1):
             number = (self._last_number + step - 1) % MOST_JOBS + 1
-            epoch = self._epochs.get(number, 0) + 1
+            epoch = self._used.get(number, 0) + 1
             if number not in held and epoch <= LAST_EPOCH:
                 return number, epoch
         raise JobError(Refusal.RESOURCE_EXHAUSTED, f"{MOST_JOBS} jobs are alive, the limit")
-
-    def _plan(
-        self,
-        number: int,
-        workers: Sequence[str],
-        servers: Sequence[IPv4Address],
-        kind: TreeKind,
-        window: int,
-        streams: int,
-    ) -> tuple[tuple[Tree, ...], Reservation]:
-        fabric = self.fabric
-        try:
-            trees = plan_trees(
-                fabric.topology, fabric.addressing, workers, servers, kind, streams, number - 1
-            )
-            chosen = window or choose_window(
-                fabric.addressing,
-                trees,
-                servers,
-                fabric.dataplane.frame_bytes,
-                queue_packets=self.queue_packets,
-            )
-            return trees, self.resources.reserve(trees, chosen, shrink=not window)
-        except PlanRefusedError as error:
-            raise JobError(Refusal.RESOURCE_EXHAUSTED, str(error)) from error
 
     def _start_when_complete(self, job: Job) -> None:
         if job.absent():
             return
         try:
-            with self._deaf():
-                self._replan_for_addresses(job)
-                self._install(job)
-        except (SwitchError, JobError) as error:
+            self.deployment.adapt(job)
+            self.journal.save(job)
+            self.deployment.install(job)
+        except (SwitchError, PlanRefusedError) as error:
             self._fail(job, f"could not be installed: {error}")
             raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}") from error
-        dataplane, addressing = self.fabric.dataplane, self.fabric.addressing
-        links = [
-            addressing.interfaces[IPv4Address(member.address.ipv4)]
-            for member in job.members.values()
-        ]
-        rates = {link.node: link.outgoing.rate for link in links}
-        job.plans = plans_of(job, dataplane.lanes, dataplane.chunks_per_slice, rates)
         job.state = State.RUNNING
+        self.epochs.give_out(job)
         log.info("%s runs: epoch %d", job, job.epoch)
-
-    def _replan_for_addresses(self, job: Job) -> None:
-        """A server with several links may listen at another one than was planned for."""
-        servers = [
-            IPv4Address(job.members[Membership(Role.SERVER, rank)].address.ipv4)
-            for rank in range(len(job.servers))
-        ]
-        if servers == [self.fabric.addressing.address(server) for server in job.servers]:
-            return
-        assert job.reservation is not None
-        self.resources.release(job.reservation)
-        job.reservation = None
-        job.trees, job.reservation = self._plan(
-            job.number, job.workers, servers, job.kind, job.window, job.streams
-        )
-
-    def _install(self, job: Job) -> None:
-        assert job.reservation is not None
-        job.installation = Installation(self.fabric)
-        ports = [
-            job.members[Membership(Role.WORKER, rank)].address.port
-            for rank in range(len(job.workers))
-        ]
-        for tree in job.trees:
-            for node in tree.switches:
-                assert node.switch is not None
-                needed, entry = entities_of(
-                    self.fabric.dataplane,
-                    job.number,
-                    job.epoch,
-                    tree,
-                    node,
-                    job.reservation.places[tree.stream, node.switch],
-                    job.reservation.window,
-                    ports,
-                    int(self.fabric.addressing.switch_address(node.switch)),
-                )
-                job.installation.install(node.switch, needed, entry)
 
     def _fail(self, job: Job, reason: str) -> None:
         log.error("%s failed: %s", job, reason)
@@ -346,68 +422,43 @@ class JobTable:
 
     def _end(self, job: Job, state: State, reason: str) -> None:
         job.state, job.reason = state, reason
-        job.plans = {}
-        self._release(job)
+        job.instructions, job.change, job.waiting, job.kept = {}, None, "", Pool()
+        self.journal.save(job)
+        self.epochs.withdraw(job)
+        self.journal.save(job)
+        self.journal.drop(job, forget=False)
         log.info("%s is over: %s", job, state.value)
+        self._used[job.number] = job.epoch
         over = [other for other in self._jobs if other.state.over and not other.held]
         for forgotten in over[:-REMEMBERED]:
             self._jobs.remove(forgotten)
-
-    def _release(self, job: Job) -> None:
-        """Delete entries; give back what switches confirm and keep the rest for another try."""
-        with self._deaf():
-            failed = job.installation.remove() if job.installation is not None else {}
-        if failed:
-            job.retry_at = self.clock() + RETRY_SECONDS
-        else:
-            job.installation = None
-        if job.reservation is not None:
-            job.reservation = self.resources.release(job.reservation, keep=failed)
+            self.journal.drop(forgotten, forget=True)
 
     @contextmanager
-    def _deaf(self) -> Iterator[None]:
-        """While the lock is held for switches nobody is heard; that is not the members' fault."""
-        began = self.clock()
-        try:
-            yield
-        finally:
-            took = self.clock() - began
-            for job in self._jobs:
-                for member in job.members.values():
-                    member.heard += took
-
-    def _find(self, nonce: str) -> Job:
-        found = None
-        for job in self._jobs:
-            if secrets.compare_digest(job.nonce.encode(), nonce.encode()):
-                found = job
-        if found is None:
-            raise JobError(
-                Refusal.PERMISSION_DENIED, "the nonce is no job's (or a forgotten one's)"
-            )
-        return found
+    def _busy(self) -> Iterator[None]:
+        """Hold the lock for something that may change a lot, and take long while switches are
+        written: nobody is heard meanwhile, which is not the members' fault."""
+        with self.changed:
+            began = self.clock()
+            try:
+                yield
+            finally:
+                took = self.clock() - began
+                for job in self._jobs:
+                    for member in job.members.values():
+                        member.heard += took
+                self.changed.notify_all()
 
     def _known(self, nonce: str, role: Role, rank: int) -> tuple[Job, Membership]:
-        job = self._find(nonce)
-        count = len(job.workers if role is Role.WORKER else job.servers)
-        if not 0 <= rank < count:
-            text = f"{job} has {role}s 0 to {count - 1}, not {rank}"
-            raise JobError(Refusal.INVALID_ARGUMENT, text)
-        return job, Membership(role, rank)
+        return access.known(self._jobs, nonce, role, rank)
 
     def _alive(self, nonce: str, role: Role, rank: int) -> tuple[Job, Membership]:
         job, place = self._known(nonce, role, rank)
-        if job.state is State.FAILED:
-            raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}")
-        if job.state is State.GONE:
-            raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is over: all workers have left")
+        access.check_alive(job)
         return job, place
 
     def _member(self, job: Job, place: Membership) -> Member:
         """A member that has connected, and is alive as it calls."""
-        member = job.members.get(place)
-        if member is None:
-            text = f"{job}: {job.name(place)} is not connected; call ConnectService first"
-            raise JobError(Refusal.FAILED_PRECONDITION, text)
+        member = access.check_member(job, place)
         member.heard = self.clock()
         return member

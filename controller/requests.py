@@ -15,7 +15,7 @@ from protocol.plan import Address
 from topologies.addressing import Addressing
 from topologies.topology import Topology
 
-__all__ = ["check_address", "check_create", "check_keys", "difference"]
+__all__ = ["check_address", "check_create", "check_keys", "check_window", "difference"]
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MOST_KEYS = 1 << 16
@@ -47,6 +47,11 @@ def check_create(
         twice = sorted({name for name in names if list(names).count(name) > 1})
         if twice:
             raise _wrong(f"{', '.join(twice)}: named twice among the {role}s")
+    check_window(window, streams)
+
+
+def check_window(window: int, streams: int) -> None:
+    """Raises JobError unless a stream can have that window, and a job so many streams."""
     if window and (window & (window - 1) or window > LARGEST_WINDOW):
         raise _wrong(
             f"window {window}: a power of two up to {LARGEST_WINDOW}, or 0 for the controller's"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job service over gRPC, on a unix socket: PHub's calls (SoCC'18, section 3.1) and a few more.
 
-A refused call ends with a status whose text says what is wrong; WatchPlan ends with the job.
+A refused call ends with a status whose text says what is wrong; Watch ends with the job.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import grpc
 
 from controller.job import Job, JobError, Key, Role, State
 from controller.jobs import JobTable
+from controller.journal import JournalError
 from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.plan import Address
@@ -97,10 +98,10 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             self.table.init(request.nonce, request.rank, keys)
             return jobs_pb2.InitServiceReply()
 
-    def WatchPlan(  # noqa: N802
-        self, request: jobs_pb2.WatchPlanRequest, context: grpc.ServicerContext
-    ) -> Iterator[jobs_pb2.Plan]:
-        """A member's plan as soon as there is one, then each that replaces it."""
+    def Watch(  # noqa: N802
+        self, request: jobs_pb2.WatchRequest, context: grpc.ServicerContext
+    ) -> Iterator[jobs_pb2.Instruction]:
+        """The instruction that holds for a member, then each that replaces it."""
         changed = self.table.changed
         with changed:
             if self._watchers >= MOST_WATCHERS:
@@ -112,20 +113,28 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         try:
             role = _role(context, request.role)
             context.add_callback(self._wake)
-            seen = 0
+            seen: jobs_pb2.Instruction | None = None
             while context.is_active() and not self._stopping:
                 with changed, _status(context):
-                    plan = self.table.plan(request.nonce, role, request.rank)
+                    now = self.table.instruction(request.nonce, role, request.rank)
                     if self.table.state(request.nonce) is State.GONE:
                         return
-                    if plan is None or plan.epoch == seen:
+                    if now is None or now is seen:
                         changed.wait()
                         continue
-                seen = plan.epoch
-                yield plan
+                seen = now
+                yield now
         finally:
             with changed:
                 self._watchers -= 1
+
+    def Resync(  # noqa: N802
+        self, request: jobs_pb2.ResyncRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.ResyncReply:
+        """See JobTable.resync."""
+        with _status(context):
+            self.table.resync(request.nonce, _role(context, request.role), request.rank, request)
+            return jobs_pb2.ResyncReply()
 
     def Heartbeat(  # noqa: N802
         self, request: jobs_pb2.HeartbeatRequest, context: grpc.ServicerContext
@@ -133,7 +142,9 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         """See JobTable.heartbeat."""
         with _status(context):
             role = _role(context, request.role)
-            epoch = self.table.heartbeat(request.nonce, role, request.rank, request.epoch)
+            epoch = self.table.heartbeat(
+                request.nonce, role, request.rank, request.epoch, request.unanswered
+            )
             return jobs_pb2.HeartbeatReply(epoch=epoch)
 
     def Leave(  # noqa: N802
@@ -142,7 +153,14 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         """See JobTable.leave."""
         with _status(context):
             role = _role(context, request.role)
-            self.table.leave(request.nonce, role, request.rank, request.reason)
+            self.table.leave(
+                request.nonce,
+                role,
+                request.rank,
+                request.reason,
+                request.results,
+                request.levels,
+            )
             return jobs_pb2.LeaveReply()
 
     def Status(  # noqa: N802
@@ -230,11 +248,14 @@ def _socket_path(address: str) -> Path:
 
 @contextmanager
 def _status(context: grpc.ServicerContext) -> Iterator[None]:
-    """Ends the call with the status of a JobError."""
+    """Ends the call with the status of a JobError; INTERNAL if nothing can be noted."""
     try:
         yield
     except JobError as error:
         context.abort(grpc.StatusCode[error.refusal.name], str(error))
+    except JournalError as error:
+        log.error("%s", error)
+        context.abort(grpc.StatusCode.INTERNAL, str(error))
 
 
 def _refuse(context: grpc.ServicerContext, text: str) -> NoReturn:
@@ -263,10 +284,10 @@ def _job_message(job: Job) -> jobs_pb2.Job:
         namespace=job.namespace,
         state=job.state.value,
         epoch=job.epoch,
-        world=len(job.workers),
+        world=len(job.scheme.workers),
         connected=len(job.members),
         tree=job.kind.name,
-        slots=job.reservation.slots() if job.reservation else {},
-        reason=job.reason,
+        slots=job.slots,
+        reason=job.status,
         window=job.reservation.window if job.reservation else 0,
     )

@@ -67,6 +67,26 @@ class SlotBudget:
         self.used += size
         return start
 
+    def claim(self, start: int, size: int) -> None:
+        """Take a run that ``allocate`` has given before; ValueError when it is not free."""
+        around = [
+            (first, length)
+            for length, starts in self._free.items()
+            for first in starts
+            if first <= start and start + size <= first + length
+        ]
+        if not around or start % size:
+            raise ValueError(f"{self.switch}: slots {start} to {start + size - 1} are not free")
+        ((first, length),) = around
+        self._free[length].remove(first)
+        while length > size:
+            length //= 2
+            low, high = first, first + length
+            first, other = (high, low) if start >= high else (low, high)
+            self._free.setdefault(length, set()).add(other)
+        self._held[start] = size
+        self.used += size
+
     def free(self, start: int) -> None:
         """Give a run back; ``KeyError`` when it is not held."""
         size = self._held.pop(start)

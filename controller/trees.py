@@ -11,14 +11,14 @@ Everything here is a function of its arguments: the same job in the same place h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from ipaddress import IPv4Address
 from math import gcd
 
-from topologies.addressing import Addressing
+from topologies.addressing import Addressing, NoRouteError
 from topologies.topology import Topology
 
 __all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeKind", "TreeNode", "plan_trees"]
@@ -138,14 +138,29 @@ def plan_trees(
     kind: TreeKind,
     streams: int = 0,
     rotation: int = 0,
+    avoid: Collection[str] = (),
 ) -> tuple[Tree, ...]:
     """Trees of a job, one per stream.
 
     ``workers`` are host names by rank, ``servers`` addresses by rank. ``streams`` 0 takes the
     fewest that part servers lying in different directions. ``rotation`` shifts the choice among
-    cores that would all do. Raises ``PlanRefusedError``.
+    cores that would all do. Switches to ``avoid`` are no nodes of a tree, but packets may pass them
+    (routes that do not are ``addressing``'s, see its ``without``). Raises ``PlanRefusedError``.
     """
-    planner = _Planner(topology, addressing, workers, servers, rotation)
+    try:
+        for server in servers:
+            for worker in workers:
+                addressing.path(worker, server)
+        planner = _Planner(topology, addressing, workers, servers, rotation, avoid)
+        return _planned(planner, workers, kind, streams)
+    except NoRouteError as error:
+        raise PlanRefusedError(str(error)) from error
+
+
+def _planned(
+    planner: _Planner, workers: Sequence[str], kind: TreeKind, streams: int
+) -> tuple[Tree, ...]:
+    addressing, servers = planner.addressing, planner.servers
     local = {addressing.interfaces[server].node for server in servers} & set(workers)
     if local and kind is not TreeKind.NONE:
         raise PlanRefusedError(
@@ -179,8 +194,10 @@ class _Planner:
         workers: Sequence[str],
         servers: Sequence[IPv4Address],
         rotation: int,
+        avoid: Collection[str],
     ) -> None:
         self.topology = topology
+        self.avoid = frozenset(avoid)
         self.addressing = addressing
         self.workers = list(enumerate(workers))
         self.servers = servers
@@ -213,17 +230,20 @@ class _Planner:
     # --- the four kinds; each returns the nodes of one stream, ids from `first`, root first ---
 
     def _two_level(self, first: int, stream: int, servers: tuple[int, ...]) -> list[TreeNode]:
+        self._check_tors()
         if len(self.racks) == 1:
             (tor,) = self.racks
             return [TreeNode(first, tor, (), self._workers_under(tor), None)]
         above = [
             core.name
             for core in self.topology.cores
-            if all(self.addressing.ports_between(tor, core.name) for tor in self.racks)
+            if core.name not in self.avoid | self.addressing.missing
+            and all(self.addressing.ports_between(tor, core.name) for tor in self.racks)
         ]
         if not above:
             tors = ", ".join(self.racks)
-            raise PlanRefusedError(f"no core is linked to all of {tors}; try tree TOR")
+            but = f" (but for {self._avoided()})" if self._avoided() else ""
+            raise PlanRefusedError(f"no core{but} is linked to all of {tors}; try tree TOR")
         core = above[(self.rotation + stream) % len(above)]
         children, below = [], []
         for sender, tor in enumerate(self.racks):
@@ -235,6 +255,7 @@ class _Planner:
         return [TreeNode(first, core, (), tuple(children), None), *below]
 
     def _tor(self, first: int, stream: int, servers: tuple[int, ...]) -> list[TreeNode]:
+        self._check_tors()
         children, below = [], []
         for sender, tor in enumerate(self.racks):
             ways = {self._way_from_server(tor, self.servers[rank]) for rank in servers}
@@ -267,7 +288,9 @@ class _Planner:
             raise _ServersDisagreeError(
                 f"tree CORE: no core is on the way from all workers to {self._names(servers)}"
             )
-        core = min(common, key=cores.index)
+        if not common - self.avoid:
+            raise PlanRefusedError(f"tree CORE without {self._avoided()}: no other core would do")
+        core = min(common - self.avoid, key=cores.index)
         children = []
         for sender, (rank, worker) in enumerate(self.workers):
             ways = {self._arrival(worker, self.servers[server], core) for server in servers}
@@ -289,6 +312,14 @@ class _Planner:
         return [TreeNode(first, None, servers, children, None)]
 
     # --- pieces ---
+
+    def _check_tors(self) -> None:
+        tors = ", ".join(tor for tor in self.racks if tor in self.avoid)
+        if tors:
+            raise PlanRefusedError(f"{tors} cannot take part, and is the ToR of workers of the job")
+
+    def _avoided(self) -> str:
+        return ", ".join(sorted(self.avoid | self.addressing.missing))
 
     def _workers_under(self, tor: str) -> tuple[Child, ...]:
         children = []

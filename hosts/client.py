@@ -11,11 +11,16 @@
         client.connect_service(nonce, rank=0)
         client.init_service({"weights": 784 * 10, "bias": 10})
         for step in range(100):
-            sums = client.push_pull({"weights": gradient_w, "bias": gradient_b})
-            weights -= rate / client.world * sums["weights"]
+            gradients = {"weights": gradient_w, "bias": gradient_b}
+            means = client.push_pull(gradients, average=True)
+            weights -= rate * means["weights"]
 
 Leaving the `with` block leaves the job, with the error as the reason if there is one. All workers
 must make the same calls in the same order.
+
+A job's plan may change under it: trees, windows, and workers that die or leave. `push_pull` only
+takes longer then. Sums are of those who were in the job when they were made; all workers get the
+same ones.
 """
 
 from __future__ import annotations
@@ -31,13 +36,15 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hosts.chunks import Layout
 from hosts.explanation import Waiting
+from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import (
+    OUTAGE_SECONDS,
     ClientError,
     JobRefusedError,
-    Membership,
     PlanWithdrawnError,
     Service,
     ServiceUnavailableError,
@@ -46,12 +53,13 @@ from hosts.membership import (
     create_service,
     socket_path,
 )
+from hosts.participation import Participation
 from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint, drive
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
-from protocol.plan import Address, PlanError, WorkerPlan
+from protocol.plan import Address, WorkerPlan
 
 __all__ = [
     "Client",
@@ -60,11 +68,20 @@ __all__ = [
     "PlanWithdrawnError",
     "Service",
     "ServiceUnavailableError",
+    "Sums",
     "UseAfterLeaveError",
     "WrongNonceError",
 ]
 
 _log = logging.getLogger(__name__)
+
+
+class Sums(dict[str, Floats]):
+    """Arrays by name; `workers` has, for each, how many workers are in each of its chunks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.workers: dict[str, npt.NDArray[np.int64]] = {}
 
 
 class Client:
@@ -75,6 +92,7 @@ class Client:
     queue_bytes, link_rate (bit/s; 0: the plan's): of this host's interface, see `Endpoint`.
     headroom: binary digits by which a chunk may grow from one round to the next before it goes
         through the server in float32.
+    outage: seconds for which the job service may be away before a call gives up.
 
     Not for use by several threads at once. Raises ClientError if there is no such service.
     """
@@ -89,12 +107,13 @@ class Client:
         queue_bytes: int | None = None,
         link_rate: int = 0,
         headroom: int = 2,
+        outage: float = OUTAGE_SECONDS,
     ) -> None:
         self._service = service
         self._link_rate = link_rate
         self._headroom = headroom
-        self._membership: Membership | None = None
-        self._transport: WorkerTransport | None = None
+        self._outage = outage
+        self._part: Participation | None = None
         self._layout: Layout | None = None
         self._keys: dict[str, int] = {}
         self._shapes: list[tuple[int, ...]] = []
@@ -127,15 +146,11 @@ class Client:
     def connect_service(self, nonce: str, rank: int) -> None:
         """Joins the job as its worker `rank`. Raises ClientError, UseAfterLeaveError."""
         self._not_left()
-        if self._membership is not None:
+        if self._part is not None:
             raise RuntimeError("connect_service was called before; a Client is in one job")
-        self._membership = Membership(
-            self._service,
-            nonce,
-            jobs_pb2.WORKER,
-            rank,
-            Address(self._endpoint.ipv4, self._endpoint.port),
-            self._endpoint.wake,
+        address = Address(self._endpoint.ipv4, self._endpoint.port)
+        self._part = Participation(
+            self._service, nonce, rank, address, self._endpoint.wake, self._outage
         )
 
     def init_service(
@@ -146,8 +161,9 @@ class Client:
         Blocks until every worker and server of the job is in and it has a plan.
         Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes.
         """
-        membership = self._connected()
-        if self._transport is not None:
+        part = self._connected()
+        membership = part.membership
+        if part.follower is not None:
             raise RuntimeError("init_service was called before; a job's keys do not change")
         shapes = [_shape(name, key) for name, key in keys.items()]
         sizes = [math.prod(shape) for shape in shapes]
@@ -156,54 +172,59 @@ class Client:
             jobs_pb2.Key(key=number, name=name, elements=size)
             for number, (name, size) in enumerate(zip(keys, sizes, strict=True))
         ]
-        # The last worker's call also installs the job, which takes as long as the switches do.
-        membership.init(messages, timeout)
-        try:
-            plan = WorkerPlan.from_message(membership.wait_for_plan(timeout))
-        except PlanError as error:
-            raise JobRefusedError(f"the job service gave a plan that cannot be: {error}") from error
-        if plan.lanes != membership.lanes:
-            raise JobRefusedError(
-                f"the plan has {plan.lanes} lanes per chunk, the data plane {membership.lanes}"
-            )
-        self._start(plan, layout)
+        self._layout = layout
         self._keys = {name: number for number, name in enumerate(keys)}
         self._shapes = shapes
+        exponents = Exponents(layout.chunks, max(1, membership.world), self._headroom)
+        part.begin(WorkerFollower(exponents, lambda plan: self._start(plan, exponents)))
+        began = time.monotonic()
+        # The last worker's call also installs the job, which takes as long as the switches do.
+        membership.init(messages, timeout)
+        left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+        part.wait_for_plan(left)
 
     def push_pull(
-        self, values: Mapping[str, Floats], *, timeout: float | None = None
-    ) -> dict[str, Floats]:
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> Sums:
         """Adds each named array over all workers; returns the sums in the shapes given.
 
+        average: the mean over the workers that are in each sum instead, float32(float64(sum) /
+        workers), element by element, where sum is what would be returned without.
         Blocks until the sums are there. Keys go in the order in which they were declared; those
         left out stay out of this round, at every worker.
         Raises KeyError for an unknown key, ValueError or TypeError for another size or dtype,
         ClientError when the job ends under it, TimeoutError after `timeout` seconds (then this
         worker can only leave).
         """
-        layout = self._running()[1]
+        layout = self._running()[2]
         for name, value in values.items():
             self._check(name, value)
         names = sorted(values, key=self._keys.__getitem__)
         numbers = [self._keys[name] for name in names]
         if not numbers:
-            return {}
-        sums = self._sum(
+            return Sums()
+        sums, workers = self._sum(
             np.concatenate([layout.chunks_of(number) for number in numbers]),
             np.concatenate(
                 [layout.pack(k, values[n]) for k, n in zip(numbers, names, strict=True)]
             ),
             timeout,
         )
-        ends = np.cumsum([layout.counts[number] for number in numbers])
-        parts = np.split(sums, ends[:-1])
-        return {
-            name: layout.unpack(number, part, np.shape(values[name]))
-            for name, number, part in zip(names, numbers, parts, strict=True)
-        }
+        if average:
+            sums = (sums.astype(np.float64) / workers[:, None]).astype(np.float32)
+        result = Sums()
+        at = 0
+        for name, number in zip(names, numbers, strict=True):
+            here = slice(at, at + layout.counts[number])
+            result[name] = layout.unpack(number, sums[here], np.shape(values[name]))
+            result.workers[name] = workers[here]
+            at = here.stop
+        return result
 
-    def all_reduce(self, arrays: Iterable[Floats], *, timeout: float | None = None) -> list[Floats]:
-        """The sums of arrays over all workers, one for each key in the order declared.
+    def all_reduce(
+        self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
+    ) -> list[Floats]:
+        """The sums (or means) of arrays over all workers, one for each key in the order declared.
 
         Raises what `push_pull` does, and ValueError for another number of arrays.
         """
@@ -211,7 +232,8 @@ class Client:
         given = list(arrays)
         if len(given) != len(self._keys):
             raise ValueError(f"{len(given)} arrays for the {len(self._keys)} keys declared")
-        sums = self.push_pull(dict(zip(self._keys, given, strict=True)), timeout=timeout)
+        named = dict(zip(self._keys, given, strict=True))
+        sums = self.push_pull(named, average=average, timeout=timeout)
         return [sums[name] for name in self._keys]
 
     def leave(self, reason: str = "") -> None:
@@ -223,8 +245,8 @@ class Client:
             return
         self._left = True
         try:
-            if self._membership is not None:
-                self._membership.leave(reason)
+            if self._part is not None:
+                self._part.leave(reason)
         finally:
             self._endpoint.close()
 
@@ -233,12 +255,13 @@ class Client:
     @property
     def job(self) -> int:
         """The job's number."""
-        return self._connected().job
+        return self._connected().membership.job
 
     @property
     def world(self) -> int:
-        """Number of workers in the job."""
-        return self._connected().world
+        """Number of workers in the job as it is planned now."""
+        part = self._connected()
+        return part.membership.world if part.transport is None else part.transport.plan.world
 
     @property
     def statistics(self) -> dict[str, Any]:
@@ -248,7 +271,7 @@ class Client:
         server in float32; `retransmitted` packets were sent again; `socket` has the counters of
         `hosts.udp.Counters`.
         """
-        statistics = self._running()[0].statistics
+        statistics = self._transport.statistics
         # asdict would build a Counter from its items, counting those.
         counts = dataclasses.asdict(dataclasses.replace(statistics, dropped=Counter()))
         counts["dropped"] = dict(statistics.dropped)
@@ -256,14 +279,17 @@ class Client:
 
     def explain(self) -> list[Waiting]:
         """What is known of each chunk that this worker waits for."""
-        return self._running()[0].explain(time.monotonic())
+        return self._transport.explain(time.monotonic())
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _start(self, plan: WorkerPlan, layout: Layout) -> None:
-        rate = self._link_rate or plan.link_rate
-        self._endpoint.configure(plan.lanes, rate)
+    def _start(self, plan: WorkerPlan, exponents: Exponents) -> WorkerTransport:
+        """The transport of the first plan."""
+        lanes = self._connected().membership.lanes
+        if plan.lanes != lanes:
+            raise ValueError(f"it has {plan.lanes} lanes per chunk, the data plane {lanes}")
         window = sum(stream.window for stream in plan.streams)
+        self._endpoint.configure(plan.lanes, self._link_rate or plan.link_rate)
         if window > self._endpoint.capacity():
             _log.warning(
                 "the receive buffer of %d bytes holds %d chunks, the job's windows are %d: results "
@@ -273,50 +299,51 @@ class Client:
                 self._endpoint.capacity(),
                 window,
             )
-        exponents = Exponents(layout.chunks, plan.world, self._headroom)
-        self._layout = layout
-        self._transport = WorkerTransport(plan, exponents, link_rate=rate)
+        exponents.world = plan.world
+        return WorkerTransport(plan, exponents, link_rate=self._link_rate or None)
 
-    def _sum(self, chunks: Any, values: Floats, timeout: float | None) -> Floats:
-        transport, layout = self._running()
-        membership = self._connected()
+    def _sum(
+        self, chunks: Any, values: Floats, timeout: float | None
+    ) -> tuple[Floats, npt.NDArray[np.int64]]:
+        part, follower, layout = self._running()
         if self._broken is not None:
             raise ClientError(
                 f"an earlier call failed and this worker can only leave: {self._broken}"
             ) from self._broken
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         sums = np.empty_like(values)
+        workers = np.zeros(len(chunks), np.int64)
         missing = len(chunks)
 
         def done() -> bool:
             nonlocal missing
-            completed = transport.take_completed()
+            part.obey()
+            completed = self._transport.take_completed()
             sums[completed.tickets - first] = completed.sums
+            workers[completed.tickets - first] = completed.workers
             missing -= len(completed)
             if missing == 0:
                 return True
-            if membership.failure is not None:
-                raise membership.failure
-            plan = membership.plan
-            if plan is not None and plan.epoch != transport.plan.epoch:
-                raise PlanWithdrawnError(
-                    f"job {plan.job} has a new plan, of epoch {plan.epoch}; this worker is in a "
-                    f"sum of epoch {transport.plan.epoch} and cannot follow"
-                )
-            failures = transport.take_failures()
-            if failures:
-                raise ClientError("; ".join(map(str, failures)))
+            if part.membership.failure is not None:
+                raise part.membership.failure
+            part.report_failures()
             return False
 
         try:
-            first = transport.submit(chunks, values, layout.lanes_of[chunks])
-            if not drive(transport, self._endpoint, done, deadline=deadline):
-                raise TimeoutError(self._overdue(missing, timeout))
+            with part.turn:
+                first = self._transport.submit(chunks, values, layout.lanes_of[chunks])
+                if not drive(follower, self._endpoint, done, deadline=deadline):
+                    raise TimeoutError(self._overdue(missing, timeout))
+        except HopelessError as error:
+            self._broken = error
+            raise ClientError(str(error)) from error
         except BaseException as error:
             # Chunks are in flight whose sums nobody will collect.
             self._broken = error
             raise
-        return sums
+        finally:
+            part.serve()
+        return sums, workers
 
     def _overdue(self, missing: int, timeout: float | None) -> str:
         text = f"{missing} chunks without a sum after {timeout} s"
@@ -340,17 +367,24 @@ class Client:
                 "this worker has left its job; make a new Client to join another"
             )
 
-    def _connected(self) -> Membership:
+    def _connected(self) -> Participation:
         self._not_left()
-        if self._membership is None:
+        if self._part is None:
             raise RuntimeError("call connect_service first")
-        return self._membership
+        return self._part
 
-    def _running(self) -> tuple[WorkerTransport, Layout]:
-        self._connected()
-        if self._transport is None or self._layout is None:
+    def _running(self) -> tuple[Participation, WorkerFollower, Layout]:
+        part = self._connected()
+        if part.follower is None or part.transport is None or self._layout is None:
             raise RuntimeError("call init_service first")
-        return self._transport, self._layout
+        return part, part.follower, self._layout
+
+    @property
+    def _transport(self) -> WorkerTransport:
+        """Of the plan at hand."""
+        transport = self._running()[0].transport
+        assert transport is not None
+        return transport
 
 
 def _shape(name: str, key: int | Floats) -> tuple[int, ...]:

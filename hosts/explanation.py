@@ -40,6 +40,16 @@ def explain(slots: Slots, now: float) -> list[Waiting]:
     return [_explain(slots, row, now) for row in rows[np.argsort(slots.order[rows])].tolist()]
 
 
+def unanswered(slots: Slots, now: float) -> float:
+    """Seconds for which the number that is worst off has had no sign of life: neither a result nor
+    an answer to a question since it was first sent. 0 if nothing is under way."""
+    rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE) & (slots.sent > 0))
+    if not len(rows):
+        return 0.0
+    heard = np.fmax(slots.sent_first[rows], slots.state_time[rows])
+    return max(0.0, now - float(heard.min()))
+
+
 def _explain(slots: Slots, row: int, now: float) -> Waiting:
     kind = "exponent round" if slots.exponent_round[row] else "sum"
     if slots.stage[row] == HELD:

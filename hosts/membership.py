@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's or server's membership of a job: the calls of the job service, and what they tell.
 
-`Membership` holds the gRPC channel and two threads: one follows the plan (`WatchPlan`), so the
-death of the job or of its controller is known at once; one sends heartbeats, so that a controller
-that hangs is known too. Neither touches the state machines: they set `failure` or `plan` and call
-`on_change`.
+`Membership` holds the gRPC channel and two threads: one gets instructions (`Watch`), so the end of
+the job is known at once; one sends heartbeats and the answers to instructions. Neither touches the
+state machines: they queue instructions or set `failure`, and call `on_change`.
+
+A job service that is away for a while (its controller is restarted) is waited for; members go on
+with the plan that they have.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +25,12 @@ from protocol import jobs_pb2
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.plan import Address
 
+_log = logging.getLogger(__name__)
+
 HEARTBEAT_SECONDS = 2.0
+OUTAGE_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
+_RETRY_SECONDS = (0.1, 2.0)  # after the first failure, and at most; doubling
 _LONGEST_SOCKET_PATH = 107  # bytes; sun_path of unix(7) less its final zero
 
 TREES: Mapping[str, jobs_pb2.Tree] = {
@@ -149,7 +158,9 @@ def explained(error: Any) -> ClientError:
 class Membership:
     """One member (role, rank) of one job, from ConnectService to Leave.
 
-    on_change: called, from other threads, whenever `plan` or `failure` may have changed.
+    on_change: called, from other threads, whenever there is an instruction or `failure` is set.
+    unanswered: seconds, for heartbeats, see HeartbeatRequest; called from another thread.
+    outage: seconds for which the job service may be away, once it has been there.
     Raises ClientError if there is no service at `service` or it refuses.
     """
 
@@ -161,14 +172,21 @@ class Membership:
         rank: int,
         address: Address,
         on_change: Callable[[], None],
+        *,
+        unanswered: Callable[[], float] = lambda: 0.0,
+        outage: float = OUTAGE_SECONDS,
     ) -> None:
         self.role, self.rank = role, rank
         self._nonce = nonce
         self._on_change = on_change
-        self._changed = threading.Condition()
-        self._plan: jobs_pb2.Plan | None = None
+        self._unanswered = unanswered
+        self._outage = outage
+        self._instructions: deque[jobs_pb2.Instruction] = deque()
+        self._answers: deque[jobs_pb2.ResyncRequest] = deque()
         self._failure: ClientError | None = None
+        self._lock = threading.Lock()  # of the failure
         self._left = threading.Event()
+        self._over = threading.Event()  # it has left, or failed
         self._beat_now = threading.Event()
         self._epoch = 0  # of the plan that this member runs
         self._channel = _open(service)
@@ -189,118 +207,196 @@ class Membership:
         self.job: int = reply.job
         self.world: int = reply.world
         self.lanes: int = reply.lanes
-        self._plans = self._stub.WatchPlan(
-            jobs_pb2.WatchPlanRequest(nonce=nonce, role=role, rank=rank)
-        )
+        self._heard = time.monotonic()  # when a call last succeeded
+        self._watching: Any = None
         who = "server" if role == jobs_pb2.SERVER else "worker"
         name = f"job-{self.job}-{who}-{rank}"
         self._threads = [
-            threading.Thread(target=self._watch, name=f"{name}-plan", daemon=True),
+            threading.Thread(target=self._watch, name=f"{name}-watch", daemon=True),
             threading.Thread(target=self._beat, name=f"{name}-heartbeat", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
     @property
-    def plan(self) -> jobs_pb2.Plan | None:
-        """The newest plan; None before the first."""
-        return self._plan
-
-    @property
     def failure(self) -> ClientError | None:
         """Why this membership is over; None while it is not, and after `leave`."""
         return self._failure
 
+    @property
+    def pending(self) -> bool:
+        """Whether `take_instruction` would give one."""
+        return bool(self._instructions)
+
+    def take_instruction(self) -> jobs_pb2.Instruction | None:
+        """The next instruction to carry out, in order; None: none for now."""
+        try:
+            return self._instructions.popleft()
+        except IndexError:
+            return None
+
+    def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
+        """Gives answers (that lack only who gives them) in order, from another thread."""
+        for answer in answers:
+            answer.nonce, answer.role, answer.rank = self._nonce, self.role, self.rank
+        self._answers.extend(answers)
+        self._beat_now.set()
+
     def init(self, keys: Iterable[jobs_pb2.Key], timeout: float | None = None) -> None:
         """InitService: the keys, in the same order at every worker. Raises ClientError."""
         request = jobs_pb2.InitServiceRequest(nonce=self._nonce, rank=self.rank, keys=keys)
-        call(self._stub.InitService, request, timeout)
-
-    def wait_for_plan(self, timeout: float | None = None) -> jobs_pb2.Plan:
-        """Blocks until the first plan. Raises ClientError, or TimeoutError after `timeout` s."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._plan or self._failure, timeout)
-            if self._failure is not None:
-                raise self._failure
-            if self._plan is None:
-                raise TimeoutError(
-                    f"job {self.job} has no plan after {timeout} s: not every worker and server "
-                    "has connected and named its keys"
-                )
-            return self._plan
+        self._insist(self._stub.InitService, request, timeout)
 
     def runs(self, epoch: int) -> None:
         """Tells the service, soon and from another thread, which epoch's plan this member runs."""
         self._epoch = epoch
         self._beat_now.set()
 
-    def leave(self, reason: str = "") -> None:
+    def fail(self, failure: ClientError) -> None:
+        """Ends the membership, as if the job service had; the first failure counts."""
+        # After a leave the end of the job is no failure.
+        with self._lock:
+            if self._failure is not None or self._left.is_set():
+                return
+            self._failure = failure
+        self._over.set()
+        self._beat_now.set()
+        self._on_change()
+
+    def leave(
+        self,
+        reason: str = "",
+        results: Sequence[jobs_pb2.Result] = (),
+        levels: bytes = b"",
+        outage: float | None = None,
+    ) -> None:
         """Leave, once: `reason` empty means finished. Frees channel and threads in any case.
 
-        Raises ClientError if the service cannot be told; a job that is over needs no telling.
+        results, levels: what a worker that finished hands over, see LeaveRequest. outage: seconds
+        to wait for a service that is away, None: as always. Raises ClientError if the service
+        cannot be told; a job that is over needs no telling.
         """
         if self._left.is_set():
             return
         self._left.set()
+        self._over.set()
         self._beat_now.set()
+        request = jobs_pb2.LeaveRequest(
+            nonce=self._nonce,
+            role=self.role,
+            rank=self.rank,
+            reason=reason,
+            results=results,
+            levels=levels,
+        )
         try:
             if self._failure is None:
-                call(
-                    self._stub.Leave,
-                    jobs_pb2.LeaveRequest(
-                        nonce=self._nonce, role=self.role, rank=self.rank, reason=reason
-                    ),
-                )
+                self._insist(self._stub.Leave, request, None, outage)
         finally:
-            self._plans.cancel()
+            self._channel.close()
             for thread in self._threads:
                 if thread is not threading.current_thread():
                     thread.join()
-            self._channel.close()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _insist(
+        self, method: Any, request: Any, timeout: float | None, outage: float | None = None
+    ) -> None:
+        """A unary call, made again while the service is away. Raises ClientError."""
+        most = self._outage if outage is None else outage
+        wait, longest = _RETRY_SECONDS
+        began = time.monotonic()
+        while True:
+            try:
+                call(method, request, timeout)
+                self._heard = time.monotonic()
+                return
+            except ServiceUnavailableError as error:
+                late = timeout is not None and time.monotonic() - began > timeout
+                if late or self._failure or time.monotonic() - began > most:
+                    raise
+                _log.info("job %d: %s; it is asked again", self.job, error)
+            time.sleep(wait)
+            wait = min(2 * wait, longest)
+
+    def _away(self, error: ClientError) -> ClientError:
+        return ServiceUnavailableError(f"{error}; waited {self._outage:g} s for it")
 
     def _watch(self) -> None:
-        try:
-            for plan in self._plans:
-                self._take(plan)
-            self._fail(PlanWithdrawnError(f"job {self.job} has ended"))
-        except grpc.RpcError as error:
-            self._fail(explained(error))
-
-    def _take(self, plan: jobs_pb2.Plan) -> None:
-        with self._changed:
-            self._plan = plan
-            self._changed.notify_all()
-        self._on_change()
-
-    def _fail(self, failure: ClientError) -> None:
-        if self._plan is not None and isinstance(failure, JobRefusedError):
-            failure = PlanWithdrawnError(str(failure))
-        with self._changed:
-            # The first failure is the cause; after a leave the end of the plan is no failure.
-            if self._failure is not None or self._left.is_set():
-                return
-            self._failure = failure
-            self._changed.notify_all()
-        self._on_change()
+        wait, most = _RETRY_SECONDS
+        request = jobs_pb2.WatchRequest(nonce=self._nonce, role=self.role, rank=self.rank)
+        while not self._over.is_set():
+            try:
+                for instruction in self._stub.Watch(request):
+                    self._heard = time.monotonic()
+                    wait = _RETRY_SECONDS[0]
+                    self._instructions.append(instruction)
+                    self._on_change()
+                self.fail(PlanWithdrawnError(f"job {self.job} has ended"))
+            except grpc.RpcError as error:
+                self._lost(explained(error))
+            except ValueError as error:
+                if not self._over.is_set():  # else the channel is closed, as grpc calls it
+                    self.fail(ClientError(f"an instruction could not be carried out: {error}"))
+                    raise
+            self._over.wait(wait)
+            wait = min(2 * wait, most)
 
     def _beat(self) -> None:
-        while self._failure is None:
+        wait, most = _RETRY_SECONDS
+        while not self._over.is_set():
             self._beat_now.wait(HEARTBEAT_SECONDS)
             self._beat_now.clear()
-            if self._left.is_set():
-                return
-            request = jobs_pb2.HeartbeatRequest(
-                nonce=self._nonce, role=self.role, rank=self.rank, epoch=self._epoch
-            )
             try:
-                call(self._stub.Heartbeat, request)
+                while self._answers and not self._over.is_set():
+                    call(self._stub.Resync, self._answers[0])
+                    self._answers.popleft()
+                if not self._over.is_set():
+                    call(self._stub.Heartbeat, self._heartbeat())
             except ClientError as error:
-                self._fail(error)
+                self._lost(error)
+                self._over.wait(wait)
+                wait = min(2 * wait, most)
+                if self._answers:
+                    self._beat_now.set()
+            except ValueError:  # what grpc raises for a channel that is closed
+                return
+            else:
+                self._heard = time.monotonic()
+                wait = _RETRY_SECONDS[0]
+
+    def _heartbeat(self) -> jobs_pb2.HeartbeatRequest:
+        return jobs_pb2.HeartbeatRequest(
+            nonce=self._nonce,
+            role=self.role,
+            rank=self.rank,
+            epoch=self._epoch,
+            unanswered=self._unanswered(),
+        )
+
+    def _lost(self, failure: ClientError) -> None:
+        """A call failed: the service may only be away for a while."""
+        if isinstance(failure, ServiceUnavailableError):
+            if time.monotonic() - self._heard <= self._outage:
+                return
+            failure = self._away(failure)
+        elif self._epoch and isinstance(failure, JobRefusedError):
+            failure = PlanWithdrawnError(str(failure))
+        self.fail(failure)
 
 
 def _open(service: str) -> grpc.Channel:
     path = socket_path(service)
-    return grpc.insecure_channel(f"unix:{path}", options=[("grpc.enable_http_proxy", 0)])
+    options = [
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.max_receive_message_length", 16 << 20),
+        # A service that was away is to be found soon after it is back.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+    ]
+    return grpc.insecure_channel(f"unix:{path}", options=options)
 
 
 def _stub(channel: grpc.Channel) -> JobServiceStub:

@@ -18,13 +18,15 @@ class Completed:
     """Sums that have arrived, in order of arrival.
 
     tickets (n,) as `submit` numbered them, chunks (n,), sums (n, lanes) float32, flags (n,) of
-    the result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons.
+    the result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons; workers
+    (n,) how many are in each sum: the world of the epoch in which it was made.
     """
 
     tickets: npt.NDArray[np.int64]
     chunks: npt.NDArray[np.int64]
     sums: Floats
     flags: npt.NDArray[np.uint8]
+    workers: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.tickets)
@@ -36,12 +38,14 @@ class Completed:
             return parts[0]
         if not parts:
             none = np.zeros(0, np.int64)
-            return Completed(none, none, np.zeros((0, lanes), np.float32), none.astype(np.uint8))
+            sums = np.zeros((0, lanes), np.float32)
+            return Completed(none, none, sums, none.astype(np.uint8), none)
         return Completed(
             np.concatenate([part.tickets for part in parts]),
             np.concatenate([part.chunks for part in parts]),
             np.concatenate([part.sums for part in parts]),
             np.concatenate([part.flags for part in parts]),
+            np.concatenate([part.workers for part in parts]),
         )
 
 
@@ -73,5 +77,5 @@ class Statistics:
     duplicates: int = 0  # results that were there already
     wrong_checksum: int = 0
     # Why other packets were dropped: foreign, wrong_source, stale, other_chunk, unexpected,
-    # unasked, wrong_workers, wrong_lanes, wrong_exponent.
+    # unasked, wrong_workers, wrong_lanes, wrong_exponent, frozen (after the halt of an epoch).
     dropped: Counter[str] = field(default_factory=Counter)

@@ -20,11 +20,16 @@ class RoundTrips:
     def __init__(self, streams: int, initial: float, least: float, most: float) -> None:
         if not 0 < least <= initial <= most:
             raise ValueError(f"timeouts must obey 0 < {least=} <= {initial=} <= {most=}")
+        self._initial = initial
         self._least = least
         self._most = most
         self.smoothed = np.full(streams, np.nan)
         self._variation = np.zeros(streams)
         self.timeouts = np.full(streams, initial)
+
+    def fresh(self, streams: int) -> RoundTrips:
+        """Of other streams, without samples, with the same bounds."""
+        return RoundTrips(streams, self._initial, self._least, self._most)
 
     def sample(self, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]) -> None:
         """Takes times measured together: the slowest of a stream stands for its batch.

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.fixed_point import Floats
 from protocol.header import HEADER_BYTES, Array
+from protocol.plan import WorkerPlan
 
 # Ethernet, IPv4 and UDP headers, as a queue on the host's interface counts them.
 WIRE_OVERHEAD = 14 + 20 + 8
@@ -54,6 +55,13 @@ class Queue:
             self._blocks.append((entries, values))
             self._length += len(entries)
 
+    def pending(self) -> Iterator[tuple[Array, Floats]]:
+        """All entries in order, as `take` gives them; they stay."""
+        taken = self._taken
+        for entries, values in self._blocks:
+            yield entries[taken:], values
+            taken = 0
+
     def take(self, most: int) -> Iterator[tuple[Array, Floats]]:
         """Removes up to `most` entries in order: pieces of (entries, the values they index)."""
         while most > 0 and self._blocks:
@@ -66,6 +74,45 @@ class Queue:
                 self._blocks.popleft()
                 self._taken = 0
             yield piece, values
+
+
+def entries_of(
+    chunks: npt.NDArray[np.int64],
+    rounds: npt.NDArray[np.int64],
+    first: npt.NDArray[np.bool_],
+    own: npt.NDArray[np.int16],
+    lanes: npt.NDArray[np.int64],
+    ticket: int,
+    order: int,
+) -> Array:
+    """The numbers that n chunks of one submission take, in order; their rows are 0..n-1.
+
+    first: (n,) which of them need an exponent round, and own: the exponents that those tell;
+    ticket, order: of the first chunk and number.
+    """
+    # Exponent round and data take two numbers, one after the other: then a stream's numbers do
+    # not depend on how submissions are split into calls.
+    repeats = 1 + first
+    entries = np.zeros(int(repeats.sum()), ENTRY)
+    source = np.repeat(np.arange(len(chunks)), repeats)
+    data = np.cumsum(repeats) - 1
+    entries["exponent_round"] = True
+    entries["exponent_round"][data] = False
+    entries["chunk"] = chunks[source]
+    entries["round"] = rounds[source]
+    entries["ticket"] = ticket + source
+    entries["lanes"][data] = lanes
+    entries["order"] = order + np.arange(len(entries))
+    entries["own"][data[first] - 1] = own
+    entries["row"] = source
+    return entries
+
+
+def enqueue(plan: WorkerPlan, queues: Sequence[Queue], entries: Array, values: Floats) -> None:
+    """Puts entries, in order, into their chunks' queues: one for each of the plan's streams."""
+    streams = plan.stream_of(entries["chunk"])
+    for stream in np.unique(streams).tolist():
+        queues[stream].push(entries[streams == stream], values)
 
 
 class Pacer:

@@ -25,6 +25,7 @@ class _Job:
     def __init__(self, plan: ServerPlan) -> None:
         self.plan = plan
         self.counters: Counter[str] = Counter()
+        self.frozen = False
         self.roots = {r.stream: RootNode(plan, r, self.counters) for r in plan.roots}
         self.direct = {
             stream: DirectStream(plan, stream, window, self.counters)
@@ -36,6 +37,9 @@ class _Job:
 
     def on_packets(self, batch: Batch) -> list[Batch]:
         """Packets of this job; returns what to send."""
+        if self.frozen:
+            self._count("frozen", len(batch))
+            return []
         headers = batch.headers
         current = headers["epoch"] == self.plan.epoch
         self._count("other_epoch", int(np.count_nonzero(~current)))
@@ -132,6 +136,17 @@ class ServerState:
             job.counters.update(before.counters)
         self._jobs[plan.job] = job
         self.lanes = plan.lanes
+
+    def freeze(self, job: int) -> None:
+        """Takes no packet of a job (they are counted) until `install` of a newer epoch.
+
+        Raises KeyError if it is not installed.
+        """
+        self._jobs[job].frozen = True
+
+    def epoch(self, job: int) -> int:
+        """Of the plan that is installed for a job; 0: none."""
+        return self._jobs[job].plan.epoch if job in self._jobs else 0
 
     def remove(self, job: int) -> None:
         """Forgets a job. Raises KeyError if it is not installed."""

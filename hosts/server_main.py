@@ -8,7 +8,8 @@ nonce is in no argument list or environment:
     join NONCE RANK
 
 Each line is answered by one line on standard output, in order: `joined JOB`, or `refused` and the
-reason. The rest comes from the job service: a job is served from its plan on until it ends. At the
+reason. The rest comes from the job service: a job is served from its plan on, and from plan to
+plan, until it ends. At the
 end of its input the server goes on with the jobs it has. SIGTERM or SIGINT make it leave them and
 exit with status 0; exit status 1 and a line on standard error say why it could not serve.
 """
@@ -23,6 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from hosts.follower import HopelessError, ServerFollower
 from hosts.membership import ClientError, JobRefusedError, Membership
 from hosts.offload import PLAIN
 from hosts.reports import Failure
@@ -30,7 +32,7 @@ from hosts.server import ServerState
 from hosts.udp import Endpoint, drive
 from protocol import jobs_pb2
 from protocol.header import PORT
-from protocol.plan import Address, ServerPlan
+from protocol.plan import Address
 
 _log = logging.getLogger("server")
 
@@ -48,7 +50,7 @@ class ServerProcess:
         self._service = service
         self._link_rate = link_rate
         self._memberships: dict[str, Membership] = {}  # by nonce
-        self._epochs: dict[int, int] = {}  # of the jobs installed
+        self._followers: dict[str, ServerFollower] = {}
         self._failed: list[tuple[int, Failure]] = []
         self._departures: list[threading.Thread] = []
         self._work: deque[Callable[[], None]] = deque()
@@ -69,7 +71,8 @@ class ServerProcess:
             raise
         finally:
             for nonce in list(self._memberships):
-                self._depart(nonce, reason)
+                # Whoever stops everything may have stopped the job service first.
+                self._depart(nonce, reason, outage=1.0)
             for departure in self._departures:
                 departure.join()
 
@@ -95,6 +98,7 @@ class ServerProcess:
             lambda: self._later(lambda: self._follow(nonce)),
         )
         self._memberships[nonce] = membership
+        self._followers[nonce] = ServerFollower(self.state, membership.job)
         # What the service said before the line above found nobody to tell.
         self._later(lambda: self._follow(nonce))
         return membership.job
@@ -116,37 +120,42 @@ class ServerProcess:
             _log.info("job %d is over: %s", membership.job, membership.failure)
             self._depart(nonce, "")
             return
-        plan = membership.plan
-        if plan is None or plan.epoch == self._epochs.get(plan.job):
-            return
-        try:
-            self.state.install(ServerPlan.from_message(plan))
-        except ValueError as error:  # PlanError included
-            _log.error("job %d: the plan cannot be served: %s", plan.job, error)
-            self._depart(nonce, f"the plan cannot be served: {error}")
-            return
-        self._epochs[plan.job] = plan.epoch
-        self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
-        membership.runs(plan.epoch)
-        _log.info("job %d is served, epoch %d", plan.job, plan.epoch)
+        follower = self._followers[nonce]
+        while (instruction := membership.take_instruction()) is not None:
+            before = follower.epoch
+            try:
+                membership.answer(follower.answer(instruction))
+            except ValueError as error:  # PlanError included
+                _log.error("job %d: an instruction cannot be followed: %s", membership.job, error)
+                self._depart(nonce, f"an instruction cannot be followed: {error}")
+                return
+            if follower.epoch != before:
+                plan = instruction.plan
+                self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
+                membership.runs(follower.epoch)
+                _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
 
     def _give_up(self, job: int, failure: Failure) -> None:
-        """A chunk of a job failed for good: only the job service can help."""
+        """A chunk of a job failed for good: only another plan can help."""
         _log.error("job %d: %s", job, failure)
         for nonce, membership in list(self._memberships.items()):
-            if membership.job == job:
-                self._depart(nonce, str(failure))
+            if membership.job != job:
+                continue
+            try:
+                membership.answer(self._followers[nonce].broken([failure]))
+            except HopelessError as error:
+                self._depart(nonce, str(error))
 
-    def _depart(self, nonce: str, reason: str) -> None:
+    def _depart(self, nonce: str, reason: str, outage: float | None = None) -> None:
         """Stops serving a job and leaves it; the calls that takes keep no other job waiting."""
         membership = self._memberships.pop(nonce)
-        if self._epochs.pop(membership.job, None) is not None:
+        if self._followers.pop(nonce).epoch:
             _log.info("job %d: %s", membership.job, self.state.counters(membership.job))
             self.state.remove(membership.job)
 
         def leave() -> None:
             try:
-                membership.leave(reason)
+                membership.leave(reason, outage=outage)
             except ClientError as error:
                 _log.warning("job %d: the job service was not told: %s", membership.job, error)
 

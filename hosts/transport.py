@@ -15,26 +15,23 @@ calls made to it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hosts.contributions import Contributions
-from hosts.explanation import Waiting, explain
+from hosts.explanation import Waiting, explain, unanswered
 from hosts.reports import Completed, Failure, Statistics
 from hosts.round_trip import RoundTrips
-from hosts.scheduler import ENTRY, Pacer, Queue
-from hosts.slots import DIRECT, DONE, EMPTY, HELD, WAITING, Rows, Slots
+from hosts.scheduler import Pacer, Queue, enqueue, entries_of
+from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
+from hosts.succession import check_successor, incomplete, kept, lacking, last_kept
+from hosts.verification import Mask, wrong
+from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import (
-    Floats,
-    chunk_exponents,
-    dequantise,
-    floats_of,
-    sum_checks,
-    word_sums,
-)
+from protocol.fixed_point import Floats, chunk_exponents, dequantise, floats_of
 from protocol.header import (
     FLAGGED,
     Array,
@@ -42,15 +39,12 @@ from protocol.header import (
     Flag,
     Op,
     Phase,
-    carries_payload,
     ops,
     peer_array,
     peer_keys,
     phases,
 )
 from protocol.plan import MOST_CHILDREN, WorkerPlan
-
-Mask = npt.NDArray[np.bool_]
 
 # As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)
@@ -99,6 +93,8 @@ class WorkerTransport:
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
         self._moved = False  # windows may move or exponents have become known
+        self._frozen = False
+        self._link_rate = link_rate
         self._completed: list[Completed] = []
         self._failures: list[Failure] = []
 
@@ -124,26 +120,9 @@ class WorkerTransport:
         rounds, first = self._exponents.begin(rows)
         ticket = self._tickets
         self._tickets += n
-        # Exponent round and data take two numbers, one after the other: then a stream's numbers
-        # do not depend on how submissions are split into calls.
-        repeats = 1 + first
-        entries = np.zeros(int(repeats.sum()), ENTRY)
-        source = np.repeat(np.arange(n), repeats)
-        data = np.cumsum(repeats) - 1
-        entries["exponent_round"] = True
-        entries["exponent_round"][data] = False
-        entries["chunk"] = rows[source]
-        entries["round"] = rounds[source]
-        entries["ticket"] = (ticket + np.arange(n))[source]
-        entries["lanes"][data] = widths
-        entries["order"] = self._order + np.arange(len(entries))
-        entries["own"][data[first] - 1] = chunk_exponents(values[first])[0]
-        streams = self.plan.stream_of(rows)
-        for stream in np.unique(streams).tolist():
-            mine = streams == stream
-            part = entries[mine[source]]
-            part["row"] = (np.cumsum(mine) - 1)[source[mine[source]]]
-            self._queues[stream].push(part, values[mine])
+        own = chunk_exponents(values[first])[0]
+        entries = entries_of(rows, rounds, first, own, widths, ticket, self._order)
+        enqueue(self.plan, self._queues, entries, values.copy())
         self._order += len(entries)
         self._incomplete += len(entries)
         self._moved = True
@@ -164,18 +143,68 @@ class WorkerTransport:
         """Each number in a window that has no result, the longest submitted first."""
         return explain(self._slots, now)
 
-    def kept_results(self) -> Batch:
-        """The results that are still at hand, at least the last W of each stream."""
-        slots = self._slots
-        rows = np.flatnonzero(slots.stage == DONE)
-        headers = slots.result_headers[rows]
-        servers = self._servers[slots.server[rows]]
-        return Batch(headers, slots.result_words[rows], carries_payload(headers), servers)
+    def unanswered(self, now: float) -> float:
+        """Seconds without a sign of life of the number that is worst off; 0: none waits."""
+        return unanswered(self._slots, now)
+
+    # -- from epoch to epoch (see hosts.succession) -----------------------------------------------
+
+    def freeze(self) -> None:
+        """From now on takes no packet (they are counted) and sends none; `submit` only queues."""
+        self._frozen = True
+
+    def levels(self) -> npt.NDArray[np.uint32]:
+        """(chunks,) how many results of each chunk are complete."""
+        return self._exponents.levels()
+
+    def results(self, wants: Iterable[tuple[int, int]] | None = None) -> list[jobs_pb2.Result]:
+        """The results that lead to these (chunk, level); None: all that others may still lack.
+
+        Raises KeyError, naming the chunk, for one that is not at hand.
+        """
+        if wants is None:
+            wants = last_kept(self._slots, self.levels())
+        return kept(self._slots, wants)
+
+    def take_results(self, results: Sequence[jobs_pb2.Result]) -> None:
+        """Takes results of this epoch from other workers, as if they had arrived, or none of them.
+
+        Those complete here are ignored. Raises ValueError, naming chunk and cause, for one that
+        does not hold.
+        """
+        rows, batch = lacking(self.plan, self._slots, self.levels(), results)
+        direct = (batch.headers["flags"] & _DIRECT_FLAG) != 0
+        for mine, stage in ((~direct, WAITING), (direct, DIRECT)):
+            if mine.any():
+                self._take(rows[mine], batch.headers[mine], batch.payloads[mine], stage)
+
+    def successor(self, plan: WorkerPlan) -> WorkerTransport:
+        """The same worker in a newer epoch; this transport is frozen and has nothing to tell.
+
+        What has no result is contributed anew, numbered from 0 in order of submission. Tickets,
+        statistics, policy and sums not yet collected go on. Raises ValueError for a plan of
+        another job or of no newer epoch.
+        """
+        check_successor(self.plan, plan)
+        self.freeze()
+        self._exponents.world = plan.world
+        heir = WorkerTransport(plan, self._exponents, link_rate=self._link_rate)
+        heir.round_trips = self.round_trips.fresh(len(plan.streams))
+        heir.statistics = self.statistics
+        heir._completed, self._completed = self._completed, []
+        heir._tickets, heir._order = self._tickets, self._order
+        entries, values = incomplete(self._slots, self._queues)
+        enqueue(plan, heir._queues, entries, values)
+        heir._incomplete = len(entries)
+        heir._moved = True
+        return heir
 
     # -- sending ----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """Packets to send now, and the time to ask again (also after packets or a submission)."""
+        if self._frozen:
+            return None, math.inf
         slots = self._slots
         if self._moved:
             self._advance()
@@ -262,7 +291,9 @@ class WorkerTransport:
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; what is not for a number in flight is counted."""
-        if not len(batch):
+        if self._frozen:
+            self.statistics.dropped["frozen"] += len(batch)
+        if self._frozen or not len(batch):
             return
         slots = self._slots
         headers = batch.headers
@@ -275,7 +306,7 @@ class WorkerTransport:
         known = (slots.seq[rows] == seqs) & (slots.stage[rows] != EMPTY)
         same_chunk = slots.chunk[rows] == headers["chunk"]
         from_server = peer_keys(batch.peers) == self._server_keys[slots.server[rows]]
-        taken = ours & known & same_chunk & from_server
+        taken: Mask = ours & known & same_chunk & from_server
         if not taken.all():
             self._drop("foreign", ~ours)
             self._drop("stale", ours & ~known)
@@ -323,42 +354,17 @@ class WorkerTransport:
 
     def _checked(self, now: float, batch: Batch, rows: Rows, stage: int, good: Mask) -> Mask:
         """Which of the `good` hold in number of workers, lanes, exponent and checksum."""
-        slots = self._slots
-        headers = batch.headers
-        before = good.copy()
-        workers = headers["workers"] == self.plan.world
-        lanes = headers["lanes"] == slots.lanes[rows]
-        exponent = headers["exponent"] == slots.exponent[rows]
-        if stage == DIRECT:
-            exponent[:] = True  # the server reports that of rank 0
-            checksum = sum_checks(headers, batch.payloads, batch.full)
-        else:
-            # A flagged sum may be so because these differed; whose it reports does not matter.
-            flagged = (headers["flags"] & _FLAGGED) != 0
-            lanes |= flagged
-            exponent |= flagged
-            sums = slots.hash[rows] * np.uint32(self.plan.world)
-            if batch.full.all():
-                sums += word_sums(batch.payloads)
-            elif batch.full.any():
-                sums[batch.full] += word_sums(batch.payloads[batch.full])
-            # Of a flagged sum the payload is gone; an exponent round has none and no reason for
-            # flags, unless another worker sent something else under this number.
-            checksum = np.where(flagged, ~slots.exponent_round[rows], sums == headers["checksum"])
-        good = before & workers & lanes & exponent & checksum
-        failed = before & ~good
-        if failed.any():
-            for cause, wrong in (
-                ("wrong_workers", ~workers),
-                ("wrong_lanes", workers & ~lanes),
-                ("wrong_exponent", workers & lanes & ~exponent),
-            ):
-                self._drop(cause, before & wrong)
-            self.statistics.wrong_checksum += int(
-                np.count_nonzero(before & workers & lanes & exponent & ~checksum)
-            )
-            self._failed(now, rows[failed])
-        return good
+        right: Mask = good.copy()
+        for cause, failed in wrong(self.plan, self._slots, batch, rows, stage == DIRECT).items():
+            failed &= good
+            right &= ~failed
+            if cause == "wrong_checksum":
+                self.statistics.wrong_checksum += int(np.count_nonzero(failed))
+            else:
+                self._drop(cause, failed)
+        if not right.all():
+            self._failed(now, rows[good & ~right])
+        return right
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Results that are good: completes their numbers."""
@@ -384,7 +390,8 @@ class WorkerTransport:
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         flags = headers["flags"].copy()
-        self._completed.append(Completed(slots.ticket[rows], chunks, sums, flags))
+        workers = np.full(len(rows), self.plan.world)
+        self._completed.append(Completed(slots.ticket[rows], chunks, sums, flags, workers))
 
     def _to_server(self, rows: Rows) -> None:
         """Integer sums that cannot be: these chunks go to their servers in float32."""

@@ -10,6 +10,9 @@ submitted, and the largest exponent that the results of completed rounds report.
   surely complete everywhere.
 - A round that was all zero (M = NO_EXPONENT) says nothing: the exponent stays as it was, 0 at
   first.
+
+None of this depends on the number of workers, so the policy goes on when that changes: `world` may
+be assigned.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ from protocol.fixed_point import (
 Rows = npt.NDArray[np.int64]
 
 _UNTOLD = np.int16(-(1 << 15))
+
+# Of one chunk: how many of its results are complete, and the exponent of its next round of data.
+_STATE = np.dtype([("level", "<u4"), ("exponent", "<i2")])
 
 
 class Exponents:
@@ -119,6 +125,48 @@ class Exponents:
             here, at, reported = rows[told], at[told], reported[told]
             self._reported[here, at % depth] = _UNTOLD
             self._fold(here, at, reported)
+
+    def levels(self) -> npt.NDArray[np.uint32]:
+        """(chunks,) how many results of each chunk are complete: 0, 1 the exponent round's, then
+        one more for each round of data. Only without staleness are these the first ones; raises
+        ValueError with it."""
+        if self.staleness:
+            raise ValueError(f"levels mean nothing with a staleness of {self.staleness}")
+        return (self._contacted + self._folded).astype(np.uint32)
+
+    def export(self) -> bytes:
+        """What a worker that joins needs, for `restore`; 6 bytes for each chunk.
+
+        Raises ValueError while a round is begun and not complete, and with a staleness.
+        """
+        state = np.zeros(self.chunks, _STATE)
+        state["level"] = self.levels()
+        open_chunks = np.flatnonzero(self._begun != self._folded)
+        if len(open_chunks):
+            raise ValueError(
+                f"chunk {open_chunks[0]} and {len(open_chunks) - 1} others have a round that is "
+                "not complete; a worker can join only between rounds"
+            )
+        state["exponent"] = np.where(self._folded > 0, self._after[:, 0], self._first)
+        return state.tobytes()
+
+    def restore(self, exported: bytes) -> None:
+        """Takes over what another worker's policy has exported; its rounds are begun from there.
+
+        Raises ValueError for a state of another number of chunks, and with a staleness.
+        """
+        if len(exported) != self.chunks * _STATE.itemsize or self.staleness:
+            raise ValueError(
+                f"{len(exported)} bytes are no state of {self.chunks} chunks without staleness, "
+                f"which takes {self.chunks * _STATE.itemsize}"
+            )
+        state = np.frombuffer(exported, _STATE)
+        self._contacted[:] = state["level"] > 0
+        self._folded[:] = np.maximum(state["level"].astype(np.int64) - 1, 0)
+        self._begun[:] = self._folded
+        self._first[:] = state["exponent"]
+        self._after[:, 0] = state["exponent"]
+        self._reported[:] = _UNTOLD
 
     def _fold(self, rows: Rows, rounds: Rows, reported: Exps) -> None:
         """Derives the exponent that holds after these rounds, all before being accounted for."""

@@ -216,16 +216,20 @@ class LeaveReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ["nonce", "rank", "reason", "role"]
+    __slots__ = ["levels", "nonce", "rank", "reason", "results", "role"]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    levels: bytes
     nonce: str
     rank: int
     reason: str
+    results: _containers.RepeatedCompositeFieldContainer[Result]
     role: Role
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., levels: _Optional[bytes] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ["host", "rank"]

@@ -104,7 +104,8 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """A worker is done (or gives up, with a reason). When the last one has left, the job's entries and slots are freed.
+        """A worker is done (or gives up, with a reason). One that is done hands over what others may still lack. When the last one
+        has left, the job's entries and slots are freed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

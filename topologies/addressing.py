@@ -10,24 +10,30 @@ it need not talk. The plan:
   ToRs 10.255.0.<n>, cores 10.255.1.<n>, n counting from 1;
 - a host has /32 addresses and a default route through ``GATEWAY``, which its static ARP entry maps
   to the MAC of the ToR port, so that no switch needs to know ARP;
-- routes are shortest paths; equal ones are shared out by destination, alike at every switch.
+- routes are shortest paths; equal ones are shared out by destination, alike at every switch. They
+  may be asked for as if some switches were not there (``without``); all else stays the same.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 from ipaddress import IPv4Address
 
 from topologies.topology import Link, LinkQuality, Node, Topology
 
-__all__ = ["GATEWAY", "Addressing", "HostInterface", "Route", "SwitchPort"]
+__all__ = ["GATEWAY", "Addressing", "HostInterface", "NoRouteError", "Route", "SwitchPort"]
 
 GATEWAY = IPv4Address("10.255.255.254")
 LONGEST_INTERFACE_NAME = 15  # IFNAMSIZ - 1 of linux/if.h
 
 _LETTERS = {"worker": 0x01, "server": 0x02}
+
+
+class NoRouteError(LookupError):
+    """There is no way between two nodes; the text names them and the switches that are missing."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,23 @@ class Addressing:
         self._workers = [0] * topology.racks
         for link in topology.links:
             self._connect(link)
-        self._distances = {node.name: self._hops_to(node.name) for node in topology.switches}
+        self._interface_of = {i.ipv4: i for n in topology.hosts for i in self._interfaces[n.name]}
+        self._switch_at = {self.switch_address(n.name): n.name for n in topology.switches}
+        self._rank = self._ranks()
+        self._missing: frozenset[str] = frozenset()
+        self._distances = self._all_distances()
+
+    def without(self, switches: Collection[str]) -> Addressing:
+        """The same plan with routes that avoid these switches; all others count as there."""
+        other = copy.copy(self)
+        other._missing = frozenset(switches)
+        other._distances = other._all_distances()
+        return other
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Switches that routes avoid."""
+        return self._missing
 
     # --- hosts ---
 
@@ -119,10 +141,10 @@ class Addressing:
             return self._interfaces[node][0].ipv4
         return self.switch_address(node)
 
-    @cached_property
+    @property
     def interfaces(self) -> dict[IPv4Address, HostInterface]:
         """All host interfaces by address."""
-        return {i.ipv4: i for node in self.topology.hosts for i in self._interfaces[node.name]}
+        return self._interface_of
 
     # --- switches ---
 
@@ -148,7 +170,7 @@ class Addressing:
 
     # --- routes ---
 
-    @cached_property
+    @property
     def destinations(self) -> tuple[IPv4Address, ...]:
         """Every routed address: host interfaces, then the switches' own."""
         return (*self.interfaces, *(self.switch_address(n.name) for n in self.topology.switches))
@@ -160,12 +182,17 @@ class Addressing:
         return self._switch_at[destination]
 
     def routes(self, switch: str) -> dict[IPv4Address, Route]:
-        """Next hop towards every address but the switch's own."""
+        """Next hop towards every address that can be reached, but the switch's own."""
         own = self.switch_address(switch)
-        return {d: self.route(switch, d) for d in self.destinations if d != own}
+        return {
+            d: self.route(switch, d)
+            for d in self.destinations
+            if d != own and switch in self._distances[self.attached_to(d)]
+        }
 
     def route(self, switch: str, destination: IPv4Address) -> Route:
-        """Next hop towards one address; ``KeyError`` when it is nobody's or the switch's own."""
+        """Next hop towards one address; ``KeyError`` when it is nobody's or the switch's own,
+        ``NoRouteError`` when no way is left."""
         if destination not in self._rank:
             raise KeyError(f"no node has the address {destination}")
         target = self.attached_to(destination)
@@ -173,10 +200,12 @@ class Addressing:
             host = self.interfaces[destination]  # KeyError: a switch has no route to itself
             return Route(host.switch_port, host.mac)
         hops = self._distances[target]
+        if switch not in hops:
+            raise self._no_route(switch, target)
         nearer = [
             port
             for port in self._ports[switch]
-            if not port.peer_is_host and hops[port.peer] == hops[switch] - 1
+            if not port.peer_is_host and hops.get(port.peer) == hops[switch] - 1
         ]
         chosen = nearer[self._rank[destination] % len(nearer)]
         return Route(chosen.number, chosen.peer_mac)
@@ -185,8 +214,11 @@ class Addressing:
         """Switches that a packet passes on its way, starting at ``source``.
 
         ``source`` is a switch, or a host (whose packets leave by its first interface).
+        ``NoRouteError`` when no way is left.
         """
         switch = self._interfaces[source][0].switch if source in self._interfaces else source
+        if switch not in self._distances[self.attached_to(destination)]:
+            raise self._no_route(source, self._name(destination))
         passed = [switch]
         while passed[-1] != self.attached_to(destination):
             out = self.route(passed[-1], destination).port
@@ -195,12 +227,7 @@ class Addressing:
 
     # --- how it is made ---
 
-    @cached_property
-    def _switch_at(self) -> dict[IPv4Address, str]:
-        return {self.switch_address(n.name): n.name for n in self.topology.switches}
-
-    @cached_property
-    def _rank(self) -> dict[IPv4Address, int]:
+    def _ranks(self) -> dict[IPv4Address, int]:
         """Position that shares destinations out over equal paths.
 
         Workers, server interfaces and switches are counted apart, so that n servers (or ToRs) use
@@ -273,13 +300,27 @@ class Addressing:
             link=link,
         )
 
+    def _all_distances(self) -> dict[str, dict[str, int]]:
+        return {node.name: self._hops_to(node.name) for node in self.topology.switches}
+
+    def _name(self, address: IPv4Address) -> str:
+        if address in self._interface_of:
+            return self._interface_of[address].node
+        return self._switch_at[address]
+
+    def _no_route(self, source: str, target: str) -> NoRouteError:
+        gone = ", ".join(sorted(self._missing)) or "any switch that links them"
+        return NoRouteError(f"no way from {source} to {target} without {gone}")
+
     def _hops_to(self, target: str) -> dict[str, int]:
+        if target in self._missing:
+            return {}
         hops = {target: 0}
         waiting = deque([target])
         while waiting:
             switch = waiting.popleft()
             for port in self._ports[switch]:
-                if not port.peer_is_host and port.peer not in hops:
+                if not port.peer_is_host and port.peer not in hops.keys() | self._missing:
                     hops[port.peer] = hops[switch] + 1
                     waiting.append(port.peer)
         return hops

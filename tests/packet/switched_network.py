@@ -3,7 +3,8 @@
 
 Every switch is the embedded target with the compiled P4 program, set up by the real controller
 over P4Runtime messages; every host is the real transport or server. Only links are simulated: each
-hop has a delay and may lose, duplicate, delay further (so reorder) and corrupt a packet.
+hop has a delay and may lose, duplicate, delay further (so reorder) and corrupt a packet. What the
+controller does takes time, too: packets go on moving while it waits for a switch.
 """
 
 from __future__ import annotations
@@ -12,27 +13,29 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from controller.connection import DeviceConnection
+from controller.connection import DeviceConnection, SwitchError
+from controller.entries import Update
 from controller.fabric import Fabric
-from controller.job import Job, Key, Role
 from controller.jobs import JobTable
-from controller.trees import TreeKind
 from hosts.server import ServerState
-from hosts.transport import WorkerTransport
-from protocol.exponents import Exponents
-from protocol.frames import Interface, from_frame, from_frames, to_frames
+from protocol.frames import Datagram, Interface, from_frame, from_frames, to_frames
 from protocol.header import PORT, Batch
 from protocol.outcomes import Outcome
-from protocol.plan import Address, ServerPlan, WorkerPlan
 from switch.p4runtime import Device
 from tests.packet.targets import build
 from topologies.addressing import Addressing, HostInterface
 from topologies.topology import Topology
 
 HOP_SECONDS = 0.001
+# Arrivals are on this grid, so that a host gets those of one moment together, as from a socket.
+TICK_SECONDS = 0.002
+# The most that a Write takes until it is applied.
+WRITE_SECONDS = 0.01
+LEASE_SECONDS = 6.0
 
 
 @dataclass
@@ -44,8 +47,46 @@ class Faults:
     jitter: float = 0.0
 
 
+@dataclass
+class Seen:
+    """A frame that entered a link at `time`; `fate` is when it arrives, or why it does not."""
+
+    time: float
+    link: str
+    frame: bytes
+    fate: str
+
+
 def octets(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
+
+
+class SimulatedConnection(DeviceConnection):
+    """A switch's P4Runtime connection. Packets go on while a Write is under way, and it may be cut
+    while the switch goes on."""
+
+    def __init__(self, name: str, device: Device, network: SwitchedNetwork) -> None:
+        super().__init__(name, device)
+        self.network = network
+        self.cut = False
+
+    def write(self, updates: Sequence[Update]) -> None:
+        self.network.pass_time()
+        if self.cut:
+            raise SwitchError(self.name, "no answer")
+        super().write(updates)
+
+
+class Bell(threading.Condition):
+    """The condition by which the job table says that something has changed."""
+
+    def __init__(self) -> None:
+        super().__init__(threading.RLock())
+        self.rang = False
+
+    def notify_all(self) -> None:
+        self.rang = True
+        super().notify_all()
 
 
 class Host:
@@ -55,12 +96,16 @@ class Host:
         self.network = network
         self.link = link
         self.port = port
-        self.machine = machine
+        self.machine = machine  # may be replaced
         self.wire = Interface(octets(link.mac), octets(link.gateway_mac), int(link.ipv4))
         self.alarm = math.inf
+        self.dead = False
+        self._inbox: list[Datagram] = []
 
     def poke(self) -> None:
         """Sends what the machine wants to, as after packets or a submission."""
+        if self.dead:
+            return
         self.network.stirred = True
         now = self.network.now
         for _ in range(10_000):
@@ -76,6 +121,20 @@ class Host:
         if math.isfinite(self.alarm):
             alarm = max(self.alarm, now)
             self.network.at(alarm, lambda: self.poke() if self.alarm <= alarm else None)
+
+    def arrive(self, datagram: Datagram) -> None:
+        """What comes at one moment is taken together."""
+        if not self._inbox:
+            self.network.at(self.network.now, self._read)
+        self._inbox.append(datagram)
+
+    def _read(self) -> None:
+        datagrams, self._inbox = self._inbox, []
+        if self.dead:
+            return
+        batch, malformed = from_frames(datagrams, self.machine.lanes)
+        assert malformed == 0
+        self.receive(batch)
 
     def receive(self, batch: Batch) -> None:
         self.machine.on_packets(self.network.now, batch)
@@ -94,58 +153,67 @@ class SwitchedNetwork:
         self.faults = faults or Faults()
         # May change a frame that enters a link, or drop it (None).
         self.tamper: Callable[[str, int, bytes], bytes | None] = lambda _node, _port, frame: frame
-        self.trace: list[tuple[float, str, str, bytes]] = []
-        self._random = random.Random(seed)
+        self.trace: list[Seen] | None = None  # a list: every frame is noted there
+        # Called after each call to the job table that has changed something.
+        self.watchers: list[Callable[[], None]] = []
+        self.random = random.Random(seed)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
+        self._calling = False  # the controller is at work
+        self._held: list[Callable[[], None]] = []  # calls that wait for it
         self._hosts: dict[tuple[int, int], Host] = {}
-        self._devices = {n.name: Device(1) for n in topology.switches}
-        plane, _, _ = build("aggregation")
-        connections = {name: DeviceConnection(name, d) for name, d in self._devices.items()}
-        self.fabric = Fabric(topology, self.addressing, plane, connections)
-        self.fabric.bring_up()
-        self.jobs = JobTable(self.fabric, clock=lambda: self.now, lease=math.inf)
         self.servers: dict[str, ServerState] = {}
+        self.devices = {n.name: Device(1) for n in topology.switches}
+        plane, _, _ = build("aggregation")
+        self.connections = {
+            name: SimulatedConnection(name, d, self) for name, d in self.devices.items()
+        }
+        self.fabric = Fabric(topology, self.addressing, plane, self.connections)
+        self.fabric.bring_up()
+        self.jobs = JobTable(self.fabric, clock=lambda: self.now, lease=LEASE_SECONDS)
+        self.jobs.changed = self._bell = Bell()
 
     def close(self) -> None:
         self.fabric.close()
-        for device in self._devices.values():
+        for device in self.devices.values():
             device.close()
 
-    def start(
-        self, name: str, workers: list[str], servers: list[str], kind: TreeKind, **options: int
-    ) -> StartedJob:
-        """Admits a job and lets all its members in."""
-        table = self.jobs
-        job = table.create(name, workers, servers, kind, **options)
-        for rank, server in enumerate(servers):
-            link = self.addressing.host_interfaces(server)[0]
-            table.connect(job.nonce, Role.SERVER, rank, Address(int(link.ipv4), PORT))
-        ports = [40000 + 100 * job.number + rank for rank in range(len(workers))]
-        for rank, worker in enumerate(workers):
-            link = self.addressing.host_interfaces(worker)[0]
-            table.connect(job.nonce, Role.WORKER, rank, Address(int(link.ipv4), ports[rank]))
-        for rank in range(len(workers)):
-            table.init(job.nonce, rank, [Key(0, "all", 256)])
-        for rank, server in enumerate(servers):
-            plan = table.plan(job.nonce, Role.SERVER, rank)
-            assert plan is not None
-            if server not in self.servers:
-                self.servers[server] = ServerState()
-                self._attach(server, PORT, self.servers[server])
-            self.servers[server].install(ServerPlan.from_message(plan))
-            table.heartbeat(job.nonce, Role.SERVER, rank, plan.epoch)
-        plans = [table.plan(job.nonce, Role.WORKER, rank) for rank in range(len(workers))]
-        return StartedJob(self, job, [WorkerPlan.from_message(p) for p in plans], ports)
-
-    def _attach(self, node: str, port: int, machine) -> Host:
-        link = self.addressing.host_interfaces(node)[0]
-        host = Host(self, link, port, machine)
-        self._hosts[int(link.ipv4), port] = host
-        return host
+    # -- time -------------------------------------------------------------------------------------
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._count), action))
+
+    def call(self, time: float, action: Callable[[], None]) -> None:
+        """A call to the controller, which takes one at a time: `action` runs at `time` or later."""
+        self.at(time, lambda: self._call(action))
+
+    def _call(self, action: Callable[[], None]) -> None:
+        if self._calling:
+            self._held.append(action)
+            return
+        self._calling = True
+        try:
+            action()
+        finally:
+            self._calling = False
+        held, self._held = self._held, []
+        for waiting in held:
+            self.call(self.now, waiting)
+        if self._bell.rang:
+            self._bell.rang = False
+            self.stirred = True
+            for watcher in self.watchers:
+                watcher()
+
+    def pass_time(self) -> None:
+        """Lets packets and members go on for as long as a Write takes."""
+        if not self._calling:
+            return
+        end = self.now + self.random.random() * WRITE_SECONDS
+        while self._events and self._events[0][0] <= end:
+            self.now, _, action = heapq.heappop(self._events)
+            action()
+        self.now = end
 
     def run(self, until: Callable[[], bool], limit: float) -> bool:
         """Runs until a condition about hosts holds; False if `limit` (virtual s) comes first."""
@@ -158,6 +226,21 @@ class SwitchedNetwork:
             action()
         return True
 
+    # -- links ------------------------------------------------------------------------------------
+
+    def attach(self, node: str, port: int, machine) -> Host:
+        link = self.addressing.host_interfaces(node)[0]
+        host = Host(self, link, port, machine)
+        self._hosts[int(link.ipv4), port] = host
+        return host
+
+    def server(self, node: str) -> ServerState:
+        """The server of a node, which serves all its jobs."""
+        if node not in self.servers:
+            self.servers[node] = ServerState()
+            self.attach(node, PORT, self.servers[node])
+        return self.servers[node]
+
     def carry(self, switch: str, port: int, frame: bytes) -> None:
         """A frame on its way to a switch's port."""
         self._hop(f"->{switch}", switch, port, frame, lambda f: self._at_switch(switch, port, f))
@@ -165,33 +248,62 @@ class SwitchedNetwork:
     def _hop(
         self, name: str, node: str, port: int, frame: bytes, arrive: Callable[[bytes], None]
     ) -> None:
-        faults, draw = self.faults, self._random.random
+        faults, draw = self.faults, self.random.random
         for _ in range(1 + (draw() < faults.duplicate)):
             if draw() < faults.loss:
+                self._note(name, frame, "lost")
                 continue
             carried = self.tamper(node, port, frame)
             if carried is None:
+                self._note(name, frame, "dropped by the test")
                 continue
-            delay = HOP_SECONDS + draw() * faults.jitter
-            self.at(self.now + delay, lambda f=carried: arrive(f))
+            time = self.now + HOP_SECONDS + draw() * faults.jitter
+            time = math.ceil(time / TICK_SECONDS - 1e-6) * TICK_SECONDS
+            self._note(name, carried, f"arrives {time:.4f}")
+            self.at(time, lambda f=carried: arrive(f))
 
     def _at_switch(self, switch: str, port: int, frame: bytes) -> None:
         self.hops += 1
-        pipeline = self._devices[switch].pipeline
-        assert pipeline is not None
+        pipeline = self.devices[switch].pipeline
+        if pipeline is None:
+            return  # it is down
         for out, sent in pipeline.inject(port, frame):
             end = self.addressing.port(switch, out)
             if end.peer_is_host:
-                self._hop(switch, switch, out, sent, self._at_host)
+                self._hop(f"{switch}->{end.peer}", switch, out, sent, self._at_host)
             else:
                 self.carry(end.peer, end.peer_number, sent)
 
     def _at_host(self, frame: bytes) -> None:
         datagram = from_frame(frame)
         host = self._hosts[datagram.destination]
-        batch, malformed = from_frames([datagram], host.machine.lanes)
-        assert malformed == 0
-        host.receive(batch)
+        host.arrive(datagram)
+
+    def _note(self, link: str, frame: bytes, fate: str) -> None:
+        if self.trace is not None:
+            self.trace.append(Seen(self.now, link, frame, fate))
+
+    # -- switches that fail -----------------------------------------------------------------------
+
+    def break_switch(self, name: str) -> None:
+        """It loses everything and forwards nothing."""
+        self.devices[name].close()
+        self.devices[name] = self.connections[name].device = Device(1)
+        self.connections[name].cut = True
+
+    def repair_switch(self, name: str) -> None:
+        """It gets the program and what is there before jobs. Only within a call."""
+        connection = self.connections[name]
+        connection.close()
+        connection.cut = False
+        connection.open()
+        self.push_program(name)
+
+    def push_program(self, name: str) -> None:
+        """The program anew: registers and entries are gone. Only within a call."""
+        plane = self.fabric.dataplane
+        self.connections[name].push(plane.p4info.message, plane.device_config)
+        self.fabric.insert(name, self.fabric.base_entities(name))
 
     def outcomes(self) -> dict[Outcome, int]:
         """Packets by outcome, over all switches; zeros left out."""
@@ -201,39 +313,3 @@ class SwitchedNetwork:
             for outcome in Outcome:
                 total[outcome] += counts[outcome]
         return {outcome: count for outcome, count in total.items() if count}
-
-
-class StartedJob:
-    """A job whose workers have their plans."""
-
-    def __init__(
-        self, network: SwitchedNetwork, job: Job, plans: list[WorkerPlan], ports: list[int]
-    ) -> None:
-        self.network = network
-        self.job = job
-        self.plans = plans
-        self._ports = ports
-        self.transports: list[WorkerTransport] = []
-        self._hosts: list[Host] = []
-
-    @property
-    def world(self) -> int:
-        return len(self.plans)
-
-    def open(self, chunks: int) -> None:
-        """Gives every worker a transport for a key space of so many chunks."""
-        for rank, plan in enumerate(self.plans):
-            transport = WorkerTransport(plan, Exponents(chunks, self.world), link_rate=0)
-            self.transports.append(transport)
-            self._hosts.append(
-                self.network._attach(self.job.workers[rank], self._ports[rank], transport)
-            )
-
-    def submit(self, rank: int, chunks, values, lanes) -> int:
-        ticket = self.transports[rank].submit(chunks, values, lanes)
-        self._hosts[rank].poke()
-        return ticket
-
-    @property
-    def idle(self) -> bool:
-        return all(transport.idle for transport in self.transports)

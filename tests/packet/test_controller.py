@@ -321,7 +321,7 @@ def test_two_jobs_share_switches_without_sharing_anything(table: JobTable) -> No
         assert runs[0].isdisjoint(runs[1])
         assert nodes[0]["group"] != nodes[1]["group"]
     leave(table, first)
-    assert table.plan(second.nonce, Role.SERVER, 0) is not None
+    assert table.instruction(second.nonce, Role.SERVER, 0) is not None
     assert len(entries(table.fabric, "core0", "aggregation.nodes")) == 1
     leave(table, second)
 
@@ -358,7 +358,7 @@ def test_a_failed_installation_leaves_nothing_and_tells_everyone(table: JobTable
     assert not job.held
     for role in Role:
         with pytest.raises(JobError, match="could not be installed"):
-            table.plan(job.nonce, role, 0)
+            table.instruction(job.nonce, role, 0)
     table.fabric.remove(last, [stranger])
 
 
@@ -416,7 +416,7 @@ def test_a_second_controller_is_refused(switches: Fabric) -> None:
     else:
         assert isinstance(connection, GrpcConnection)
         second = GrpcConnection("tor0", connection.address, connection.device_id)
-    with pytest.raises(SwitchError, match=r"tor0: .*[Ee]lection[ _]id"):
+    with pytest.raises(SwitchError, match=r"tor0: .*([Ee]lection[ _]id|another client is primary)"):
         second.open()
     # The first goes on as if nothing had been.
     entry = multicast_group(100, [])
@@ -469,18 +469,18 @@ def talk(stub: jobs_pb2_grpc.JobServiceStub, addressing: Addressing) -> None:
         who = {"nonce": created.nonce, "role": role, "rank": rank}
         reply = stub.ConnectService(jobs_pb2.ConnectServiceRequest(address=at, **who))
         assert (reply.job, reply.world, reply.lanes) == (created.job, 2, 256)
-        watches[role, rank] = stub.WatchPlan(jobs_pb2.WatchPlanRequest(**who))
+        watches[role, rank] = stub.Watch(jobs_pb2.WatchRequest(**who))
     for rank in (0, 1):
         key = jobs_pb2.Key(key=0, name="weight", elements=640)
         stub.InitService(jobs_pb2.InitServiceRequest(nonce=created.nonce, rank=rank, keys=[key]))
     server = (jobs_pb2.SERVER, 0)
-    plans = {server: next(watches[server])}
+    plans = {server: next(watches[server]).plan}
     stub.Heartbeat(
         jobs_pb2.HeartbeatRequest(
             nonce=created.nonce, role=jobs_pb2.SERVER, rank=0, epoch=plans[server].epoch
         )
     )
-    plans |= {who: next(watch) for who, watch in watches.items() if who != server}
+    plans |= {who: next(watch).plan for who, watch in watches.items() if who != server}
     assert WorkerPlan.from_message(plans[jobs_pb2.WORKER, 1]).rank == 1
     assert plans[jobs_pb2.SERVER, 0].windows[0] == plans[jobs_pb2.WORKER, 0].streams[0].window
     status = stub.Status(jobs_pb2.StatusRequest())
@@ -504,9 +504,7 @@ def talk(stub: jobs_pb2_grpc.JobServiceStub, addressing: Addressing) -> None:
     assert all(list(watch) == [] for watch in watches.values())
     # A job that fails ends its watches with the reason.
     again = stub.CreateService(request)
-    watch = stub.WatchPlan(
-        jobs_pb2.WatchPlanRequest(nonce=again.nonce, role=jobs_pb2.SERVER, rank=0)
-    )
+    watch = stub.Watch(jobs_pb2.WatchRequest(nonce=again.nonce, role=jobs_pb2.SERVER, rank=0))
     stub.Leave(
         jobs_pb2.LeaveRequest(
             nonce=again.nonce, role=jobs_pb2.WORKER, rank=0, reason="out of memory"
@@ -516,6 +514,63 @@ def talk(stub: jobs_pb2_grpc.JobServiceStub, addressing: Addressing) -> None:
         next(watch)
     assert caught.value.code() is grpc.StatusCode.ABORTED
     assert "worker 0 (w0) gave up: out of memory" in caught.value.details()
+
+
+def test_a_change_of_epoch_over_the_socket(switches: Fabric) -> None:
+    table = JobTable(switches)
+    with tempfile.TemporaryDirectory(prefix="rh-") as directory, ExitStack() as stack:
+        address = f"unix:{directory}/jobs"
+        server = JobServer(table, address)
+        stack.callback(server.stop)
+        channel = stack.enter_context(grpc.insecure_channel(address))
+        stub = jobs_pb2_grpc.JobServiceStub(channel)
+        job = run(table, TreeKind.TWO_LEVEL, "w0 w2", "s0")
+        workers = [{"nonce": job.nonce, "role": jobs_pb2.WORKER, "rank": rank} for rank in (0, 1)]
+        everyone = [*workers, {"nonce": job.nonce, "role": jobs_pb2.SERVER, "rank": 0}]
+        watches = [stub.Watch(jobs_pb2.WatchRequest(**who)) for who in everyone]
+
+        def beat() -> None:
+            reply = stub.Heartbeat(jobs_pb2.HeartbeatRequest(epoch=job.epoch, **everyone[2]))
+            assert reply.epoch == job.epoch
+
+        assert next(watches[2]).plan.epoch == 1
+        beat()
+        assert [next(watch).plan.epoch for watch in watches[:2]] == [1, 1]
+        broken = jobs_pb2.Broken(chunk=1, reason="checksum")
+        stub.Resync(jobs_pb2.ResyncRequest(epoch=1, broken=broken, **workers[1]))
+        assert job.epoch == 2
+        told = [next(watch) for watch in watches]
+        assert {i.halt.reason for i in told} == {"worker 1 (w2): chunk 1: checksum"}
+        assert {instruction.epoch for instruction in told} == {2}
+        report = jobs_pb2.Report(levels=bytes(5))
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Resync(jobs_pb2.ResyncRequest(epoch=2, report=report, **workers[0]))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        # 640 elements are three chunks; the second worker lacks a result of the last one.
+        for who, last in zip(everyone, (1, 0, None), strict=True):
+            levels = (
+                b"" if last is None else b"".join(n.to_bytes(4, "little") for n in (1, 1, last))
+            )
+            report = jobs_pb2.Report(levels=levels)
+            stub.Resync(jobs_pb2.ResyncRequest(epoch=2, report=report, **who))
+        (want,) = next(watches[0]).hand.wants
+        assert (want.chunk, want.level) == (2, 1)
+        result = jobs_pb2.Result(chunk=2, level=1, header=bytes(32), payload=bytes(1024))
+        handed = jobs_pb2.Handed(results=[result], last=True)
+        stub.Resync(jobs_pb2.ResyncRequest(epoch=2, handed=handed, **workers[0]))
+        assert list(next(watches[1]).take.results) == [result]
+        # Whoever lost its connection is told again.
+        watches[1] = stub.Watch(jobs_pb2.WatchRequest(**workers[1]))
+        assert list(next(watches[1]).take.results) == [result]
+        stub.Resync(jobs_pb2.ResyncRequest(epoch=2, taken=jobs_pb2.Taken(page=0), **workers[1]))
+        assert next(watches[2]).plan.epoch == 2
+        beat()
+        assert [next(watch).plan.epoch for watch in watches[:2]] == [2, 2]
+        leaving = jobs_pb2.LeaveRequest(results=[result], levels=bytes(12), **workers[0])
+        stub.Leave(leaving)
+        assert list(job.kept.results.values()) == [result]
+        stub.Leave(jobs_pb2.LeaveRequest(**workers[1]))
+        assert all(list(watch) == [] for watch in watches)
 
 
 def test_a_socket_in_use_is_not_taken_over(switches: Fabric, tmp_path: Path) -> None:

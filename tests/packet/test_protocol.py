@@ -1,136 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole protocol over the compiled P4 program: exact sums, no hang, on networks that misbehave.
 
-Seeded; `hypothesis` prints the arguments of a failing run, with which it can be repeated.
+Seeded; a failing run says how to repeat it. RACKHUB_CHUNKS=1000000 makes the one with changes of
+epoch longer.
 """
 
 from __future__ import annotations
 
-import random
+import os
 import struct
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from controller.job import Role
 from controller.trees import TreeKind
-from protocol.exponents import Exponents, reference_round
+from hosts.follower import HopelessError
 from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES, Flag, Op
+from protocol.header import HEADER_BYTES, Op
 from protocol.outcomes import Outcome
-from tests.packet.switched_network import Faults, StartedJob, SwitchedNetwork
-from topologies.spec import parse
+from tests.packet import epochs
+from tests.packet.protocol_run import (
+    LIMIT,
+    TOPOLOGIES,
+    Run,
+    kinds_of,
+    network_of,
+    start,
+    streams_of,
+)
+from tests.packet.switched_network import Faults, SwitchedNetwork
 
 pytestmark = pytest.mark.packet
 
-LANES = 256
-# Virtual seconds; a run that needs more hangs. At 30 % loss per hop one question in 17 is answered.
-LIMIT = 50_000.0
+# Sums in all runs of epochs.py, about; more for a longer test.
+CHUNKS = int(os.environ.get("RACKHUB_CHUNKS", "20000"))
+CHUNKS_PER_RUN = 300
 
-TOPOLOGIES = {
-    "one rack": "racks: [{workers: 3, servers: 1}]\ncores: 0\n",
-    "two racks": "racks: [{workers: 2, servers: 1}, {workers: 3, servers: 1}]\ncores: 1\n",
-    "four racks": (
-        "racks: [{workers: 2, servers: 1}, {workers: 1, servers: 0},"
-        " {workers: 2, servers: 1}, {workers: 2, servers: 0}]\ncores: 2\n"
-    ),
-    "server rack": (
-        "racks: [{workers: 2, servers: 0}, {workers: 3, servers: 0}, {workers: 0, servers: 2}]\n"
-        "cores: 1\n"
-    ),
-}
-WORKERS = {"one rack": 3, "two racks": 5, "four racks": 7, "server rack": 5}
-SERVERS = {"one rack": 1, "two racks": 2, "four racks": 2, "server rack": 2}
-# A core without ToR nodes sees only what crosses it, so its servers must be in other racks.
-PLACES = [
-    (topology, kind)
-    for topology in TOPOLOGIES
-    for kind in TreeKind
-    if kind is not TreeKind.CORE or topology == "server rack"
-]
-
-
-def network_of(name: str, seed: int, faults: Faults) -> SwitchedNetwork:
-    return SwitchedNetwork(parse(f"name: test\n{TOPOLOGIES[name]}"), seed, faults)
-
-
-def start(
-    network: SwitchedNetwork, topology: str, kind: TreeKind, name: str = "job", **options: int
-) -> StartedJob:
-    workers = [f"w{i}" for i in range(WORKERS[topology])]
-    servers = [f"s{i}" for i in range(SERVERS[topology])]
-    return network.start(name, workers, servers, kind, **options)
-
-
-def gradients(seed: int, world: int, chunks: int, odd: bool) -> np.ndarray:
-    """(world, chunks, lanes) float32 of all scales; `odd` ones overflow, are not finite or zero."""
-    draw = np.random.default_rng(seed)
-    scale = np.exp2(draw.integers(-40, 20, (1, chunks, 1)))
-    values = (draw.standard_normal((world, chunks, LANES)) * scale).astype(np.float32)
-    if odd:
-        for chunk in range(0, chunks, 5):
-            rank, lane = int(draw.integers(world)), int(draw.integers(LANES))
-            values[rank, chunk, lane] *= np.float32(draw.choice([1e12, np.inf, np.nan, 0]))
-        values[:, chunks // 2] = 0
-    return values
-
-
-class Run:
-    """A job's rounds on a network, with what every worker got."""
-
-    def __init__(self, started: StartedJob, chunks: int, rounds: int, seed: int, odd: bool) -> None:
-        self.started = started
-        self.chunks = chunks
-        self.rounds = [
-            gradients(seed + 1000 * i, started.world, chunks, odd) for i in range(rounds)
-        ]
-        self.got = [np.full((rounds * chunks, LANES), np.nan, np.float32) for _ in started.plans]
-        self.flags = [np.zeros(rounds * chunks, np.uint8) for _ in started.plans]
-        self.seen = [np.zeros(rounds * chunks, np.int64) for _ in started.plans]
-        started.open(chunks)
-
-    def submit(self, skew: float, seed: int) -> None:
-        """Every worker submits all rounds, each at a time of its own."""
-        draw = random.Random(seed)
-        for rank in range(self.started.world):
-            at = self.started.network.now
-            for values in self.rounds:
-                at += draw.random() * skew
-                self.started.network.at(
-                    at,
-                    lambda r=rank, v=values: self.started.submit(
-                        r, np.arange(self.chunks), v[r], LANES
-                    ),
-                )
-
-    @property
-    def done(self) -> bool:
-        for rank, transport in enumerate(self.started.transports):
-            assert transport.take_failures() == []
-            completed = transport.take_completed()
-            self.got[rank][completed.tickets] = completed.sums
-            self.flags[rank][completed.tickets] = completed.flags
-            self.seen[rank][completed.tickets] += 1
-        return all((seen == 1).all() for seen in self.seen)
-
-    def expected(self) -> tuple[np.ndarray, np.ndarray]:
-        """(rounds x chunks, lanes) sums without a network, and the flags of the integer sums."""
-        policy = Exponents(self.chunks, self.started.world)
-        results = [reference_round(v, np.arange(self.chunks), policy) for v in self.rounds]
-        sums = np.concatenate([result.sums for result in results])
-        return sums, np.concatenate([result.flags for result in results])
-
-    def check(self) -> None:
-        sums, flags = self.expected()
-        for rank in range(self.started.world):
-            assert (self.seen[rank] == 1).all()
-            got = self.got[rank]
-            assert np.array_equal(got, sums, equal_nan=True), f"worker {rank}"
-            direct = (self.flags[rank] & Flag.DIRECT) != 0
-            assert np.array_equal(direct, flags != 0), "who went to the server"
+PLACES = [(topology, kind) for topology in TOPOLOGIES for kind in kinds_of(topology)]
 
 
 @pytest.fixture
@@ -146,7 +54,8 @@ def test_without_faults_nothing_is_sent_twice(topology, kind, networks) -> None:
     """However late some workers are: waiting is not loss."""
     network = network_of(topology, 1, Faults())
     networks.append(network)
-    run = Run(start(network, topology, kind, streams=2), 10, 2, seed=5, odd=False)
+    streams = streams_of(topology, kind, 1 if kind is TreeKind.TOR else 2)
+    run = Run(start(network, topology, kind, 10, streams=streams), 2, seed=5, odd=False)
     run.submit(skew=5.0, seed=2)
     assert network.run(lambda: run.done, LIMIT)
     run.check()
@@ -202,17 +111,43 @@ def test_every_sum_is_exact_whatever_the_network_does(
     place, seed, loss, duplicate, jitter, window, streams, odd
 ) -> None:
     topology, kind = place
-    if kind is TreeKind.TOR:
-        streams *= SERVERS[topology]  # a ToR under a server: one way up for each stream
+    streams = streams_of(topology, kind, streams)
     network = network_of(topology, seed, Faults(loss, duplicate, jitter))
-    started = start(network, topology, kind, window=window, streams=streams)
-    run = Run(started, 12, 2, seed, odd)
+    started = start(network, topology, kind, 12, window=window, streams=streams)
+    run = Run(started, 2, seed, odd)
     run.submit(skew=0.5, seed=seed)
     finished = network.run(lambda: run.done, LIMIT)
-    waiting = [w for transport in started.transports for w in transport.explain(network.now)]
     network.close()
-    assert finished, waiting
+    assert finished, run.waiting()
     run.check()
+    assert started.reported == 0
+
+
+@pytest.mark.timeout(600 + CHUNKS // 20)
+def test_everything_may_change_and_fail_while_sums_are_under_way() -> None:
+    """Other trees, windows and streams, switches that lose everything or their controller, workers
+    that die or leave, one on top of the other: see tests/packet/epochs.py."""
+    outcomes: list[epochs.Outcome] = []
+
+    @settings(
+        max_examples=max(1, CHUNKS // CHUNKS_PER_RUN),
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(seed=st.integers(0, 2**32 - 1))
+    def play(seed: int) -> None:
+        outcome = epochs.play(seed)
+        outcomes.append(outcome)
+        assert outcome.error is None, str(outcome)
+
+    play()
+    # That they were worth it: changes met sums under way, and workers were lost.
+    runs = len(outcomes)
+    assert sum(outcome.epochs - 1 for outcome in outcomes) > runs
+    assert sum(outcome.worlds - 1 for outcome in outcomes) > runs // 10
+    assert sum(outcome.moved for outcome in outcomes) > runs
 
 
 def test_jobs_side_by_side_do_not_mix(networks) -> None:
@@ -220,8 +155,8 @@ def test_jobs_side_by_side_do_not_mix(networks) -> None:
     networks.append(network)
     runs = []
     for i, kind in enumerate([TreeKind.TWO_LEVEL, TreeKind.TWO_LEVEL, TreeKind.TOR]):
-        started = start(network, "two racks", kind, name=f"job-{i}", window=2)
-        runs.append(Run(started, 10, 2, seed=50 + i, odd=True))
+        started = start(network, "two racks", kind, 10, name=f"job-{i}", window=2)
+        runs.append(Run(started, 2, seed=50 + i, odd=True))
     for i, run in enumerate(runs):
         run.submit(skew=0.2, seed=i)
     assert network.run(lambda: sum(run.done for run in runs) == len(runs), LIMIT)
@@ -234,13 +169,14 @@ def test_slots_of_a_job_that_left_serve_the_next(networks) -> None:
     network = network_of("two racks", 9, Faults())
     networks.append(network)
     for i in range(2):
-        started = start(network, "two racks", TreeKind.TWO_LEVEL, name=f"job-{i}", window=2)
-        run = Run(started, 6, 2, seed=70 + i, odd=False)
+        started = start(network, "two racks", TreeKind.TWO_LEVEL, 6, name=f"job-{i}", window=2)
+        run = Run(started, 2, seed=70 + i, odd=False)
         run.submit(skew=0.0, seed=i)
         assert network.run(lambda run=run: run.done, LIMIT)
         run.check()
         for rank in range(started.world):
-            network.jobs.leave(started.job.nonce, Role.WORKER, rank)
+            started.leave(rank)
+        assert network.run(lambda started=started: started.over, LIMIT)
         for server in network.servers.values():
             server.remove(started.job.number)
 
@@ -251,36 +187,34 @@ def corrupt_lane(frame: bytes, lane: int, change: int) -> bytes:
     return frame[:at] + struct.pack(">I", (word + change) % 2**32) + frame[at + 4 :]
 
 
-def test_checksum_catches_a_switch_that_corrupts_a_lane(networks) -> None:
-    """A result with one wrong lane is never taken; when it stays wrong the chunk is reported."""
+@pytest.mark.parametrize("spoiled", [1, 3, 100], ids=lambda epochs: f"in {epochs} epochs")
+def test_checksum_catches_a_switch_that_corrupts_a_lane(spoiled: int, networks) -> None:
+    """A result with one wrong lane is never taken. When it stays wrong the chunk is summed anew in
+    another epoch, and when it is wrong in every epoch the job is told to be hopeless."""
     network = network_of("two racks", 11, Faults())
     networks.append(network)
-    started = start(network, "two racks", TreeKind.TWO_LEVEL)
-    started.open(4)
-    values = gradients(3, started.world, 4, odd=False)
+    started = start(network, "two racks", TreeKind.TWO_LEVEL, 4)
+    run = Run(started, 1, seed=3, odd=False)
     victims: list[int] = []
 
     def broken_core(node: str, port: int, frame: bytes) -> bytes | None:
         header = frame[OVERHEAD : OVERHEAD + HEADER_BYTES]
         going_up = node == "core0" and header[0] & 0x0F == Op.CONTRIBUTE
+        epoch = int.from_bytes(header[4:6], "big")
         if going_up and len(frame) > OVERHEAD + HEADER_BYTES and header[15] == 2:
             victims.append(int.from_bytes(header[12:16], "big"))
-            return corrupt_lane(frame, lane=77, change=1)
+            return corrupt_lane(frame, lane=77, change=1 if epoch <= spoiled else 0)
         return frame
 
     network.tamper = broken_core
-    for rank in range(started.world):
-        started.submit(rank, np.arange(4), values[rank], LANES)
-    failed: list = []
-
-    def reported() -> bool:
-        for transport in started.transports:
-            failed.extend(transport.take_failures())
-        return len(failed) >= started.world
-
-    assert network.run(reported, LIMIT)
+    run.submit(skew=0.0, seed=1)
+    if spoiled > 3:
+        with pytest.raises(HopelessError, match=r"chunk 2 .*in 4 epochs"):
+            network.run(lambda: run.done, LIMIT)
+        assert [rank for rank in range(started.world) if run.seen[rank][2]] == []
+    else:
+        assert network.run(lambda: run.done, LIMIT)
+        run.check()
+        assert started.job.epoch == spoiled + 1
     assert set(victims) == {2}
-    assert {failure.chunk for failure in failed} == {2}
-    for transport in started.transports:
-        assert 2 not in transport.take_completed().chunks
-        assert transport.statistics.wrong_checksum >= 2
+    assert all(t.statistics.wrong_checksum >= 2 for t in started.transports)

@@ -15,40 +15,45 @@ from protocol.exponents import Exponents, reference_round
 from protocol.fixed_point import ReferenceSums
 from protocol.header import PORT, Flag, Op, decode
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
+from tests.history import Contacts
 
 NODE = 7
 SLICE = 2
 
 
 class WindowRule:
-    """Watches that no worker sends `seq` before it has received the result of `seq - W`."""
+    """Watches that no worker sends `seq` before it has received the result of `seq - W`.
 
-    def __init__(self, workers: Sequence[Pair], window: int, lanes: int) -> None:
+    windows: by epoch, to be added to.
+    """
+
+    def __init__(self, workers: Sequence[Pair], windows: dict[int, int], lanes: int) -> None:
         self._workers = set(workers)
-        self._window = window
+        self.windows = windows
         self._lanes = lanes
-        self._received: set[tuple[Pair, int, int]] = set()
+        self._received: set[tuple[Pair, int, int, int]] = set()
         self.contributions = 0
 
     def sent(self, source: Pair, _destination: Pair, datagram: bytes) -> None:
-        op, flags, stream, seq = self._read(datagram)
+        op, flags, epoch, stream, seq = self._read(datagram)
         if source in self._workers and op == Op.CONTRIBUTE:
             self.contributions += 1
-            before = seq - self._window
-            assert before < 0 or (source, stream, before) in self._received
+            before = seq - self.windows[epoch]
+            assert before < 0 or (source, epoch, stream, before) in self._received
             assert flags & Flag.DIRECT or seq < 1 << 31
 
     def arrived(self, _source: Pair, destination: Pair, datagram: bytes) -> None:
-        op, flags, stream, seq = self._read(datagram)
+        op, flags, epoch, stream, seq = self._read(datagram)
         flagged = flags & (Flag.OVERFLOW | Flag.NONFINITE) and not flags & Flag.DIRECT
         if destination in self._workers and op == Op.RESULT and not flagged:
-            self._received.add((destination, stream, seq))
+            self._received.add((destination, epoch, stream, seq))
 
-    def _read(self, datagram: bytes) -> tuple[int, int, int, int]:
+    def _read(self, datagram: bytes) -> tuple[int, int, int, int, int]:
         header = decode([datagram], [(0, 0)], self._lanes)[0].headers[0]
         return (
             int(header["version_op"]) & 15,
             int(header["flags"]),
+            int(header["epoch"]),
             int(header["stream"]),
             int(header["seq"]),
         )
@@ -73,17 +78,46 @@ class Job:
         network: Network | None = None,
         states: Sequence[ServerState] | None = None,
     ) -> None:
-        self.chunks, self.lanes, self.world = chunks, lanes, world
+        self.number, self.chunks, self.lanes, self.world = job, chunks, lanes, world
         self.server_addresses = tuple(Address(1000 + k, PORT) for k in range(servers))
         self.worker_addresses = tuple(Address(100 * job + r, 5000 + r) for r in range(world))
-        streams = servers * streams_per_server
+        self.epoch = 1
+        self.live = list(range(world))  # workers, by their first rank
+        self.network = network or Network(seed, impairments=impairments)
+        self.rule = WindowRule([a.pair() for a in self.worker_addresses], {1: window}, lanes)
+        if network is None:
+            self.network.on_sent = self.rule.sent
+            self.network.on_arrived = self.rule.arrived
+        self.servers = states or [ServerState() for _ in range(servers)]
+        for state, plan in zip(
+            self.servers, self.server_plans(window, streams_per_server), strict=True
+        ):
+            state.install(plan)
+            self.network.attach(self.server_addresses[plan.rank].pair(), state)
+        self.policies = [Contacts(chunks, world) for _ in range(world)]
+        plans = self.worker_plans(window, streams_per_server, priorities)
+        self.workers = [
+            WorkerTransport(plan, policy) for plan, policy in zip(plans, self.policies, strict=True)
+        ]
+        for worker, address in zip(self.workers, self.worker_addresses, strict=True):
+            self.network.attach(address.pair(), worker)
+        self._reference = Exponents(chunks, world)
+        self._submitted = self._due = 0
+        self._changes = 0
+        self.moved = 0  # results that went from one worker to another
+
+    def worker_plans(
+        self, window: int, streams_per_server: int, priorities: Sequence[int] | None = None
+    ) -> list[WorkerPlan]:
+        """The plans of this epoch's workers."""
+        streams = len(self.servers) * streams_per_server
         priorities = priorities or [0] * streams
-        self.worker_plans = [
+        return [
             WorkerPlan(
-                job=job,
-                epoch=1,
-                world=world,
-                lanes=lanes,
+                job=self.number,
+                epoch=self.epoch,
+                world=len(self.live),
+                lanes=self.lanes,
                 rank=rank,
                 streams=tuple(
                     StreamPlan(s, NODE, rank, window, priorities[s]) for s in range(streams)
@@ -91,18 +125,24 @@ class Job:
                 servers=self.server_addresses,
                 chunks_per_slice=SLICE,
             )
-            for rank in range(world)
+            for rank in range(len(self.live))
         ]
-        children = tuple(Child(r, self.worker_addresses[r], 1, 0) for r in range(world))
-        self.server_plans = [
+
+    def server_plans(self, window: int, streams_per_server: int) -> list[ServerPlan]:
+        """The plans of this epoch's servers."""
+        servers = len(self.server_addresses)
+        streams = servers * streams_per_server
+        addresses = tuple(self.worker_addresses[member] for member in self.live)
+        children = tuple(Child(rank, address, 1, 0) for rank, address in enumerate(addresses))
+        return [
             ServerPlan(
-                job=job,
-                epoch=1,
-                world=world,
-                lanes=lanes,
+                job=self.number,
+                epoch=self.epoch,
+                world=len(self.live),
+                lanes=self.lanes,
                 rank=k,
                 servers=self.server_addresses,
-                workers=self.worker_addresses,
+                workers=addresses,
                 windows=dict.fromkeys(range(streams), window),
                 roots=tuple(
                     RootStream(s, NODE, window, children) for s in range(k, streams, servers)
@@ -111,22 +151,76 @@ class Job:
             )
             for k in range(servers)
         ]
-        self.network = network or Network(seed, impairments=impairments)
-        self.rule = WindowRule([a.pair() for a in self.worker_addresses], window, lanes)
-        if network is None:
-            self.network.on_sent = self.rule.sent
-            self.network.on_arrived = self.rule.arrived
-        self.servers = states or [ServerState() for _ in range(servers)]
-        for state, plan in zip(self.servers, self.server_plans, strict=True):
+
+    def change(
+        self,
+        window: int,
+        streams_per_server: int = 1,
+        dead: Sequence[int] = (),
+        late: Sequence[float] = (),
+    ) -> None:
+        """Starts a change to the next epoch, without the workers `dead` (by first rank).
+
+        Each worker halts, and later gets its plan, `late[first rank]` seconds after the others.
+        """
+        for member in dead:
+            self.live.remove(member)
+            self.network.detach(self.worker_addresses[member].pair())
+        delays = [late[m] if m < len(late) else 0.0 for m in range(self.world)]
+        for state in self.servers:
+            state.freeze(self.number)
+        for member in self.live:
+            halted = self.workers[member]
+            self.network.at(self.network.now + delays[member], halted.freeze)
+        settled = self.network.now + max(delays)
+        self._changes += 1
+        change = self._changes
+        self.network.at(settled, lambda: self._settle(change, window, streams_per_server, delays))
+
+    def _settle(
+        self, change: int, window: int, streams_per_server: int, delays: Sequence[float]
+    ) -> None:
+        """All have halted: results go to those who lack them, then everybody gets its plan.
+
+        Nothing if another change has begun since then.
+        """
+        if change != self._changes:
+            return
+        levels = {member: self.workers[member].levels() for member in self.live}
+        top = np.max(list(levels.values()), axis=0)
+        for member in self.live:
+            lacks = np.flatnonzero(levels[member] < top)
+            assert (levels[member][lacks] + 1 == top[lacks]).all(), "more than one apart"
+            for chunk in lacks.tolist():
+                holder = next(m for m in self.live if levels[m][chunk] == top[chunk])
+                self.moved += 1
+                results = self.workers[holder].results([(chunk, int(top[chunk]))])
+                self.workers[member].take_results(results)
+        self.epoch += 1
+        self.rule.windows[self.epoch] = window
+        for state, plan in zip(
+            self.servers, self.server_plans(window, streams_per_server), strict=True
+        ):
             state.install(plan)
-            self.network.attach(self.server_addresses[plan.rank].pair(), state)
-        self.workers = [
-            WorkerTransport(plan, Exponents(chunks, world)) for plan in self.worker_plans
-        ]
-        for worker, address in zip(self.workers, self.worker_addresses, strict=True):
-            self.network.attach(address.pair(), worker)
-        self._reference = Exponents(chunks, world)
-        self._submitted = 0
+        plans = self.worker_plans(window, streams_per_server)
+        for member, plan in zip(self.live, plans, strict=True):
+            self.network.at(
+                self.network.now + delays[member],
+                lambda member=member, plan=plan: self._succeed(change, member, plan),
+            )
+
+    def _succeed(self, change: int, member: int, plan: WorkerPlan) -> None:
+        if change != self._changes or member not in self.live:
+            return
+        address = self.worker_addresses[member].pair()
+        self.workers[member] = self.workers[member].successor(plan)
+        self.network.attach(address, self.workers[member])
+        self.network.poke(address)
+
+    @property
+    def alive(self) -> list[WorkerTransport]:
+        """The transports of those who are in it, by rank."""
+        return [self.workers[member] for member in self.live]
 
     def submit(self, values: np.ndarray, skew: Sequence[float] = ()) -> None:
         """Every worker submits one round of all chunks, `skew[rank]` seconds from now."""
@@ -137,26 +231,27 @@ class Job:
             self._submitted += 1
             self.network.poke(self.worker_addresses[rank].pair())
 
+        self._due += self.world
         for rank in range(self.world):
             late = skew[rank] if rank < len(skew) else 0.0
             self.network.at(self.network.now + late, lambda rank=rank: of(rank))
 
     def finish(self, seconds: float = 300.0) -> list[Completed]:
-        """Runs until every worker has everything; its sums by rank, in order of chunks."""
+        """Runs until every worker has everything; its sums by rank, in order of submission."""
         limit = self.network.now + seconds
-        target = -(-max(1, self._submitted) // self.world) * self.world
         done = self.network.run(
-            lambda: self._submitted >= target and all(worker.idle for worker in self.workers),
+            lambda: self._submitted == self._due and all(worker.idle for worker in self.alive),
             limit,
         )
-        waiting = [worker.explain(self.network.now) for worker in self.workers]
+        waiting = [worker.explain(self.network.now) for worker in self.alive]
         assert done, f"hangs: {waiting}"
-        completed = [worker.take_completed() for worker in self.workers]
+        completed = [worker.take_completed() for worker in self.alive]
         for part in completed:
             order = np.argsort(part.tickets)
             part.tickets, part.chunks = part.tickets[order], part.chunks[order]
             part.sums, part.flags = part.sums[order], part.flags[order]
-        assert not any(worker.take_failures() for worker in self.workers)
+            part.workers = part.workers[order]
+        assert not any(worker.take_failures() for worker in self.alive)
         return completed
 
     def expected(self, values: np.ndarray) -> ReferenceSums:
@@ -165,7 +260,6 @@ class Job:
 
     def round(self, values: np.ndarray, skew: Sequence[float] = ()) -> ReferenceSums:
         """One whole round; asserts that every worker has exactly the reference's sums."""
-        self._submitted = 0
         self.submit(values, skew)
         reference = self.expected(values)
         for part in self.finish():

@@ -46,11 +46,17 @@ class Network:
     def attach(self, address: Pair, machine) -> None:
         self._machines[address] = machine
 
+    def detach(self, address: Pair) -> None:
+        """The machine is dead: packets to it are lost and it sends none."""
+        del self._machines[address]
+
     def at(self, time: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._count), action))
 
     def poke(self, address: Pair) -> None:
         """Lets a machine send what it wants to, as after a submission."""
+        if address not in self._machines:
+            return
         for _ in range(10_000):
             batch, following = self._machines[address].poll(self.now)
             if batch is not None:
@@ -93,7 +99,9 @@ class Network:
 
     def _deliver(self, time: float, source: Pair, destination: Pair, datagram: bytes) -> None:
         def arrive() -> None:
-            machine = self._machines[destination]
+            machine = self._machines.get(destination)
+            if machine is None:
+                return
             batch, malformed = decode([datagram], [source], machine.lanes)
             assert malformed == 0
             self.on_arrived(source, destination, datagram)

@@ -2,7 +2,8 @@
 """A job service over gRPC for members on loopback, where there is no switch to plan for.
 
 It speaks the job service's protocol and hands out plans whose tree is the first server alone. What
-the real service decides (admission, slots, leases) is scripted by the test instead.
+the real service decides (admission, slots, leases) is scripted by the test instead; how an epoch
+follows another is not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import grpc
 
+from controller.members import Membership, Role
+from controller.resync import Change
 from protocol import jobs_pb2, jobs_pb2_grpc
 
 LANES = 64
@@ -29,28 +32,64 @@ class SmallJob:
     addresses: dict[tuple[int, int], jobs_pb2.Address] = field(default_factory=dict)
     keys: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     left: list[tuple[int, int, str]] = field(default_factory=list)
+    kept: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # results, levels by rank
+    broken: list[jobs_pb2.Broken] = field(default_factory=list)
     epoch: int = 1
+    window: int = WINDOW
+    lost: set[int] = field(default_factory=set)
+    served: int = 0  # the epoch that the server runs
+    change: Change | None = None
     ended: tuple[grpc.StatusCode, str] | None = None
+    _plans: dict[tuple[int, int, int], jobs_pb2.Instruction] = field(default_factory=dict)
 
-    def plan(self, role: int, rank: int) -> jobs_pb2.Plan | None:
+    @property
+    def ranks(self) -> list[int]:
+        """Workers that are in it."""
+        return [rank for rank in range(self.world) if rank not in self.lost]
+
+    def begin(self, reason: str) -> None:
+        """A change to the next epoch."""
+        self.epoch += 1
+        places = [Membership(Role.WORKER, rank) for rank in self.ranks]
+        places.append(Membership(Role.SERVER, 0))
+        chunks = sum(-(-elements // LANES) for _, elements in self.keys[0])
+        self.change = Change(self.epoch, reason, places, chunks)
+        self.change.installed = True
+
+    def instruction(self, role: int, rank: int) -> jobs_pb2.Instruction | None:
         if len(self.addresses) <= self.world or len(self.keys) < self.world:
             return None
+        worker = role == jobs_pb2.WORKER
+        if self.change is not None:
+            assert not self.change.failure, self.change.failure
+            if not self.change.settled or (worker and self.served != self.epoch):
+                return self.change.instruction(Membership(Role(role), rank))
+        if worker and self.served != self.epoch:
+            return None
+        key = (self.epoch, role, rank)
+        if key not in self._plans:
+            plan = self.plan(role, rank)
+            self._plans[key] = jobs_pb2.Instruction(epoch=self.epoch, plan=plan)
+        return self._plans[key]
+
+    def plan(self, role: int, rank: int) -> jobs_pb2.Plan:
+        place = self.ranks.index(rank) if role == jobs_pb2.WORKER else rank
         plan = jobs_pb2.Plan(
             job=self.number,
             epoch=self.epoch,
-            world=self.world,
+            world=len(self.ranks),
             lanes=LANES,
-            rank=rank,
+            rank=place,
             servers=[self.addresses[jobs_pb2.SERVER, 0]],
             chunks_per_slice=4,
         )
         if role == jobs_pb2.WORKER:
-            plan.streams.add(stream=0, node=1, sender=rank, window=WINDOW)
+            plan.streams.add(stream=0, node=1, sender=place, window=self.window)
             return plan
-        workers = [self.addresses[jobs_pb2.WORKER, i] for i in range(self.world)]
+        workers = [self.addresses[jobs_pb2.WORKER, i] for i in self.ranks]
         plan.workers.extend(workers)
-        plan.windows[0] = WINDOW
-        root = plan.roots.add(stream=0, node=1, window=WINDOW)
+        plan.windows[0] = self.window
+        root = plan.roots.add(stream=0, node=1, window=self.window)
         for i, address in enumerate(workers):
             root.children.add(sender=i, address=address, workers=1)
         return plan
@@ -64,6 +103,11 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
         self.jobs: dict[str, SmallJob] = {}
         self.changed = threading.Condition()
         self.beats: dict[tuple[str, int, int], int] = defaultdict(int)
+        self.unanswered: dict[tuple[str, int, int], float] = {}
+        self.start()
+
+    def start(self) -> None:
+        """Listens; again after `stop`, as a process that was restarted and knows what it knew."""
         self._server = grpc.server(ThreadPoolExecutor(32))
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self, self._server)
         self._server.add_insecure_port(self.address)
@@ -79,9 +123,14 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
             self.jobs[nonce].ended = (code, text)
             self.changed.notify_all()
 
-    def replan(self, nonce: str) -> None:
+    def replan(self, nonce: str, window: int = WINDOW, lost: int | None = None) -> None:
+        """Begins a change; `lost`: the rank of a worker to go on without."""
         with self.changed:
-            self.jobs[nonce].epoch += 1
+            job = self.jobs[nonce]
+            job.window = window
+            if lost is not None:
+                job.lost.add(lost)
+            job.begin("test")
             self.changed.notify_all()
 
     def wait_for(self, condition: object, timeout: float = 10) -> None:
@@ -112,28 +161,50 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
             self.changed.notify_all()
             return jobs_pb2.InitServiceReply()
 
-    def WatchPlan(self, request, context) -> Iterator[jobs_pb2.Plan]:  # noqa: N802
+    def Watch(self, request, context) -> Iterator[jobs_pb2.Instruction]:  # noqa: N802
         job = self._job(request, context)
         context.add_callback(self._notify)
-        seen = 0
+        seen = None
         while context.is_active():
             with self.changed:
-                plan = job.plan(request.role, request.rank)
                 if job.ended is not None:
                     code, text = job.ended
                     if code == grpc.StatusCode.OK:
                         return
                     context.abort(code, text)
-                if plan is None or plan.epoch == seen:
+                instruction = job.instruction(request.role, request.rank)
+                if instruction is None or instruction is seen:
                     self.changed.wait()
                     continue
-            seen = plan.epoch
-            yield plan
+            seen = instruction
+            yield instruction
+
+    def Resync(self, request, context):  # noqa: N802
+        with self.changed:
+            job = self._job(request, context)
+            what = request.WhichOneof("what")
+            place = Membership(Role(request.role), request.rank)
+            if what == "broken" and request.epoch == job.epoch:
+                job.broken.append(request.broken)
+                job.begin(request.broken.reason)
+            elif job.change is not None and request.epoch == job.epoch:
+                if what == "report":
+                    job.change.report(place, request.report.levels)
+                elif what == "handed":
+                    handed = request.handed
+                    job.change.handed(place, handed.results, handed.last, 4 * LANES)
+                elif what == "taken":
+                    job.change.taken(place, request.taken.page)
+            self.changed.notify_all()
+            return jobs_pb2.ResyncReply()
 
     def Heartbeat(self, request, context):  # noqa: N802
         with self.changed:
             job = self._job(request, context)
             self.beats[request.nonce, request.role, request.rank] += 1
+            self.unanswered[request.nonce, request.role, request.rank] = request.unanswered
+            if request.role == jobs_pb2.SERVER:
+                job.served = request.epoch
             self.changed.notify_all()
             return jobs_pb2.HeartbeatReply(epoch=job.epoch)
 
@@ -141,6 +212,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
         with self.changed:
             job = self._job(request, context)
             job.left.append((request.role, request.rank, request.reason))
+            job.kept[request.rank] = len(request.results), request.levels
             workers = {rank for role, rank, _ in job.left if role == jobs_pb2.WORKER}
             if len(workers) == job.world and job.ended is None:
                 job.ended = (grpc.StatusCode.OK, "")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.addressing import GATEWAY, Addressing
+from topologies.addressing import GATEWAY, Addressing, NoRouteError
 from topologies.spec import parse
 from topologies.topology import Topology
 
@@ -79,6 +79,41 @@ def test_every_route_arrives_by_a_shortest_path(topology: Topology) -> None:
             assert len(path) - 1 == shortest
             out = routes[destination]
             assert plan.port(switch.name, out.port).peer_mac == out.mac
+
+
+@given(topologies(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_routes_without_some_switches_avoid_them_and_lead_wherever_a_way_is_left(
+    topology: Topology, data: st.DataObject
+) -> None:
+    names = [node.name for node in topology.switches]
+    missing = data.draw(st.sets(st.sampled_from(names), max_size=len(names) - 1))
+    whole = Addressing(topology)
+    plan = whole.without(missing)
+    assert plan.missing == missing
+    linked = {name: {p.peer for p in plan.ports(name) if not p.peer_is_host} for name in names}
+    for switch in set(names) - missing:
+        reached, edge = {switch}, {switch}
+        while edge:
+            edge = {peer for name in edge for peer in linked[name]} - reached - missing
+            reached |= edge
+        routes = plan.routes(switch)
+        for destination in plan.destinations:
+            if destination == plan.switch_address(switch):
+                continue
+            if plan.attached_to(destination) not in reached:
+                assert destination not in routes
+                with pytest.raises(NoRouteError, match=f"no way from {switch} to "):
+                    plan.route(switch, destination)
+                with pytest.raises(NoRouteError, match=f"no way from {switch} to "):
+                    plan.path(switch, destination)
+                continue
+            assert routes[destination] == plan.route(switch, destination)
+            path = plan.path(switch, destination)
+            assert not missing & set(path)
+            assert path[-1] == plan.attached_to(destination)
+    again = plan.without(())
+    assert all(again.routes(name) == whole.routes(name) for name in names)
 
 
 def test_equal_paths_are_shared_out_alike_at_every_switch() -> None:

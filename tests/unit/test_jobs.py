@@ -11,7 +11,9 @@ from controller.dataplane import DataPlane
 from controller.fabric import Fabric, FabricError
 from controller.job import Job, JobError, Key, Refusal, Role, State
 from controller.jobs import REMEMBERED, JobTable
+from controller.journal import Journal
 from controller.trees import TreeKind
+from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address, ServerPlan, WorkerPlan
 from switch.p4runtime import Device
@@ -51,9 +53,9 @@ class Clock:
 class Table(JobTable):
     """A table on the two-racks topology, with members' calls in short."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
         self.time = Clock()
-        super().__init__(fabric(TOPOLOGY), self.time, lease=10, join=60)
+        super().__init__(fabric(TOPOLOGY), self.time, lease=10, join=60, journal=journal)
 
     def new(self, namespace: str = "digits", **more: int) -> Job:
         return self.create(namespace, WORKERS[:2], SERVERS, TreeKind.NONE, **more)
@@ -75,6 +77,16 @@ class Table(JobTable):
         return job
 
 
+def plan(table: JobTable, job: Job, place: str) -> jobs_pb2.Plan | None:
+    """The plan that a member is told to run."""
+    instruction = table.instruction(job.nonce, *role_of(place))
+    if instruction is None:
+        return None
+    assert instruction.WhichOneof("what") == "plan"
+    assert instruction.epoch == instruction.plan.epoch
+    return instruction.plan
+
+
 def role_of(place: str) -> tuple[Role, int]:
     return (Role.WORKER if place[0] == "w" else Role.SERVER), int(place[1:])
 
@@ -93,26 +105,26 @@ def test_plans_come_when_the_last_member_is_in(table: Table) -> None:
     for place in ("w0", "s0", "w1"):
         table.enter(job, place)
         assert job.state is State.WAITING
-        assert table.plan(job.nonce, *role_of(place)) is None
+        assert plan(table, job, place) is None
     table.enter(job, "s1")
     assert job.state is State.RUNNING
     # A worker's chunk must find its server ready.
     table.heartbeat(job.nonce, Role.SERVER, 0, job.epoch)
-    assert table.plan(job.nonce, Role.WORKER, 1) is None
+    assert plan(table, job, "w1") is None
     table.heartbeat(job.nonce, Role.SERVER, 1, job.epoch)
-    message = table.plan(job.nonce, Role.WORKER, 1)
+    message = plan(table, job, "w1")
     assert message is not None
-    plan = WorkerPlan.from_message(message)
+    told = WorkerPlan.from_message(message)
     address = table.fabric.addressing.address
     servers = tuple(Address(int(address(name)), PORT) for name in SERVERS)
-    assert (plan.job, plan.world, plan.rank, plan.lanes) == (1, 2, 1, 256)
-    assert plan.epoch > 0
-    assert plan.servers == servers
-    assert (plan.link_rate, plan.chunks_per_slice) == (20_000_000, 32)
-    (stream,) = plan.streams
+    assert (told.job, told.world, told.rank, told.lanes) == (1, 2, 1, 256)
+    assert told.epoch > 0
+    assert told.servers == servers
+    assert (told.link_rate, told.chunks_per_slice) == (20_000_000, 32)
+    (stream,) = told.streams
     assert (stream.sender, stream.window) == (1, job.reservation.window if job.reservation else 0)
     for rank in range(2):
-        message = table.plan(job.nonce, Role.SERVER, rank)
+        message = plan(table, job, f"s{rank}")
         assert message is not None
         server = ServerPlan.from_message(message)
         assert server.workers == tuple(Address(int(address(f"w{n}")), 40000 + n) for n in range(2))
@@ -131,7 +143,7 @@ def test_a_job_is_gone_when_its_last_worker_has_left(table: Table) -> None:
     table.leave(job.nonce, Role.WORKER, 1)
     assert job.state is State.GONE
     assert not job.held
-    assert table.plan(job.nonce, Role.SERVER, 0) is None
+    assert plan(table, job, "s0") is None
     table.leave(job.nonce, Role.SERVER, 0)  # late, and fine
     with pytest.raises(JobError, match="is over: all workers have left"):
         table.heartbeat(job.nonce, Role.SERVER, 0)
@@ -139,54 +151,18 @@ def test_a_job_is_gone_when_its_last_worker_has_left(table: Table) -> None:
     assert again.number != job.number or again.epoch != job.epoch
 
 
-@pytest.mark.parametrize(
-    ("place", "reason", "says"),
-    [
-        ("w1", "NaN in the loss", r"worker 1 \(w1\) gave up: NaN in the loss"),
-        ("s0", "", r"server 0 \(s0\) left while workers were running"),
-    ],
-)
-def test_a_member_that_gives_up_fails_the_job(
-    table: Table, place: str, reason: str, says: str
-) -> None:
+def test_a_member_that_gives_up_fails_the_job(table: Table) -> None:
     job = table.running()
-    table.leave(job.nonce, *role_of(place), reason)
+    table.leave(job.nonce, Role.WORKER, 1, "NaN in the loss")
     assert job.state is State.FAILED
     assert not job.held
+    says = r"worker 1 \(w1\) gave up: NaN in the loss"
     for role in Role:  # everyone learns why, whatever it calls
         with pytest.raises(JobError, match=says) as caught:
-            table.plan(job.nonce, role, 0)
+            table.instruction(job.nonce, role, 0)
         assert caught.value.refusal is Refusal.ABORTED
         with pytest.raises(JobError, match=says):
             table.heartbeat(job.nonce, role, 0)
-
-
-def test_a_silent_member_fails_the_job_after_its_lease(table: Table) -> None:
-    job = table.running()
-    other = table.running("other")
-    table.time.now += 9
-    for place in ("w0", "s0", "s1"):
-        table.heartbeat(job.nonce, *role_of(place))
-    for place in ("w0", "w1", "s0", "s1"):
-        table.heartbeat(other.nonce, *role_of(place))
-    table.expire()
-    assert job.state is State.RUNNING
-    table.time.now += 2
-    table.expire()
-    assert job.state is State.FAILED
-    assert job.reason == "not heard of any more: worker 1 (w1), 11 s"
-    assert other.state is State.RUNNING
-
-
-def test_a_worker_that_left_owes_no_heartbeat(table: Table) -> None:
-    job = table.running()
-    table.leave(job.nonce, Role.WORKER, 0)
-    table.time.now += 9
-    for place in ("w1", "s0", "s1"):
-        table.heartbeat(job.nonce, *role_of(place))
-    table.time.now += 9
-    table.expire()
-    assert job.state is State.LEAVING
 
 
 def test_a_job_whose_members_do_not_come_fails(table: Table) -> None:
@@ -277,8 +253,9 @@ def test_calls_need_the_jobs_own_nonce(table: Table) -> None:
     assert job.nonce != other.nonce
     for nonce in ("", "0" * 32, job.nonce[:-1], job.nonce + "0", "ü"):
         for call in (
-            lambda nonce: table.plan(nonce, Role.WORKER, 0),
+            lambda nonce: table.instruction(nonce, Role.WORKER, 0),
             lambda nonce: table.heartbeat(nonce, Role.WORKER, 0),
+            lambda nonce: table.resync(nonce, Role.WORKER, 0, jobs_pb2.ResyncRequest()),
             lambda nonce: table.leave(nonce, Role.WORKER, 0, "mine now"),
             lambda nonce: table.init(nonce, 0, KEYS),
         ):

@@ -33,9 +33,18 @@ def test_runs_never_overlap_and_come_back_whole(total: int, steps: list[tuple[bo
             del held[start]
             budget.free(start)
         assert budget.used == sum(held.values())
+    # Whoever knows the runs held can take them up again, in any order.
+    again = SlotBudget("tor0", total)
+    for start, size in sorted(held.items(), key=lambda item: item[0] % 7):
+        again.claim(start, size)
+        with pytest.raises(ValueError, match="are not free"):
+            again.claim(start, size)
+    assert (again.used, again.largest) == (budget.used, budget.largest)
     for start in held:
         budget.free(start)
-    assert budget.used == 0
+        again.free(start)
+    assert budget.used == again.used == 0
+    assert again.largest == budget.largest
     # As new: the largest aligned run of the whole is free again.
     assert budget.largest == SlotBudget("tor0", total).largest
 

@@ -332,22 +332,6 @@ def test_urgent_streams_go_first_and_no_stream_is_reordered() -> None:
         assert seqs == sorted(seqs)
 
 
-def test_the_last_results_are_kept_for_those_who_lack_them() -> None:
-    transport = lone(window=4)
-    contacted(transport, *range(6))
-    submit(transport, *range(6))
-    while not transport.idle:
-        batch, _ = transport.poll(0.0)
-        transport.on_packets(0.0, results_of(batch))
-    kept = transport.kept_results()
-    last = {seq: i for i, seq in enumerate(kept.headers["seq"].tolist())}
-    for seq in range(18 - 4, 18):
-        header = kept.headers[last[seq]]
-        assert (header["workers"], header["chunk"]) == (2, seq - 12)
-        assert kept.full[last[seq]]
-        assert kept.payloads[last[seq]].any()
-
-
 def test_submissions_that_do_not_fit_are_refused() -> None:
     transport = lone()
     with pytest.raises(ValueError, match=r"\(1, 4\)"):

@@ -125,6 +125,33 @@ def test_any_plan_counts_every_worker_once_and_stands_where_packets_pass(
     assert window & (window - 1) == 0
 
 
+@given(jobs(), st.sampled_from(TreeKind), st.data())
+@settings(max_examples=150, deadline=None)
+def test_trees_keep_off_switches_and_packets_pass_no_missing_one(
+    job: tuple[Topology, Addressing, list[str], list[IPv4Address], int, int],
+    kind: TreeKind,
+    data: st.DataObject,
+) -> None:
+    topology, whole, workers, servers, streams, rotation = job
+    switches = [node.name for node in topology.switches]
+    missing = data.draw(st.sets(st.sampled_from(switches), max_size=2))
+    avoid = data.draw(st.sets(st.sampled_from(switches), max_size=2)) | missing
+    addressing = whole.without(missing)
+    try:
+        trees = plan_trees(topology, addressing, workers, servers, kind, streams, rotation, avoid)
+    except PlanRefusedError as refusal:
+        event(f"{kind.name} refused: {' '.join(str(refusal).split()[:2])}")
+        return
+    event(f"{kind.name} planned")
+    for tree in trees:
+        check_counts(tree, len(workers))
+        assert not avoid & {node.switch for node in tree.nodes}
+        for rank, worker in enumerate(workers):
+            for server in servers_of(tree.stream, len(trees), len(servers)):
+                climb(addressing, tree, rank, worker, server, servers[server])
+                assert not missing & set(addressing.path(worker, servers[server]))
+
+
 def check_counts(tree: Tree, world: int) -> None:
     """Each worker has one place, child indices count from 0, and the root counts all."""
     assert sorted(tree.leaves) == list(range(world))
@@ -292,3 +319,25 @@ def test_windows_fill_the_round_trip_and_fit_the_queues(
     trees = plan_trees(topology, addressing, names, servers, TreeKind.TWO_LEVEL)
     alone = choose_window(addressing, trees, servers, FRAME, most=1 << 14)
     assert alone == 1 or alone * FRAME <= queue_kb * 1000
+
+
+def test_a_tree_without_a_core_stands_under_the_next_one() -> None:
+    topology, addressing = build("racks: [{workers: 1, servers: 1}, {workers: 1}]\ncores: 2")
+    server = [addressing.address("s0")]
+
+    def cores(avoid: str, missing: str = "") -> list[str | None]:
+        plant = addressing.without(missing.split())
+        kind = TreeKind.TWO_LEVEL
+        trees = plan_trees(topology, plant, ["w0", "w1"], server, kind, avoid=avoid.split())
+        return [tree.root.switch for tree in trees]
+
+    assert cores("") == ["core0"]
+    assert cores("core0") == cores("", "core0") == ["core1"]
+    with pytest.raises(
+        PlanRefusedError, match=r"no core \(but for core0, core1\) is linked to all"
+    ):
+        cores("core0 core1")
+    with pytest.raises(PlanRefusedError, match="tor1 cannot take part, and is the ToR of workers"):
+        cores("tor1")
+    with pytest.raises(PlanRefusedError, match="no way from w1 to s0 without core0, core1"):
+        cores("", "core0 core1")

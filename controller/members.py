@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places in a job, and who fills them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from protocol.plan import Address
+
+__all__ = ["Member", "Membership", "Role"]
+
+
+class Role(Enum):
+    """Numbers are those of the job service."""
+
+    WORKER = 1
+    SERVER = 2
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class Membership(NamedTuple):
+    """A place in a job. Its rank stays, whoever else comes or goes."""
+
+    role: Role
+    rank: int
+
+
+@dataclass
+class Member:
+    """Who fills a place, and when it was last heard of (controller's clock, seconds)."""
+
+    address: Address
+    heard: float
+    initialised: bool = False
+    epoch: int = 0  # of the plan that it runs
+    unanswered: float = 0.0  # seconds that its oldest chunk in flight is without a sign of life
+    left: bool = False
+    lost: str = ""  # why the job goes on without it
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still in the job."""
+        return not self.left and not self.lost

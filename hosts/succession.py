@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes from one epoch of a job to the next: results to those who lack them, and work.
+
+A chunk's *level* is the number of its results that are complete at a worker: 1 the exponent
+round's, then one more for each round of data. Within an epoch no two workers are more than one
+apart, and whoever is ahead still has the result in its rows: a worker sends a number only once the
+results of all that came W before it are there. So results move and contributions do not: what is
+still incomplete when all have the same is contributed anew, in the order of submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.scheduler import ENTRY, Queue
+from hosts.slots import DIRECT, DONE, EMPTY, WAITING, Rows, Slots
+from hosts.verification import wrong
+from protocol import jobs_pb2
+from protocol.fixed_point import Floats
+from protocol.header import (
+    FLAGGED,
+    HEADER,
+    HEADER_BYTES,
+    PEER,
+    VERSION,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    carries_payload,
+)
+from protocol.plan import WorkerPlan
+
+Levels = npt.NDArray[np.int64]
+
+_RESULT = np.uint8(VERSION << 4 | Op.RESULT)
+
+
+def levels_of(slots: Slots, rows: Rows) -> Levels:
+    """(n,) the level that the result of each row's number leads to."""
+    return np.where(slots.exponent_round[rows], 1, slots.round[rows] + 2)
+
+
+def last_kept(slots: Slots, levels: npt.NDArray[np.uint32]) -> list[tuple[int, int]]:
+    """(chunk, level) of the chunks whose last result is among the last W of its stream.
+
+    levels: (chunks,). Older results have reached everybody: their numbers' successors are sent.
+    """
+    rows = np.flatnonzero(slots.stage == DONE)
+    following = np.array(slots.next, np.int64)[slots.stream[rows]]
+    age = (following - slots.seq[rows]) & 0xFFFFFFFF
+    recent = age <= np.array(slots.windows)[slots.stream[rows]]
+    last = rows[recent & (levels_of(slots, rows) == levels[slots.chunk[rows]])]
+    return list(zip(slots.chunk[last].tolist(), levels_of(slots, last).tolist(), strict=True))
+
+
+def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result]:
+    """The results that lead to these (chunk, level). Raises KeyError for one not at hand."""
+    rows = np.flatnonzero(slots.stage == DONE)
+    names = zip(slots.chunk[rows].tolist(), levels_of(slots, rows).tolist(), strict=True)
+    row_of = dict(zip(names, rows.tolist(), strict=True))
+    results = []
+    for chunk, level in wants:
+        row = row_of.get((chunk, level))
+        if row is None:
+            raise KeyError(f"chunk {chunk}: the result that leads to level {level} is not here")
+        headers = slots.result_headers[row : row + 1]
+        payload = slots.result_words[row].tobytes() if carries_payload(headers)[0] else b""
+        results.append(
+            jobs_pb2.Result(chunk=chunk, level=level, header=headers.tobytes(), payload=payload)
+        )
+    return results
+
+
+def lacking(
+    plan: WorkerPlan,
+    slots: Slots,
+    levels: npt.NDArray[np.uint32],
+    results: Sequence[jobs_pb2.Result],
+) -> tuple[Rows, Batch]:
+    """Those of `results` that are not complete here, with their rows, checked as on arrival.
+
+    levels: (chunks,) that are complete. Raises ValueError, naming chunk and cause, if one is not
+    what this worker waits for.
+    """
+    news = [result for result in results if _is_news(result, levels)]
+    batch = _batch(news, plan.lanes)
+    headers = batch.headers
+    numbers = np.array([stream.stream for stream in plan.streams])
+    stream = np.minimum(np.searchsorted(numbers, headers["stream"]), len(numbers) - 1)
+    rows = slots.bases[stream] + (headers["seq"].astype(np.int64) & slots.masks[stream])
+    direct = (headers["flags"] & Flag.DIRECT) != 0
+    chunks = np.array([result.chunk for result in news], np.int64)
+    reached = np.array([result.level for result in news], np.int64)
+    stage = slots.stage[rows]
+    for cause, holds in (
+        ("it is of another job or epoch", _belongs(headers, plan)),
+        ("this worker has no such stream", numbers[stream] == headers["stream"]),
+        ("its header is of another chunk", headers["chunk"] == chunks),
+        (
+            "this worker does not wait for it under this number",
+            (slots.seq[rows] == headers["seq"])
+            & (slots.chunk[rows] == chunks)
+            & (levels_of(slots, rows) == reached)
+            & ((stage == WAITING) | (stage == DIRECT) & direct)
+            & (slots.sent[rows] > 0),
+        ),
+        ("a flagged sum is no result", direct | ((headers["flags"] & FLAGGED) == 0)),
+    ):
+        _need(news, holds, cause)
+    for of_server in (False, True):
+        mine = np.flatnonzero(direct == of_server)
+        causes = wrong(plan, slots, batch.select(mine), rows[mine], of_server)
+        for cause, failed in causes.items():
+            _need([news[i] for i in mine.tolist()], ~failed, cause.replace("_", " "))
+    first = slots.first_of_each(rows)
+    return rows[first], batch.select(first)
+
+
+def _is_news(result: jobs_pb2.Result, levels: npt.NDArray[np.uint32]) -> bool:
+    if result.chunk >= len(levels):
+        raise ValueError(f"chunk {result.chunk}: this job has chunks 0..{len(levels) - 1}")
+    return bool(result.level > levels[result.chunk])
+
+
+def _batch(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
+    headers = np.zeros(len(results), HEADER)
+    words = np.zeros((len(results), lanes), ">i4")
+    for i, result in enumerate(results):
+        if len(result.header) != HEADER_BYTES:
+            raise ValueError(f"chunk {result.chunk}: a header of {len(result.header)} bytes")
+        headers[i] = np.frombuffer(result.header, HEADER)[0]
+        needed = 4 * lanes if carries_payload(headers[i : i + 1])[0] else 0
+        if len(result.payload) != needed:
+            raise ValueError(
+                f"chunk {result.chunk}: a payload of {len(result.payload)} bytes, not {needed}"
+            )
+        if needed:
+            words[i] = np.frombuffer(result.payload, ">i4")
+    return Batch(headers, words, carries_payload(headers), np.zeros(len(results), PEER))
+
+
+def _belongs(headers: Array, plan: WorkerPlan) -> npt.NDArray[np.bool_]:
+    ours = (headers["version_op"] == _RESULT) & (headers["job"] == plan.job)
+    return np.asarray(ours & (headers["epoch"] == plan.epoch), np.bool_)
+
+
+def _need(results: Sequence[jobs_pb2.Result], holds: npt.NDArray[np.bool_], otherwise: str) -> None:
+    bad = np.flatnonzero(~holds)
+    if len(bad):
+        result = results[bad[0]]
+        raise ValueError(
+            f"chunk {result.chunk}: the result that leads to level {result.level} cannot be "
+            f"taken: {otherwise}"
+        )
+
+
+def incomplete(slots: Slots, queues: Iterable[Queue]) -> tuple[Array, Floats]:
+    """(n,) ENTRY of what has no result, in order of submission, and the values it indexes."""
+    open_rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE))
+    pieces = [(slots.entry[open_rows], slots.values[open_rows])]
+    pieces[0][0]["row"] = np.arange(len(open_rows))
+    pieces += [piece for queue in queues for piece in queue.pending()]
+    entries: list[Array] = []
+    values: list[Floats] = []
+    n = 0
+    for piece, from_values in pieces:
+        data = np.flatnonzero(~piece["exponent_round"])
+        moved = piece.copy()
+        moved["row"][data] = n + np.arange(len(data))
+        entries.append(moved)
+        values.append(from_values[piece["row"][data]])
+        n += len(data)
+    every = np.concatenate(entries, dtype=ENTRY)
+    return every[np.argsort(every["order"])], np.concatenate(values)
+
+
+def check_successor(before: WorkerPlan, after: WorkerPlan) -> None:
+    """Raises ValueError if a worker cannot go from one plan to the other."""
+    if after.job != before.job or after.lanes != before.lanes:
+        raise ValueError(
+            f"job {before.job} with {before.lanes} lanes per chunk cannot go on as job "
+            f"{after.job} with {after.lanes}"
+        )
+    if after.epoch <= before.epoch:
+        raise ValueError(
+            f"job {before.job} is in epoch {before.epoch}; epoch {after.epoch} is not newer"
+        )

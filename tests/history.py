@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sums must be when workers come to lack: by a single process that is told who contributed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.exponents import Exponents
+from protocol.fixed_point import chunk_exponents, reference_sums
+
+
+class Contacts(Exponents):
+    """A policy that tells what its exponent rounds found."""
+
+    def __init__(self, chunks: int, world: int) -> None:
+        super().__init__(chunks, world)
+        self.found: dict[int, int] = {}
+
+    def contact(self, chunks: Any, max_exponents: Any) -> None:
+        pairs = zip(np.asarray(chunks).tolist(), np.asarray(max_exponents).tolist(), strict=True)
+        for chunk, exponent in pairs:
+            assert chunk not in self.found, f"chunk {chunk} was contacted twice"
+            self.found[chunk] = exponent
+        super().contact(chunks, max_exponents)
+
+
+def history(
+    values: npt.NDArray[np.float32],
+    workers: npt.NDArray[np.int64],
+    found: Mapping[int, int],
+    worlds: Mapping[int, Sequence[int]],
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
+    """Sums (rounds, chunks, lanes) and flags (rounds, chunks) of the integer sums.
+
+    values: (rounds, world, chunks, lanes) by first rank; workers: (rounds, chunks) how many are
+    in each sum; found: what the exponent round of each chunk told; worlds: who they are by how
+    many. Fails if no world had such an exponent round.
+    """
+    rounds, _, chunks, _ = values.shape
+    for chunk, exponent in found.items():
+        own = chunk_exponents(values[0, :, chunk])[0]
+        possible = {
+            int(own[list(members)].max())
+            for number, members in worlds.items()
+            if number >= workers[0, chunk]
+        }
+        assert exponent in possible, f"chunk {chunk}: an exponent round that nobody held"
+    policy = Exponents(chunks, 1)
+    every = np.arange(chunks)
+    policy.contact(every, [found[chunk] for chunk in range(chunks)])
+    sums = np.empty((rounds, *values.shape[2:]), np.float32)
+    flags = np.empty((rounds, chunks), np.uint8)
+    for number in range(rounds):
+        began, _ = policy.begin(every)
+        for count in np.unique(workers[number]).tolist():
+            mine = np.flatnonzero(workers[number] == count)
+            of_them = values[number][list(worlds[count])][:, mine]
+            result = reference_sums(of_them, policy.exponents(mine, began[mine]))
+            policy.complete(mine, began[mine], result.max_exponents)
+            sums[number, mine], flags[number, mine] = result.sums, result.flags
+    return sums, flags

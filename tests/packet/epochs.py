@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in which everything changes and much fails, each made from one number.
+
+    python -m tests.packet.epochs SEED [--chunk N]
+
+repeats one, and prints the packets of a chunk: of the one that went wrong, or of N.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from controller.connection import SwitchError
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER, Flag, Op, Phase, decode
+from tests.packet.protocol_run import (
+    LIMIT,
+    TOPOLOGIES,
+    WORKERS,
+    ChunkError,
+    Run,
+    kinds_of,
+    network_of,
+    start,
+    streams_of,
+)
+from tests.packet.switched_job import LANES, StartedJob
+from tests.packet.switched_network import Faults, Seen
+
+ROUNDS = 3
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    what: str  # the run in words
+    error: Exception | None = None
+    chunks: int = 0  # sums asked for
+    epochs: int = 0
+    worlds: int = 0
+    moved: int = 0  # results that went from worker to worker
+    events: list[str] = field(default_factory=list)
+    trace: list[Seen] | None = None
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {self.what}", *self.events]
+        if self.error is not None:
+            lines += [f"{type(self.error).__name__}: {self.error}", f"repeat it: {self.command}"]
+        return "\n".join(lines)
+
+    @property
+    def command(self) -> str:
+        return f"python -m tests.packet.epochs {self.seed}"
+
+
+class Scenario:
+    """Faults and changes of one run, drawn from its seed."""
+
+    def __init__(self, seed: int, trace: bool = False) -> None:
+        self.draw = draw = random.Random(seed)
+        self.topology = draw.choice([*TOPOLOGIES][:4] * 5 + ["four by four"])
+        kind = draw.choice(kinds_of(self.topology))
+        # Under heavy fire a chunk takes long, in virtual and in real time.
+        heavy = draw.random() < 0.1
+        faults = Faults(
+            loss=0.3 if heavy else draw.choice([0.0, 0.001, 0.01, 0.05]),
+            duplicate=draw.choice([0.0, 0.0, 0.01, 0.3]),
+            jitter=draw.choice([0.0, 0.002, 0.02, 0.1]),
+        )
+        window = draw.choice([1, 2, 4, 8] if heavy else [2, 8, 32, 64, 128])
+        # What goes in few large batches goes quickly.
+        self.limit = LIMIT if heavy else LIMIT / 10
+        chunks = draw.randint(1, 4) if heavy else draw.randint(10, 20 + 3 * window)
+        chunks = chunks // 2 + 1 if faults.loss > 0.01 else chunks
+        self.windows = [w for w in (window // 8, window // 2, window, 2 * window) if 1 <= w <= 128]
+        options = {
+            "window": window,
+            "streams": streams_of(self.topology, kind, draw.randint(1, 3)),
+        }
+        delay = draw.choice([0.002, 0.02, 0.2])
+        odd = draw.random() < 0.3
+        self.skew = draw.choice([0.0, 0.01, 0.2])
+        self.outcome = Outcome(
+            seed,
+            f"{self.topology}, {kind.name}, {options}, {chunks} chunks, {faults}, "
+            f"control {delay} s, skew {self.skew} s, odd {odd}",
+        )
+        self.network = network_of(self.topology, seed, faults)
+        if trace:
+            self.network.trace = self.outcome.trace = []
+        self.started: StartedJob = start(
+            self.network, self.topology, kind, chunks, delay=delay, **options
+        )
+        world = WORKERS[self.topology]
+        leaving = {}
+        if draw.random() < 0.2:
+            leaving[draw.randrange(world)] = draw.randint(1, ROUNDS)
+        self.run = Run(self.started, ROUNDS, seed % 1000, odd, leaving)
+        self.survivor = next(rank for rank in range(world) if rank not in leaving)
+
+    def play(self) -> Outcome:
+        """Runs it and checks everything."""
+        network, outcome = self.network, self.outcome
+        began = network.now
+        self.run.submit(self.skew, outcome.seed)
+        at = network.now
+        span = self.draw.choice([0.02, 0.1, 0.5])
+        for _ in range(self.draw.randint(2, 7)):
+            at += self.draw.random() * span
+            self._plan_event(at)
+        try:
+            if not network.run(lambda: self.run.done, began + self.limit):
+                raise self.run.waiting()
+            self.run.check()
+            assert self.started.reported == 0, "a sum failed its check"
+        except Exception as error:  # whatever it is, the seed has to be told
+            outcome.error = error
+        finally:
+            network.close()
+        outcome.chunks = self.run.values.shape[0] * self.run.chunks
+        outcome.epochs = self.started.job.epoch
+        outcome.worlds = len(self.started.worlds)
+        outcome.moved = self.started.moved
+        outcome.events.append(f"{network.now - began:.3f} s, {outcome.epochs} epochs")
+        return outcome
+
+    # -- what may happen --------------------------------------------------------------------------
+
+    def _plan_event(self, at: float) -> None:
+        event = self.draw.choice(
+            [self._replan, self._twice, self._restart, self._push, self._cut, self._kill]
+        )
+        self.network.at(at, event)
+
+    def _say(self, text: str) -> None:
+        self.outcome.events.append(f"{self.network.now:9.4f} {text}")
+
+    def _later(self, most: float, action: Callable[[], None]) -> None:
+        self.network.at(self.network.now + self.draw.random() * most, action)
+
+    def _replan(self) -> None:
+        kind = self.draw.choice(kinds_of(self.topology))
+        options = {
+            "kind": kind,
+            "window": self.draw.choice(self.windows),
+            "streams": streams_of(self.topology, kind, self.draw.randint(1, 3)),
+        }
+        self._say(f"replan {options}")
+        self.started.replan("test", **options)
+
+    def _twice(self) -> None:
+        self._replan()
+        self._later(2 * self.started.delay, self._replan)
+
+    def _restart(self) -> None:
+        """A switch loses everything; the controller notices before or after it is back."""
+        switch = self._switch()
+        self._say(f"{switch} dies")
+        self.network.break_switch(switch)
+        if self.draw.random() < 0.5:
+            self._later(0.1, lambda: self.started.replan(f"{switch} is gone", avoid=[switch]))
+        self._later(0.3, lambda: self.network.call(self.network.now, lambda: self._back(switch)))
+
+    def _back(self, switch: str) -> None:
+        if self.network.connections[switch].cut:  # else it was broken twice, and is back already
+            self._equip(switch, self.network.repair_switch)
+
+    def _push(self) -> None:
+        """A switch gets its program again, and with it empty registers and tables."""
+        switch = self._switch()
+        if not self.network.connections[switch].cut:
+            push = self.network.push_program
+            self.network.call(self.network.now, lambda: self._equip(switch, push))
+
+    def _equip(self, switch: str, equip: Callable[[str], None]) -> None:
+        self._say(f"{switch} gets its program")
+        try:
+            equip(switch)
+        except SwitchError:  # it broke, or was cut off, in the middle
+            again = self.network.repair_switch
+            retry = self.network.now + 0.1
+            self.network.call(retry, lambda: self._equip(switch, again))
+            return
+        self._later(0.1, lambda: self.started.replan(f"{switch} has started anew"))
+
+    def _cut(self) -> None:
+        """A switch goes on, but the controller cannot talk to it while it plans anew."""
+        switch = self._switch()
+        connection = self.network.connections[switch]
+        if connection.cut:
+            return
+        self._say(f"{switch} cannot be written")
+        connection.cut = True
+        self._replan()
+
+        def restore() -> None:
+            if self.network.devices[switch].pipeline is not None:
+                self._say(f"{switch} can be written again")
+                connection.cut = False
+
+        self._later(0.5, restore)
+
+    def _kill(self) -> None:
+        staying = [rank for rank in self.started.staying if rank != self.survivor]
+        if staying:
+            rank = self.draw.choice(staying)
+            self._say(f"worker {rank} dies")
+            self.started.kill(rank)
+
+    def _switch(self) -> str:
+        return self.draw.choice([node.name for node in self.network.topology.switches])
+
+
+def play(seed: int, trace: bool = False) -> Outcome:
+    """One run."""
+    return Scenario(seed, trace).play()
+
+
+def line(seen: Seen, chunk: int) -> str | None:
+    """A frame in words, if it is about a chunk."""
+    batch, malformed = decode([seen.frame[OVERHEAD:]], [(0, 0)], LANES)
+    if malformed or int(batch.headers["chunk"][0]) != chunk:
+        return None
+    header = batch.headers[0]
+    flags = int(header["flags"])
+    names = [f.name for f in Flag if f is not Flag.PHASE and flags & f]
+    kind = Op(int(header["version_op"]) & 15)
+    if kind is Op.STATE:
+        names.append(Phase((flags & Flag.PHASE) >> 4).name)
+    fields = " ".join(
+        f"{name}={int(header[name])}"
+        for name in HEADER.names or ()
+        if name not in ("version_op", "flags", "job", "chunk", "checksum")
+    )
+    return (
+        f"{seen.time:9.4f} {seen.link:>14} {kind.name:10} {fields} {' '.join(names)}: {seen.fate}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Repeats one run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.packet.epochs", description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--chunk", type=int, help="print its packets, whatever happens")
+    options = parser.parse_args(arguments)
+    outcome = play(options.seed, trace=True)
+    chunk = options.chunk
+    if chunk is None and isinstance(outcome.error, ChunkError):
+        chunk = outcome.error.chunk
+    if chunk is not None and outcome.trace is not None:
+        for seen in outcome.trace:
+            text = line(seen, chunk)
+            if text is not None:
+                print(text)
+    print(outcome)
+    return 1 if outcome.error else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of a job on a simulated network, and what every worker must have got."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+
+from controller.trees import TreeKind
+from hosts.reports import Completed
+from protocol.header import Flag
+from tests.history import history
+from tests.packet.switched_job import LANES, StartedJob
+from tests.packet.switched_network import Faults, SwitchedNetwork
+from topologies.spec import parse
+
+# Virtual seconds; a run that needs more hangs. At 30 % loss per hop one question in 17 is answered.
+LIMIT = 50_000.0
+
+TOPOLOGIES = {
+    "one rack": "racks: [{workers: 3, servers: 1}]\ncores: 0\n",
+    "two racks": "racks: [{workers: 2, servers: 1}, {workers: 3, servers: 1}]\ncores: 1\n",
+    "four racks": (
+        "racks: [{workers: 2, servers: 1}, {workers: 1, servers: 0},"
+        " {workers: 2, servers: 1}, {workers: 2, servers: 0}]\ncores: 2\n"
+    ),
+    "server rack": (
+        "racks: [{workers: 2, servers: 0}, {workers: 3, servers: 0}, {workers: 0, servers: 2}]\n"
+        "cores: 1\n"
+    ),
+    "four by four": (
+        "racks: [{workers: 4, servers: 1}, {workers: 4, servers: 1},"
+        " {workers: 4, servers: 0}, {workers: 4, servers: 0}]\ncores: 2\n"
+    ),
+}
+WORKERS = {"one rack": 3, "two racks": 5, "four racks": 7, "server rack": 5, "four by four": 16}
+SERVERS = {"one rack": 1, "two racks": 2, "four racks": 2, "server rack": 2, "four by four": 2}
+
+
+def kinds_of(topology: str) -> list[TreeKind]:
+    """Trees that a topology has room for."""
+    # A core without ToR nodes sees only what crosses it, so its servers must be in other racks.
+    return [k for k in TreeKind if k is not TreeKind.CORE or topology == "server rack"]
+
+
+def streams_of(topology: str, kind: TreeKind, streams: int) -> int:
+    """A number of streams that such a tree can have."""
+    # A ToR under a server has one way up for each stream.
+    return streams * SERVERS[topology] if kind is TreeKind.TOR else streams
+
+
+def network_of(name: str, seed: int, faults: Faults) -> SwitchedNetwork:
+    return SwitchedNetwork(parse(f"name: test\n{TOPOLOGIES[name]}"), seed, faults)
+
+
+def start(
+    network: SwitchedNetwork,
+    topology: str,
+    kind: TreeKind,
+    chunks: int,
+    name: str = "job",
+    **options,
+) -> StartedJob:
+    workers = [f"w{i}" for i in range(WORKERS[topology])]
+    servers = [f"s{i}" for i in range(SERVERS[topology])]
+    return StartedJob(network, name, workers, servers, kind, chunks, **options)
+
+
+def gradients(seed: int, rounds: int, world: int, chunks: int, odd: bool) -> np.ndarray:
+    """(rounds, world, chunks, lanes) float32, chunks of all scales, each about the same in every
+    round; `odd` ones overflow, are not finite or zero, in some rounds."""
+    draw = np.random.default_rng(seed)
+    scale = np.exp2(draw.integers(-40, 20, (1, 1, chunks, 1)))
+    values = (draw.standard_normal((rounds, world, chunks, LANES)) * scale).astype(np.float32)
+    if odd:
+        for number in range(rounds):
+            for chunk in range(number, chunks, 5):
+                rank, lane = int(draw.integers(world)), int(draw.integers(LANES))
+                factor = np.float32(draw.choice([1e12, np.inf, np.nan, 0]))
+                values[number, rank, chunk, lane] *= factor
+            values[number, :, chunks // 2] = 0
+    return values
+
+
+class ChunkError(AssertionError):
+    """Something is wrong with a chunk."""
+
+    def __init__(self, chunk: int, text: str) -> None:
+        super().__init__(f"chunk {chunk}: {text}")
+        self.chunk = chunk
+
+
+class Run:
+    """A job's rounds on a network, with what every worker got.
+
+    leaving: how many rounds those take part in who leave before the end, by rank.
+    """
+
+    def __init__(
+        self,
+        started: StartedJob,
+        rounds: int,
+        seed: int,
+        odd: bool,
+        leaving: Mapping[int, int] | None = None,
+    ) -> None:
+        self.started = started
+        self.chunks = chunks = started.chunks
+        self.rounds = rounds
+        self.leaving = dict(leaving or {})
+        world = started.world
+        self.values = gradients(seed, rounds, world, chunks, odd)
+        total = rounds * chunks
+        self.got = np.full((world, total, LANES), np.nan, np.float32)
+        self.flags = np.zeros((world, total), np.uint8)
+        self.workers = np.zeros((world, total), np.int64)
+        self.seen = np.zeros((world, total), np.int64)
+        self._missing = [self.leaving.get(rank, rounds) * chunks for rank in range(world)]
+
+    def submit(self, skew: float, seed: int) -> None:
+        """Every worker submits its rounds, each at a time of its own."""
+        draw = random.Random(seed)
+        for rank in range(self.started.world):
+            at = self.started.network.now
+            for values in self.values[: self.leaving.get(rank, self.rounds)]:
+                at += draw.random() * skew
+                self.started.network.at(
+                    at,
+                    lambda r=rank, v=values: self.started.submit(
+                        r, np.arange(self.chunks), v[r], LANES
+                    ),
+                )
+
+    @property
+    def done(self) -> bool:
+        """Collects what has come; whether every worker that stays has everything."""
+        started = self.started
+        done = True
+        for rank in started.staying:
+            assert not started.members[rank].refused, started.members[rank].refused
+            completed = started.transport(rank).take_completed()
+            if len(completed):
+                self._collect(rank, completed)
+            complete = self._missing[rank] == 0
+            if rank in self.leaving and complete:
+                started.leave(rank)
+            done &= complete or rank in self.leaving
+        return done
+
+    def _collect(self, rank: int, completed: Completed) -> None:
+        tickets = completed.tickets
+        self._missing[rank] -= len(tickets)
+        self.got[rank][tickets] = completed.sums
+        self.flags[rank][tickets] = completed.flags
+        self.workers[rank][tickets] = completed.workers
+        np.add.at(self.seen[rank], tickets, 1)
+        twice = tickets[self.seen[rank][tickets] > 1]
+        if len(twice):
+            raise ChunkError(int(twice[0]) % self.chunks, f"worker {rank} got a sum twice")
+
+    def check(self) -> None:
+        """Every worker has the sums of those who contributed, to the bit."""
+        started = self.started
+        stay = [rank for rank in started.staying if rank not in self.leaving]
+        first = stay[0]
+        found = started.policies[first].found
+        workers = self.workers[first].reshape(self.rounds, self.chunks)
+        sums, flags = history(self.values, workers, found, started.worlds)
+        sums, direct = sums.reshape(-1, LANES), flags.reshape(-1) != 0
+        for rank in range(started.world):
+            mine = np.flatnonzero(self.seen[rank])
+            assert rank not in stay or len(mine) == len(sums)
+            known = started.policies[rank].found
+            if rank in started.killed:
+                # It may have taken a sum that died with it, so that the others made another one.
+                known = {chunk: known[chunk] for chunk in known if known[chunk] == found[chunk]}
+                mine = mine[self.workers[rank][mine] == self.workers[first][mine]]
+                mine = mine[np.isin(mine % self.chunks, list(known))]
+            for wrong, text in (
+                ([c for c in known if known[c] != found[c]], "another exponent round"),
+                (mine[self.workers[rank][mine] != self.workers[first][mine]], "of other workers"),
+                (mine[different(self.got[rank][mine], sums[mine])], "wrong sum"),
+                (
+                    mine[(self.flags[rank][mine] & Flag.DIRECT != 0) != direct[mine]],
+                    "who went to the server",
+                ),
+            ):
+                for ticket in wrong[:1]:
+                    raise ChunkError(int(ticket) % self.chunks, f"worker {rank}: {text}")
+
+    def waiting(self) -> ChunkError:
+        """Why it does not end."""
+        now = self.started.network.now
+        waiting = {
+            rank: self.started.transport(rank).explain(now)[:2] for rank in self.started.staying
+        }
+        chunks = [known[0].chunk for known in waiting.values() if known]
+        status = self.started.job.status
+        return ChunkError(chunks[0] if chunks else 0, f"no sum; {status}; {waiting}")
+
+
+def different(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(n,) which rows are not the same numbers."""
+    return ~((a == b) | (np.isnan(a) & np.isnan(b))).all(axis=1)
