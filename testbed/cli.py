@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
 from testbed import record
-from testbed.control import ControlError, ask, connect
+from testbed.control import ControlError, SupervisorGoneError, ask, converse
 from testbed.dataplane import DataPlaneError
 from testbed.execution import execute
 from testbed.jobfile import JobFileError
@@ -215,16 +215,10 @@ def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
 
 
 def _until_running(target: RunDirectory, path: str) -> dict[str, Any]:
-    with connect(target) as connection, connection.makefile("rw", encoding="utf-8") as stream:
-        stream.write(json.dumps({"do": "submit", "job": path}) + "\n")
-        stream.flush()
-        for line in stream:
-            message: dict[str, Any] = json.loads(line)
-            if "error" in message:
-                raise ControlError(message["error"])
-            if message.get("event") == "running":
-                return {"job": message["job"], "state": "running"}
-    raise ControlError(f"testbed {target.name} went away; its logs are in {target.logs}")
+    for message in converse(target, "submit", job=path):
+        if message.get("event") == "running":
+            return {"job": message["job"], "state": "running"}
+    raise ControlError("the job was over before it ran")
 
 
 def _print_or_say(as_json: bool, facts: dict[str, Any]) -> None:
@@ -264,8 +258,11 @@ def stop(job: str, on: str | None) -> None:
 def down(on: str | None) -> None:
     """Take a testbed down."""
     target = record.find(on)
-    with contextlib.suppress(ControlError):
+    try:
         ask(target, "down")
+    except SupervisorGoneError as error:
+        if error.stuck:
+            raise
     target.wait_until_gone()
     click.echo(f"{target.name} is down; its record is {target.path}")
 

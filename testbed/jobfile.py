@@ -65,7 +65,11 @@ def _power_of_two(value: object) -> object:
 
 
 class JobSpec(_Strict):
-    """One training run. Sizes are per iteration over all workers together."""
+    """One training run. Sizes are per iteration over all workers together.
+
+    patience: seconds without any sum after which a worker gives the job up. The slowest worker's
+    computation is no fault, so it should be many times longer.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)
     workload: Literal["digits"] = "digits"
@@ -80,6 +84,7 @@ class JobSpec(_Strict):
     tree: Tree = "two-level"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)
+    patience: float = Field(default=120.0, ge=1, le=86400)
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from switch.codegen import generate
 from switch.compile import CompilerError, build
 from switch.program import Program, ProgramError
 from testbed import record
-from testbed.control import SOCKET, ControlError, ask
+from testbed.control import SOCKET, ControlError, SupervisorGoneError, ask, connect
 from testbed.dataplane import SOURCES, DataPlaneError, make_ready
 from testbed.namespaces import command, through_sudo
-from testbed.processes import environment, python, tail
+from testbed.processes import describe, environment, python, tail
 from testbed.record import RunDirectory
 from testbed.targets import choose
 from topologies.spec import load as load_topology
@@ -34,6 +34,10 @@ from topologies.topology import Topology
 
 _DOWN_SECONDS = 30.0
 _POLL_SECONDS = 0.02
+# From the start of the supervisor until it has built the network and answers.
+_BUILD_SECONDS = 300.0
+# Between the end of a supervisor's connections and that of the process that started it.
+_REAP_SECONDS = 5.0
 
 
 class LaunchError(Exception):
@@ -84,6 +88,7 @@ class Launch:
         self.run = run
         self.process = process
         self._detached = False
+        self._stuck = False
 
     def __enter__(self) -> Launch:
         return self
@@ -99,27 +104,61 @@ class Launch:
 
     def wait_until_up(self) -> dict[str, Any]:
         """Blocks until the testbed is ready; returns what it is. Raises ``LaunchError``."""
-        while not (self.run.sockets / SOCKET).exists():
+        deadline = time.monotonic() + _BUILD_SECONDS
+        while not self._listening():
             if self.process.poll() is not None:
                 raise self.failure()
+            if time.monotonic() > deadline:
+                self._stuck = True
+                raise self._failed(f"has not built the network after {_BUILD_SECONDS:g} s")
             time.sleep(_POLL_SECONDS)  # nothing to wait on: the socket is made by another process
         return self.ask("wait")  # type: ignore[no-any-return]
+
+    def _listening(self) -> bool:
+        if not (self.run.sockets / SOCKET).exists():
+            return False
+        try:
+            connect(self.run).close()
+        except SupervisorGoneError:  # it is bound, and does not listen yet
+            return False
+        return True
 
     def ask(self, do: str, **fields: Any) -> Any:
         """``control.ask``, with the testbed's failure for an error if it ended."""
         try:
             return ask(self.run, do, **fields)
+        except SupervisorGoneError as error:
+            if error.stuck:
+                self._stuck = True
+                text = str(error)
+                self.run.note_failure(text, "supervisor")
+                raise LaunchError(f"{text}\n{tail(self._log)}") from error
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_REAP_SECONDS)
+            raise self.failure() from error
         except ControlError as error:
-            if (self.run.path / "failure.txt").exists() or not self.run.sockets.exists():
+            if (self.run.path / "failure.txt").exists():
                 raise self.failure() from error
             raise LaunchError(str(error)) from error
 
+    @property
+    def _log(self) -> Path:
+        return self.run.logs / "supervisor.log"
+
     def failure(self) -> LaunchError:
-        """Why the testbed ended, in its own words or by the end of its log."""
+        """Why the testbed ended, in its own words or by how its supervisor did."""
         with contextlib.suppress(OSError):
             return LaunchError((self.run.path / "failure.txt").read_text().rstrip())
-        log = self.run.logs / "supervisor.log"
-        return LaunchError(f"the testbed ended\n{tail(log)}")
+        # It writes that file before it ends by itself. (unshare does not always pass on how.)
+        status = self.process.poll()
+        if status is None:
+            return self._failed("broke off its answer and has not ended")
+        return self._failed(f"was killed or crashed (what started it {describe(status)})")
+
+    def _failed(self, what: str) -> LaunchError:
+        """The supervisor itself failed: also for the summary, which it cannot write any more."""
+        self.run.note_failure(f"supervisor {what}", "supervisor")
+        return LaunchError(f"supervisor {what}\n{tail(self._log)}")
 
     def detach(self) -> None:
         """Lets the testbed live on when this process ends."""
@@ -129,7 +168,9 @@ class Launch:
     def down(self) -> int:
         """Takes the testbed down, kills it if it does not go; returns its exit status."""
         assert self.process.stdin is not None
-        if self.process.poll() is None:
+        if self._stuck:
+            self.process.kill()
+        elif self.process.poll() is None:
             try:
                 ask(self.run, "down")
             except ControlError:

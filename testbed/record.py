@@ -10,6 +10,7 @@ and how they know after a crash that it is gone.
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
 import importlib.metadata
 import json
@@ -109,6 +110,30 @@ class RunDirectory:
         draft.write_text(json.dumps(summary, indent=2) + "\n")
         draft.replace(self.summary)
 
+    def note_failure(self, message: str, process: str | None) -> None:
+        """Adds a ``failure`` to the summary for a testbed that could not, unless it has one."""
+        try:
+            summary: dict[str, Any] = json.loads(self.summary.read_text())
+        except (OSError, ValueError):
+            facts = self.facts
+            summary = {key: facts.get(key) for key in ("name", "target", "clock")}
+            summary |= {"links": [], "jobs": []}
+        if "failure" not in summary:
+            failure = {"message": message, "process": process}
+            self.write_summary({**summary, "failure": failure})
+
+    def supervisor(self) -> int | None:
+        """The process id of its supervisor, seen from here; None if there is none."""
+        words = [b"-m", b"testbed.supervisor", bytes(self.path)]
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if not entry.name.isdecimal():
+                    continue
+                # The interpreter itself, not what started it (unshare, sudo).
+                if (entry / "cmdline").read_bytes().split(b"\0")[1:4] == words:
+                    return int(entry.name)
+        return None
+
     def sweep(self) -> None:
         """Removes the sockets that a testbed which is gone left behind."""
         shutil.rmtree(self.sockets, ignore_errors=True)
@@ -123,10 +148,13 @@ class RunDirectory:
 def all_runs() -> list[RunDirectory]:
     """Every run directory, oldest first."""
     folder = runs_folder()
-    if not folder.is_dir():
+    try:
+        found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
+        return [RunDirectory(p) for p in sorted(found) if (p / "alive").exists()]
+    except FileNotFoundError:
         return []
-    found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
-    return [RunDirectory(p) for p in sorted(found) if (p / "alive").exists()]
+    except OSError as error:
+        raise _unusable(folder, error) from error
 
 
 def live_runs() -> list[RunDirectory]:
@@ -155,13 +183,42 @@ def create(name: str, *, chosen: bool, facts: dict[str, Any]) -> Iterator[RunDir
     """A new run directory, held as alive while the context lasts; ``runs/latest`` points to it.
 
     chosen: the name is somebody's wish, and refused (``RunError``) if a live testbed has it;
-    otherwise a number is added to it.
+    otherwise a number is added to it. Raises ``RunError`` if the runs folder cannot be used.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name):
         raise RunError(f"name {name!r}: letters, digits, and . _ - within, at most 60")
     folder = runs_folder()
+    with ExitStack() as held:
+        try:
+            run = _begin(folder, name, chosen, facts, held)
+            _point(folder / "latest", run.path.name)
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        yield run
+
+
+def _unusable(folder: Path, error: OSError) -> RunError:
+    where = error.filename or folder
+    at = "" if str(where) == str(folder) else f" (at {where})"
+    return RunError(
+        f"the runs folder {folder} cannot be used: {error.strerror}{at};"
+        " RACKHUB_RUNS=FOLDER in the environment chooses another"
+    )
+
+
+def _begin(
+    folder: Path, name: str, chosen: bool, facts: dict[str, Any], held: ExitStack
+) -> RunDirectory:
+    """Makes the directory of a run, under the lock of the folder; ``held`` gets the run's own."""
+    if folder.exists() and not folder.is_dir():
+        raise _unusable(folder, NotADirectoryError(errno.ENOTDIR, "it is not a folder", folder))
     folder.mkdir(parents=True, exist_ok=True)
-    held = ExitStack()
+    latest = folder / "latest"
+    if latest.exists() and not latest.is_symlink():
+        raise RunError(
+            f"{latest} is in the way: it is not a link; rename it, or choose another folder with"
+            " RACKHUB_RUNS=FOLDER in the environment"
+        )
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         taken = set()
@@ -181,9 +238,7 @@ def create(name: str, *, chosen: bool, facts: dict[str, Any]) -> Iterator[RunDir
             part.mkdir()
         (run.path / "testbed.json").write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
         held.enter_context(run.lock())
-    with held:
-        _point(folder / "latest", run.path.name)
-        yield run
+        return run
 
 
 def _make(folder: Path, name: str) -> Path:

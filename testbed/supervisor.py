@@ -32,16 +32,17 @@ if __name__ == "__main__":
         sys.exit(1)
 
 from controller.dataplane import DataPlane
-from testbed import links, record
+from testbed import links, outcomes, record
 from testbed.control import SOCKET, ControlError, Emit, Message, serve
 from testbed.emulated import Network, NetworkError
 from testbed.execution import SOCKET as EXEC_SOCKET
 from testbed.execution import ExecutionServer
 from testbed.expected import total
 from testbed.jobfile import JobFileError, load
-from testbed.jobrun import JOBS_ADDRESS, JobError, JobRun, Place, ServerHost, unique_name
+from testbed.jobrun import JOBS_ADDRESS, JobRun, Place, unique_name
 from testbed.processes import ProcessError, Processes, python
 from testbed.record import RunDirectory
+from testbed.serverhost import JobError, ServerHost
 from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, switches
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
@@ -68,6 +69,7 @@ class Testbed:
         self.jobs: dict[str, JobRun] = {}
         self.summaries: list[Message] = []
         self.problems: list[str] = []
+        self.failure: Message | None = None  # the first, for the summary
         self.stopping = asyncio.Event()
         self.detached = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -133,15 +135,17 @@ class Testbed:
 
     async def take_down(self) -> None:
         """Stops jobs, then all processes in the order opposite to their start."""
-        for task in self._tasks.values():
+        why = "the testbed was told to go down"
+        if self.failure is not None:
+            why = f"the testbed failed: {self.failure['message']}"
+        for name, task in self._tasks.items():
+            self.jobs[name].ending = why
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        was_up = self.ready.done() and self.ready.exception() is None
-        if was_up and not self.processes.failure.done():
-            try:
-                await self._write_summary()
-            except (ProcessError, TimeoutError, OSError, ValueError) as error:
-                self.problems.append(f"links were not measured: {error}")
+        try:
+            await self._write_summary()
+        except (ProcessError, TimeoutError, OSError, ValueError) as error:
+            self.problems.append(f"the summary is not complete: {error}")
         await self.processes.stop()
         self.network.stop()
 
@@ -157,8 +161,9 @@ class Testbed:
         name = unique_name(file.spec.name, set(self.jobs))
         emit({"event": "starting", "job": name})
         place = Place(
-            self.run, self.network, self.dataplane, self.servers, self.target, self.facts["clock"]
-        )
+            self.run, self.network, self.dataplane, self.servers, self.target, self.facts["clock"],
+            self.switches, self.suspects, self.jobs,
+        )  # fmt: skip
         job = self.jobs[name] = JobRun(place, file, name, placement, emit)
         members = Processes(self.run.logs, self.run.path)
         task = self._tasks[name] = asyncio.get_running_loop().create_task(job.execute(members))
@@ -166,6 +171,7 @@ class Testbed:
             summary = await asyncio.shield(task)
         except JobError as error:
             self.problems.append(str(error))
+            self.note(error, error.process, job=name)
             raise ControlError(str(error)) from error
         except asyncio.CancelledError:
             # Either the job was stopped, or whoever asked for it went away: a job goes on then.
@@ -173,27 +179,56 @@ class Testbed:
                 raise
             raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
         self.summaries.append(summary)
-        await self._write_summary()
+        try:
+            await self._write_summary()
+        except TimeoutError as error:
+            raise ControlError(f"job {name} is done, but {error}") from error
         return summary
 
+    def note(self, error: BaseException, process: str | None, **more: str) -> None:
+        """Keeps the first failure for the summary: what it said (less a log's tail), and whose."""
+        if self.failure is None:
+            self.failure = {"message": str(error).split("\n", 1)[0], "process": process, **more}
+
+    async def suspects(self) -> list[ProcessError]:
+        """An error for each process of the testbed that is stuck."""
+        stopped = self.processes.stopped()
+        names = {one.name for one in stopped}
+        chosen = [switch for name, switch in self.switches.items() if name not in names]
+        return [*stopped, *(await outcomes.read(chosen, self.dataplane))[1]]
+
     async def _write_summary(self) -> None:
-        measured = links.since(self._before, await links.measure(self.network, self.switches))
-        # What an unfinished job should have sent, nobody can say.
-        whole = all(job.state == "done" for job in self.jobs.values())
-        loads = total([job.expected() for job in self.jobs.values()]) if whole else None
+        """Writes what is known; then raises ``TimeoutError`` if links could not be measured."""
+        rows: list[Message] = []
+        silent: TimeoutError | None = None
+        # Whoever is gone or stuck does not tell what it has sent.
+        if self._before and not self.processes.failure.done() and not self.processes.stopped():
+            try:
+                now = await links.measure(self.network, self.switches)
+                # What an unfinished job should have sent, nobody can say.
+                whole = all(job.state == "done" for job in self.jobs.values())
+                loads = total([job.expected() for job in self.jobs.values()]) if whole else None
+                rows = links.rows(self.addressing, links.since(self._before, now), loads)
+            except TimeoutError as error:
+                silent = error
+                self.note(error, None)
         jobs = [dict(one) for one in self.summaries]
         first = dict(jobs[0]) if jobs else {"target": self.target, "clock": self.facts["clock"]}
         timing = first.pop("machine", {})
+        failure = {} if self.failure is None else {"failure": self.failure}
         self.run.write_summary(
             {
                 **first,
+                **failure,
                 "name": self.run.name,
                 "shaping": self.network.shaping,
-                "links": links.rows(self.addressing, measured, loads),
+                "links": rows,
                 "jobs": jobs,
                 "machine": {**record.machine(self.target), **timing},
             }
         )
+        if silent is not None:
+            raise silent
 
     # --- requests ---
 
@@ -251,7 +286,10 @@ class Testbed:
         }
 
     async def _status(self) -> Message:
-        measured = links.since(self._before, await links.measure(self.network, self.switches))
+        try:
+            measured = links.since(self._before, await links.measure(self.network, self.switches))
+        except TimeoutError as error:
+            raise ControlError(str(error)) from error
         return {
             **self._describe(),
             "nodes": [self._node(node.name, node.kind) for node in self.topology.nodes],
@@ -310,11 +348,21 @@ async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
     try:
         testbed = Testbed(run)
     except (NetworkError, OSError, ValueError) as error:
-        print(f"cannot build the network: {error}", file=sys.stderr)
+        text = f"supervisor cannot build the network: {error}"
+        (run.path / "failure.txt").write_text(f"{text}\n")
+        run.note_failure(text.split("\n", 1)[0], "supervisor")
+        log.error("%s", text)
         return 1
     loop = asyncio.get_running_loop()
+    log_file = run.logs / "supervisor.log"
+
+    def end(number: signal.Signals) -> None:
+        # Whoever wants it down asks at the socket.
+        what = f"was ended by {number.name}"
+        testbed.processes.fail(ProcessError("supervisor", what, log_file))
+
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, testbed.stopping.set)
+        loop.add_signal_handler(number, end, number)
     lifeline.on_cut = lambda: testbed.detached
     given = testbed.facts.get("owner")
     owner = (int(given[0]), int(given[1])) if given else None
@@ -336,6 +384,7 @@ async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
             failure = testbed.processes.failure.exception()
         if failure is not None:
             status = 1
+            testbed.note(failure, getattr(failure, "name", None))
             (run.path / "failure.txt").write_text(f"{failure}\n")
             log.error("%s", failure)
             if not testbed.ready.done():

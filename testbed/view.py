@@ -16,6 +16,7 @@ from rich.text import Text
 
 Message = dict[str, Any]
 _LINE_SECONDS = 1.0
+_WAITING_SECONDS = 5.0
 _STATES = {"starting": "starting workers", "checking": "training again without a network"}
 
 
@@ -60,15 +61,20 @@ class View:
         measured = job["event"] == "progress"
         if measured and now - then < _LINE_SECONDS and job["iteration"] < job["iterations"]:
             return
-        if not measured and job["event"] == state:
+        waits = job["event"] == "waiting"
+        if waits and state == "waiting" and now - then < _WAITING_SECONDS:
+            return
+        if not (measured or waits) and job["event"] == state:
             return
         self._printed[name] = (now, job["event"])
         if measured:
             columns = ", ".join(f"{title} {value}" for title, value in _figures(job))
             text = f"{name}: iteration {job['iteration']}/{job['iterations']}, {columns}"
+        elif waits:
+            text = f"{name}: {_waiting(job)}"
         else:
             text = f"{name}: {_STATES.get(job['event'], job['event'])}"
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(Text(text), soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -76,12 +82,16 @@ class View:
         for title in titles:
             table.add_column(title, justify="left" if title in ("job", "") else "right")
         for name, job in self._jobs.items():
-            state = _STATES.get(job["event"])
+            state = _waiting(job) if job["event"] == "waiting" else _STATES.get(job["event"])
             done, of = job.get("iteration", 0), job.get("iterations", 0)
             bar = Text(state, style="dim") if state else ProgressBar(of or 1, done, width=30)
             figures = [value for _, value in _figures(job)]
             table.add_row(name, bar, f"{done}/{of}" if of else "", *figures)
         return table
+
+
+def _waiting(job: Message) -> str:
+    return f"waiting for {job['seconds']:.0f} s: {job['why']}"
 
 
 def _figures(job: Message) -> list[tuple[str, str]]:

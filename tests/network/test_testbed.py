@@ -54,6 +54,44 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
     assert interfaces() == before
 
 
+def test_what_is_sent_again_is_counted_wherever_it_is_sent(rackhub: Rackhub) -> None:
+    """A lost result is had again from a switch; the sums that switches made stay one per chunk."""
+    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, loss: 0.05}")
+    rackhub.topology.write_text(topology)
+    rackhub.job.write_text(rackhub.job.read_text().replace("12", "4"))
+    summary = rackhub.json("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    assert summary["matches_reference"] is True
+    chunks = summary["chunks"]
+    assert chunks["retransmitted"] > chunks["retransmitted_by_switches"] > 0
+    assert chunks["aggregated_in_network"] == 4 * (8 + 1 + 2 + 1)
+
+
+def test_jobs_on_the_same_switches_at_once_are_told_apart(rackhub: Rackhub) -> None:
+    """Switches count for all jobs together; what each job's workers received is in that count."""
+    summary = rackhub.json(
+        "run", rackhub.topology, "--job", rackhub.job, "--job", rackhub.job, "--target", "embedded"
+    )
+    assert {job["job"]: job["shared_with"] for job in summary["jobs"]} == {
+        "brief": ["brief-2"],
+        "brief-2": ["brief"],
+    }
+    for job in summary["jobs"]:
+        assert job["matches_reference"] is True
+        assert job["chunks"]["aggregated_in_network"] == 144
+
+
+@pytest.mark.parametrize(("tree", "by_switches"), [("tor", True), ("none", False)])
+def test_a_servers_sums_are_told_from_the_networks(
+    rackhub: Rackhub, tree: str, by_switches: bool
+) -> None:
+    rackhub.job.write_text(rackhub.job.read_text() + f"tree: {tree}\n")
+    summary = rackhub.json("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    assert summary["matches_reference"] is True
+    names = ("aggregated_in_network", "served_by_server")
+    counts = tuple(summary["chunks"][name] for name in names)
+    assert counts == ((144, 0) if by_switches else (0, 144))
+
+
 def test_the_main_job_keeps_its_promises(rackhub: Rackhub) -> None:
     """What the README says of `make run`: the model learns, and nothing is sent twice."""
     summary = rackhub.json("run", ROOT / "topologies/two-racks.yaml", "--target", "embedded")

@@ -42,6 +42,8 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("placement: {servers: some}", "should be all, or a list of node names"),
         ("batch: 12", "job.yaml:4: batch: 12 cannot be split evenly over 8 workers"),
         ("tree: ring", "job.yaml:4: tree:"),
+        ("patience: 0", "job.yaml:4: patience:"),
+        ("patience: soon", "job.yaml:4: patience:"),
     ],
 )
 def test_what_does_not_fit_is_refused(line: str, expected: str) -> None:
