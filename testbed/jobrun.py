@@ -15,12 +15,13 @@ from typing import Any
 from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
 from hosts.membership import ClientError, create_service
-from testbed import outcomes
+from testbed import links, outcomes
 from testbed.digits import shapes
 from testbed.emulated import Network
 from testbed.expected import Direction, Load, Workload, expected
 from testbed.jobfile import JobFile, Placement
 from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, python, tail
+from testbed.progress import Progress
 from testbed.record import RunDirectory, cpu_seconds
 from testbed.serverhost import JobError, ServerHost
 from testbed.targets import SwitchProcess
@@ -70,27 +71,29 @@ class JobRun:
     state: str = "starting"
     reason: str = ""
     ending: str = "stopped on request"  # why it is over, if it is cancelled
-    shared_with: set[str] = field(default_factory=set)  # jobs on the same switches meanwhile
-    reports: dict[int, Message] = field(default_factory=dict)  # last progress, by rank
+    alongside: set[str] = field(default_factory=set)  # jobs on the same network meanwhile
+    shared_with: set[str] = field(default_factory=set)  # those of them on the same switches
     results: dict[int, Message] = field(default_factory=dict)  # final reports, by rank
     _members: dict[str, Process] = field(default_factory=dict)  # workers, by host
     _errors: dict[int, str] = field(default_factory=dict)  # what ended a worker, by rank
     _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
+    _carried: list[Message] = field(default_factory=list)  # by links while it trained
     _training: bool = False
+    _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
+    _outcome: Message | None = None  # the summary of a job that is done
     _waits: Waits = field(default_factory=lambda: Waits((), ()))
     _explaining: asyncio.Task[None] | None = None
     _started: int = 0
-    _rate: tuple[float, int, float] = (0.0, 0, 0.0)  # when, chunks then, chunks/s
 
     async def execute(self, processes: Processes) -> Message:
         """Runs the job; returns its part of the summary. Raises ``JobError``.
 
         processes: a group of its own, so that a failing worker takes the job with it and no more.
         """
-        start, cpu = time.monotonic(), cpu_seconds()
+        start = time.monotonic()
         try:
             await self._train(processes)
-            trained, cpu_then = time.monotonic(), cpu_seconds()
+            wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
             self.emit({"event": "checking", "job": self.name})
             reference = await self._reference(processes)
@@ -109,8 +112,14 @@ class JobRun:
                 self._explaining.cancel()
             await processes.stop()
         self.state = "done"
-        busy = (cpu_then["busy"] - cpu["busy"]) / max(1e-9, cpu_then["all"] - cpu["all"])
-        return self._summary(reference, counted, trained - start, busy)
+        self._outcome = self._summary(reference, counted, wall, busy)
+        self.emit({"event": "done", "job": self.name})
+        return self._outcome
+
+    def _busy(self) -> float:
+        """How busy all CPUs were since the workers had started, 0 to 1."""
+        now, (busy, every) = cpu_seconds(), self._trained_from
+        return (now["busy"] - busy) / max(1e-9, now["all"] - every)
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
@@ -133,6 +142,8 @@ class JobRun:
         await asyncio.gather(*joins)
         self._waits = Waits(self.trees, placement.servers)
         before = await self._count()
+        network, switches = self.place.network, self.place.switches
+        carried = await links.measure(network, switches)
         self._share()
         world = len(placement.workers)
         for rank, name in enumerate(placement.workers):
@@ -159,6 +170,10 @@ class JobRun:
         if silent:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
         self._counted = outcomes.since(before, await self._count())
+        carried = links.since(carried, await links.measure(network, switches))
+        # What other jobs should have sent meanwhile, nobody can say.
+        wanted = None if self.alongside else self.expected()
+        self._carried = links.rows(network.addressing, carried, wanted)
         self._training = False
 
     async def _until_ended(self, processes: Processes) -> None:
@@ -192,11 +207,15 @@ class JobRun:
         return counts
 
     def _share(self) -> None:
-        """Notes which jobs are being trained on the same switches, whose counters count for all."""
+        """Notes which jobs are being trained meanwhile: links and switches count for all."""
         self._training = True
         mine = outcomes.switches_of(self.trees)
         for other in self.place.jobs.values():
-            if other is not self and other._training and mine & outcomes.switches_of(other.trees):
+            if other is self or not other._training:
+                continue
+            self.alongside.add(other.name)
+            other.alongside.add(self.name)
+            if mine & outcomes.switches_of(other.trees):
                 self.shared_with.add(other.name)
                 other.shared_with.add(self.name)
 
@@ -251,11 +270,12 @@ class JobRun:
             self._started += 1
             if self._started == len(self.placement.workers):
                 self.state = "running"
+                cpu = cpu_seconds()
+                self._trained_from = (cpu["busy"], cpu["all"])
                 self.emit({"event": "running", "job": self.name})
         elif kind == "progress":
-            self.reports[rank] = {**self.reports.get(rank, {}), **_known(report)}
             self._waits.over(rank)
-            if rank == 0:
+            if self._progress.take(rank, report):
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
         elif kind == "waiting":
             self._waits.take(rank, report)
@@ -275,31 +295,22 @@ class JobRun:
             seconds = self._waits.seconds
             self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
 
+    @cached_property
+    def _progress(self) -> Progress:
+        return Progress(len(self.placement.workers), self.file.spec.iterations)
+
     def progress(self) -> Message:
         """How far the job is: iteration, epoch, loss, accuracy, chunks/s, share in the network."""
-        first = self.reports.get(0)
-        if first is None:
-            return {"iterations": self.file.spec.iterations, "iteration": 0}
-        losses = [report["loss"] for report in self.reports.values()]
-        network = first["statistics"]["completed"]
-        chunks = network + first["statistics"]["completed_direct"]
-        now = time.monotonic()
-        then, before, rate = self._rate
-        if chunks > before:
-            rate = (chunks - before) / (now - then) if before else 0.0
-            self._rate = (now, chunks, rate)
-        return {
-            "iteration": first["iteration"],
-            "iterations": self.file.spec.iterations,
-            "epoch": first["epoch"],
-            "loss": sum(losses) / len(losses),
-            "accuracy": first.get("accuracy"),
-            "chunks_per_second": rate,
-            "share_in_network": self._share_in_network(network, chunks),
-        }
+        told = self._progress.message()
+        if "share_in_tree" in told:
+            share = told.pop("share_in_tree")
+            told["share_in_network"] = share if self.file.spec.tree != "none" else 0.0
+        return told
 
-    def _share_in_network(self, summed_in_tree: int, chunks: int) -> float:
-        return summed_in_tree / chunks if chunks and self.file.spec.tree != "none" else 0.0
+    def pids(self, host: str) -> list[int]:
+        """Process ids, in the sandbox, of its worker on a host."""
+        worker = self._members.get(host)
+        return [worker.pid] if worker is not None and worker.running else []
 
     async def _reference(self, processes: Processes) -> Message:
         """What a single process without a network makes of the same job."""
@@ -365,15 +376,26 @@ class JobRun:
         sizes = tuple(shapes(spec).values())
         return Workload(sizes, plane.lanes, spec.iterations, plane.chunks_per_slice)
 
-    def _summary(self, reference: Message, counted: int, wall: float, busy: float) -> Message:
+    def record(self) -> Message:
+        """Its part of the summary: all of it once it is done, before or otherwise what is known."""
+        if self._outcome is not None:
+            return self._outcome
+        progress = self.progress()
+        return {
+            **self._described(),
+            "iterations_done": progress["iteration"],
+            "loss": progress.get("loss"),
+            "accuracy": progress.get("accuracy"),
+            "chunks": {},
+            "links": [],
+        }
+
+    def _described(self) -> Message:
         spec, topology = self.file.spec, self.place.network.topology
-        first = self.results[0]
-        statistics = [self.results[rank]["statistics"] for rank in sorted(self.results)]
-        digests = {result["digest"] for result in self.results.values()}
-        in_tree, direct = first["statistics"]["completed"], first["statistics"]["completed_direct"]
-        by_switches = outcomes.sent_again(self.trees, self._counted)
         return {
             "job": self.name,
+            "state": self.state,
+            "reason": self.reason.split("\n", 1)[0],
             "target": self.place.target,
             "clock": self.place.clock,
             "topology": topology.name,
@@ -385,6 +407,17 @@ class JobRun:
             "iterations": spec.iterations,
             "batch": spec.batch,
             "seed": spec.seed,
+        }
+
+    def _summary(self, reference: Message, counted: int, wall: float, busy: float) -> Message:
+        first = self.results[0]
+        statistics = [self.results[rank]["statistics"] for rank in sorted(self.results)]
+        digests = {result["digest"] for result in self.results.values()}
+        in_tree, direct = first["statistics"]["completed"], first["statistics"]["completed_direct"]
+        by_switches = outcomes.sent_again(self.trees, self._counted)
+        by_server = in_tree if self.file.spec.tree == "none" else 0
+        return {
+            **self._described(),
             "test_accuracy": first["accuracy"],
             "matches_reference": digests == {reference["digest"]},
             "workers_agree": len(digests) == 1,
@@ -394,13 +427,17 @@ class JobRun:
             "seconds_per_iteration": first["seconds"],
             "chunks": {
                 "aggregated_in_network": counted,
-                "served_by_server": direct + (in_tree if spec.tree == "none" else 0),
+                "served_by_server": by_server + direct,
+                # Those that went to a server because their values did not fit fixed point.
+                "in_float32": direct,
                 # By workers and switches.
                 "retransmitted": sum(one["retransmitted"] for one in statistics) + by_switches,
                 "retransmitted_by_switches": by_switches,
             },
             # Switches count for all their jobs: with these what they sent again is theirs too.
             "shared_with": sorted(self.shared_with),
+            "alongside": sorted(self.alongside),
+            "links": self._carried,
             "wrong_checksum": sum(one["wrong_checksum"] for one in statistics),
             "machine": {
                 "wall_seconds": wall,
@@ -411,10 +448,6 @@ class JobRun:
                 "congested": sum(one["congested"] for one in statistics),
             },
         }
-
-
-def _known(report: Message) -> Message:
-    return {name: value for name, value in report.items() if value is not None}
 
 
 def unique_name(wanted: str, taken: set[str]) -> str:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,17 +20,16 @@ from typing import Any
 import click
 
 from switch.codegen import generate
-from switch.compile import CompilerError, build
+from switch.compile import CompilerError, build, cache_directory
 from switch.program import Program, ProgramError
-from testbed import record
+from testbed import preflight, record
 from testbed.control import SOCKET, ControlError, SupervisorGoneError, ask, connect
 from testbed.dataplane import SOURCES, DataPlaneError, make_ready
 from testbed.namespaces import command, through_sudo
 from testbed.processes import describe, environment, python, tail
 from testbed.record import RunDirectory
 from testbed.targets import choose
-from topologies.spec import load as load_topology
-from topologies.topology import Topology
+from topologies.spec import read as read_topology
 
 _DOWN_SECONDS = 30.0
 _POLL_SECONDS = 0.02
@@ -44,39 +43,54 @@ class LaunchError(Exception):
     """The testbed cannot be started, or ended by itself; the text says why and shows a log."""
 
 
-def check(topology: Topology, clock: str) -> None:
-    """Raises ``LaunchError`` for what an emulated testbed cannot do, with the reason."""
-    if clock != "emulated":
-        raise LaunchError(
-            "--clock virtual: there is no discrete-event network in this version; use emulated"
+def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path]:
+    """The build that ``--program`` and ``--p4info`` mean; ``DataPlaneError`` for one alone."""
+    if program is None and p4info is None:
+        build = SOURCES / "build"
+        return build / "aggregation.json", build / "aggregation.p4info.txtpb"
+    if p4info is None:
+        raise DataPlaneError(
+            f"--program {program} needs --p4info FILE with it (p4c-bm2-ss --p4runtime-files"
+            " writes it)"
         )
-    delayed = [link for link in topology.links if link.forward.delay or link.backward.delay]
-    if delayed:
-        link = delayed[0]
-        raise LaunchError(
-            f"{topology.source}: link {link.a} to {link.b} has a delay, and an emulated testbed's"
-            " links have none (not every kernel has netem); allowed: delay 0"
-        )
-    if topology.tls:
-        raise LaunchError(
-            f"{topology.source}: tls: true, and control goes over unix sockets here, which need"
-            " none; allowed: false"
-        )
+    if program is None:
+        raise DataPlaneError(f"--p4info {p4info} needs --program FILE with it")
+    return program, p4info
+
+
+def check_jobs(up: RunDirectory, jobs: Sequence[Path]) -> None:
+    """Raises ``JobFileError`` for jobs that cannot run on a testbed that is up."""
+    facts = up.facts
+    plane = preflight.read_program(Path(facts["program"]), Path(facts["p4info"]))
+    preflight.check(read_topology(facts["topology"]), jobs, plane, facts["target"])
+
+
+def translate(program: Path) -> str:
+    """A program as C for the embedded target; ``LaunchError`` if that does not support it."""
+    try:
+        return generate(Program.load(program))
+    except ProgramError as error:
+        raise LaunchError(f"{program}: {error}") from error
 
 
 def compile_once(program: Path) -> None:
     """Translates the data plane for the embedded target, before all switches do so at once.
 
-    Raises ``LaunchError`` if the target or the compiler refuses it.
+    Raises ``LaunchError`` if the target or the compiler refuses it, or there is no place for it.
     """
     slow = threading.Timer(
         1.0, click.echo, ["compiling the data plane for this machine (once)"], {"err": True}
     )
     slow.start()
     try:
-        build(generate(Program.load(program)))
-    except (ProgramError, CompilerError, OSError) as error:
+        build(translate(program))
+    except CompilerError as error:
         raise LaunchError(f"{program}: {error}") from error
+    except OSError as error:
+        raise LaunchError(
+            f"{cache_directory()}: compiled programs cannot be kept there: {error.strerror};"
+            " XDG_CACHE_HOME=FOLDER in the environment chooses another place"
+        ) from error
     finally:
         slow.cancel()
 
@@ -185,10 +199,15 @@ class Launch:
             self.process.stdin.close()
 
 
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
 @contextlib.contextmanager
 def launch(
     topology: Path,
     *,
+    jobs: Sequence[Path] = (),
     name: str | None = None,
     target: str = "auto",
     clock: str = "emulated",
@@ -199,20 +218,23 @@ def launch(
 ) -> Iterator[Launch]:
     """Starts a testbed; take it down by leaving the context, unless it was detached.
 
-    tied: the kernel ends it when this process ends, even before it notices by itself.
-    Raises ``TopologyError``, ``LaunchError``, ``RunError``, ``TargetError``, ``SandboxError``,
-    ``DataPlaneError``.
+    jobs: files that will be submitted, checked with the rest. tied: the kernel ends it when this
+    process ends, even before it notices by itself.
+    Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``TargetError``,
+    ``SandboxError``, ``DataPlaneError``.
     """
-    loaded = load_topology(topology)
-    check(loaded, clock)
-    if program is None:
-        make_ready()
-        program = SOURCES / "build" / "aggregation.json"
-        p4info = SOURCES / "build" / "aggregation.p4info.txtpb"
-    for file in (program, p4info):
-        if file is None or not file.is_file():
-            raise DataPlaneError(f"{file}: no such file (--program and --p4info go together)")
+    if clock != "emulated":
+        raise LaunchError(
+            "--clock virtual: there is no discrete-event network in this version; use emulated"
+        )
+    loaded = read_topology(topology)
     chosen = choose(target)
+    if program is None and p4info is None:
+        make_ready(say=_say)
+    program, p4info = program_files(program, p4info)
+    checked = preflight.check(loaded, jobs, preflight.read_program(program, p4info), chosen)
+    for warning in checked.warnings:
+        _say(f"warning: {warning}")
     if chosen == "embedded":
         compile_once(program)
     facts = {
@@ -221,13 +243,14 @@ def launch(
         "clock": clock,
         "pcap": pcap,
         "program": str(program.resolve()),
-        "p4info": str(p4info.resolve()) if p4info else None,
+        "p4info": str(p4info.resolve()),
         # Under sudo what the testbed makes would be root's.
         "owner": [os.getuid(), os.getgid()] if through_sudo() else None,
         "command": record.command_line(),
     }
     start = command([*python("testbed.supervisor")], tied=tied)
-    with record.create(name or loaded.name, chosen=name is not None, facts=facts) as run:
+    wanted = checked.topology.name if name is None else name
+    with record.create(wanted, chosen=name is not None, facts=facts) as run:
         with (run.logs / "supervisor.log").open("wb") as log, run.lock() as lock:
             process = subprocess.Popen(
                 [*start, str(run.path)],

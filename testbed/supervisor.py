@@ -43,7 +43,7 @@ from testbed.jobrun import JOBS_ADDRESS, JobRun, Place, unique_name
 from testbed.processes import ProcessError, Processes, python
 from testbed.record import RunDirectory
 from testbed.serverhost import JobError, ServerHost
-from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, switches
+from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, complete_captures, switches
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
 
@@ -67,7 +67,6 @@ class Testbed:
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
         self.jobs: dict[str, JobRun] = {}
-        self.summaries: list[Message] = []
         self.problems: list[str] = []
         self.failure: Message | None = None  # the first, for the summary
         self.stopping = asyncio.Event()
@@ -77,6 +76,7 @@ class Testbed:
         self._started = time.monotonic()
         self._before: links.Measured = {}
         self._tasks: dict[str, asyncio.Task[Message]] = {}
+        self._going_down = False
 
     # --- up and down ---
 
@@ -138,6 +138,7 @@ class Testbed:
         why = "the testbed was told to go down"
         if self.failure is not None:
             why = f"the testbed failed: {self.failure['message']}"
+        self._going_down = True
         for name, task in self._tasks.items():
             self.jobs[name].ending = why
             task.cancel()
@@ -147,6 +148,8 @@ class Testbed:
         except (ProcessError, TimeoutError, OSError, ValueError) as error:
             self.problems.append(f"the summary is not complete: {error}")
         await self.processes.stop()
+        if self.facts["pcap"]:
+            complete_captures(self.run.pcap)
         self.network.stop()
 
     # --- jobs ---
@@ -165,25 +168,35 @@ class Testbed:
             self.switches, self.suspects, self.jobs,
         )  # fmt: skip
         job = self.jobs[name] = JobRun(place, file, name, placement, emit)
-        members = Processes(self.run.logs, self.run.path)
-        task = self._tasks[name] = asyncio.get_running_loop().create_task(job.execute(members))
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(self._conduct(job))
         try:
-            summary = await asyncio.shield(task)
+            return await asyncio.shield(task)
         except JobError as error:
-            self.problems.append(str(error))
-            self.note(error, error.process, job=name)
             raise ControlError(str(error)) from error
+        except TimeoutError as error:
+            raise ControlError(f"job {name}: {job.state}, but {error}") from error
         except asyncio.CancelledError:
             # Either the job was stopped, or whoever asked for it went away: a job goes on then.
             if not task.cancelled() and not task.done():
                 raise
             raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
-        self.summaries.append(summary)
+
+    async def _conduct(self, job: JobRun) -> Message:
+        """Runs a job, whoever watches it, and records how it ended."""
         try:
-            await self._write_summary()
-        except TimeoutError as error:
-            raise ControlError(f"job {name} is done, but {error}") from error
-        return summary
+            return await job.execute(Processes(self.run.logs, self.run.path))
+        except JobError as error:
+            self.problems.append(str(error))
+            self.note(error, error.process, job=job.name)
+            raise
+        finally:
+            try:
+                if not self._going_down:
+                    await self._write_summary()
+            except TimeoutError as error:
+                if job.state == "done":  # else there is a worse error to tell
+                    raise
+                self.problems.append(f"the summary is not complete: {error}")
 
     def note(self, error: BaseException, process: str | None, **more: str) -> None:
         """Keeps the first failure for the summary: what it said (less a log's tail), and whose."""
@@ -212,8 +225,10 @@ class Testbed:
             except TimeoutError as error:
                 silent = error
                 self.note(error, None)
-        jobs = [dict(one) for one in self.summaries]
-        first = dict(jobs[0]) if jobs else {"target": self.target, "clock": self.facts["clock"]}
+        jobs = [job.record() for job in self.jobs.values()]
+        done = [one for one in jobs if one["state"] == "done"]
+        first = {"target": self.target, "clock": self.facts["clock"]}
+        first |= next(iter(done or jobs), {})
         timing = first.pop("machine", {})
         failure = {} if self.failure is None else {"failure": self.failure}
         self.run.write_summary(
@@ -243,7 +258,7 @@ class Testbed:
             return None
         if do == "down":
             self.stopping.set()
-            return None
+            return [_job_row(self.jobs[name]) for name in self._running()]
         await self._until_ready()
         if do == "submit":
             return await self.run_job(str(request["job"]), emit)
@@ -263,12 +278,15 @@ class Testbed:
 
     async def _stop_job(self, name: str) -> str:
         task = self._tasks.get(name)
-        running = [n for n, one in self._tasks.items() if not one.done()]
         if task is None or task.done():
-            raise ControlError(f"no job {name!r} runs; running: {', '.join(running) or 'none'}")
+            running = ", ".join(self._running()) or "none"
+            raise ControlError(f"no job {name!r} runs; running: {running}")
         task.cancel()
         await asyncio.wait([task])
         return name
+
+    def _running(self) -> list[str]:
+        return [name for name, task in self._tasks.items() if not task.done()]
 
     def _describe(self) -> Message:
         nodes = self.topology
@@ -298,16 +316,15 @@ class Testbed:
         }
 
     def _node(self, name: str, kind: str) -> Message:
-        process = None
-        if name in self.switches:
-            process = self.switches[name].process
-        elif name in self.servers:
-            process = self.servers[name].process
+        own = self.switches.get(name) or self.servers.get(name)
+        process = own.process if own is not None else None
+        pids = [process.pid] if process is not None else []
         return {
             "name": name,
             "kind": kind,
             "address": str(self.addressing.address(name)),
-            "pid": process.pid if process else None,
+            # In the sandbox; whoever asks knows them by other numbers.
+            "pids": pids + [pid for job in self.jobs.values() for pid in job.pids(name)],
             "p4runtime": self.switches[name].address if name in self.switches else None,
         }
 
@@ -317,7 +334,7 @@ class Testbed:
             return self.network.node(node).command(program)
         except KeyError:
             names = ", ".join(one.name for one in self.topology.nodes)
-            raise ControlError(f"no node {node!r} in {self.topology.name}: {names}") from None
+            raise ControlError(f"no node {node!r} in {self.run.name}: {names}") from None
 
 
 def _job_row(job: JobRun) -> Message:

@@ -36,9 +36,11 @@ class _Reporter:
         self._statistics = statistics
         self._per_pass = per_pass
         self._next = 0.0
+        self._losses: list[float] = []  # of all iterations since the last report
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
+        self._losses.append(progress.loss)
         if now < self._next and progress.accuracy is None:
             return
         self._next = now + _REPORT_SECONDS
@@ -46,10 +48,11 @@ class _Reporter:
             "progress",
             iteration=progress.iteration,
             epoch=progress.iteration / self._per_pass,
-            loss=progress.loss,
+            losses=self._losses,
             accuracy=progress.accuracy,
             statistics=self._statistics(),
         )
+        self._losses = []
 
 
 def emit(what: str, **fields: Any) -> None:

@@ -40,6 +40,13 @@ def test_an_interrupted_run_comes_down_in_order(rackhub: Rackhub, number: int) -
         assert process.returncode == 128 + number
         assert "Traceback" not in said
         assert not rackhub.processes()
+    ended = f"ended by {signal.Signals(number).name}"
+    assert f"{ended}: taking the testbed down; its record is {rackhub.latest()}" in said
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["failure"] == {"message": ended, "process": None}
+    (job,) = summary["jobs"]
+    assert (job["job"], job["state"]) == ("endless", "stopped")
+    assert 0 < job["iterations_done"] < job["iterations"]
     assert "down" in (rackhub.latest() / "logs" / "supervisor.log").read_text().splitlines()[-1]
 
 
@@ -47,8 +54,9 @@ def test_a_dying_switch_ends_the_run_and_is_named(rackhub: Rackhub) -> None:
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
         nodes = rackhub.json("status")["nodes"]
-        pid = next(node["pid"] for node in nodes if node["name"] == "tor1")
-        assert rackhub.call("exec", "tor1", "kill", "-SEGV", str(pid)).returncode == 0
+        (pid,) = next(node["pids"] for node in nodes if node["name"] == "tor1")
+        assert pid == rackhub.pid("--grpc-server-addr unix:sockets/tor1 ")
+        os.kill(pid, signal.SIGSEGV)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "tor1 was killed by SIGSEGV" in said
@@ -214,7 +222,8 @@ def test_sigkill_of_the_launcher_leaves_nothing_and_the_next_run_works(rackhub: 
     assert interfaces() == before
     assert not list(rackhub.temporary.iterdir())
     crashed = rackhub.latest()
+    assert "no testbed is up" in rackhub.call("status").stderr
+    assert not (crashed / "sockets").exists()
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
     assert result.returncode == 0, result.stderr
     assert rackhub.latest() != crashed
-    assert not (crashed / "sockets").exists()

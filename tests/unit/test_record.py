@@ -94,13 +94,16 @@ def test_a_name_in_use_is_refused_when_chosen_and_numbered_when_not(runs: Path) 
         record.find(None)
 
 
-def test_sockets_of_a_crashed_run_are_swept_by_the_next(runs: Path) -> None:
+def test_sockets_of_a_crashed_run_are_swept_by_whoever_looks_next(runs: Path) -> None:
     with record.create("bed", chosen=False, facts={}) as crashed:
         pass
     (crashed.sockets / "control").touch()
     with record.create("bed", chosen=False, facts={}) as run:
         assert run.name == "bed"
         assert not crashed.sockets.exists()
+        assert record.live_runs()[0].sockets.exists()
+    assert record.live_runs() == []
+    assert not run.sockets.exists()
 
 
 @pytest.mark.parametrize("place", ["a file", "a folder below a file", "nobody's", "latest"])
