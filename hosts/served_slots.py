@@ -24,10 +24,11 @@ Mask = npt.NDArray[np.bool_]
 # has long had; any other is of the slot's next owner, and claims it. The two cannot be told apart
 # by the half circle of RFC 1982. A live number is never behind: who sends `seq` has all results up
 # to `seq - W`, so everyone has sent those and has all up to `seq - 2W`, the number in the slot
-# before. But it may be ahead by any distance: only this server's chunks, and of the DIRECT ones
-# only those that integers could not hold, come here, so a slot may rest for billions of numbers. A
-# copy is late by what the stream moves on while the network holds it back, which has nothing to do
-# with W: this allows for 16 s at a million chunks a second, minutes at what hosts here can send.
+# before. But it may be far ahead: only this server's chunks, and of the DIRECT ones only those that
+# integers could not hold, come here, so a slot may rest for billions of numbers (up to 2^32 - 2^24
+# of a stream, hours at a million chunks a second). A copy is late by what the stream moves on while
+# the network holds it back, which has nothing to do with W: this allows for 16 s at a million
+# chunks a second, minutes at what hosts here can send.
 LATEST_COPY = 1 << 24
 
 

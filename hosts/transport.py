@@ -194,7 +194,9 @@ class WorkerTransport:
             batch = self._contributions.packets(late, due)
             self._account(now, late, due)
             self._pacer.spend(now, int(Pacer.wire_bytes(batch.full, self.lanes).sum()))
-        following = float((slots.deadline[asking] if overdue else slots.deadline).min())
+        # Overdue numbers that are not to be asked about yet must not wake it again and again.
+        timed = np.concatenate((asking, due)) if overdue else slice(None)
+        following = float(slots.deadline[timed].min())
         if left_over:
             following = max(now, self._pacer.next_time())
         return batch, following

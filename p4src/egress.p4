@@ -76,7 +76,8 @@ control Congestion(inout headers_t hdr, inout standard_metadata_t standard_metad
 // cut again by a truncate in ingress.
 control Cut(in headers_t hdr) {
     apply {
-        if (hdr.aggregation.isValid() && hdr.udp.length == UDP_BYTES + AGGREGATION_BYTES) {
+        if (hdr.aggregation.isValid() && hdr.udp.length == UDP_BYTES + AGGREGATION_BYTES &&
+            hdr.ipv4.total_length == IPV4_BYTES + UDP_BYTES + AGGREGATION_BYTES) {
             truncate((bit<32>)(ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + AGGREGATION_BYTES));
         }
     }

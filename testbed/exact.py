@@ -61,17 +61,23 @@ class ExactSums:
         )
         usable = finite.all(axis=0) & np.isfinite(sums)
         error = np.where(usable, np.abs(sums - np.where(usable, exact, 0)), 0)
-        # Not finite is right where a summand is not, and where float32 ends.
-        ends = magnitudes.sum(axis=0) >= float(np.finfo(np.float32).max) * (1 - _UNIT)
-        wrong = np.isfinite(sums) & ~finite.all(axis=0) | ~np.isfinite(sums) & ~(
-            ~finite.all(axis=0) | direct[:, None] & ends
-        )
-        wrong |= error > allowed * _MARGIN
+        wrong = error > allowed * _MARGIN
+        # Where float32 ends an infinity is right, of the sum's sign. On the way to a DIRECT sum
+        # partial sums may be larger than the sum and of another sign.
+        ends = float(np.finfo(np.float32).max) * (1 - _UNIT)
+        passes = direct[:, None] & (magnitudes.sum(axis=0) >= ends)
+        beyond = (np.abs(exact) + allowed >= ends) & np.isinf(sums) & (sums * exact > 0)
+        # Where a summand is not finite, the sum has to be what IEEE 754 makes of them.
+        odd = ~finite.all(axis=0)
+        right = (sums == exact) | (np.isnan(sums) & (np.isnan(exact) | passes))
+        wrong |= odd & ~right
+        wrong |= ~odd & ~np.isfinite(sums) & ~(passes | beyond)
         if wrong.any():
             self._complain(wrong, exact, sums, allowed)
         shares = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0)
         self.worst = max(self.worst, float(shares.max(initial=0)))
-        following = np.clip(needed + _HEADROOM, _LEAST, _MOST)
+        told = np.clip(needed, _LEAST, _MOST)
+        following = np.clip(told + _HEADROOM, _LEAST, _MOST)
         self._exponents = np.where(largest > 0, following, self._exponents)
         self.rounds += 1
 

@@ -30,6 +30,7 @@ from testbed.waiting import Waits
 Message = dict[str, Any]
 JOBS_ADDRESS = "unix:sockets/jobs"
 _REFERENCE_SECONDS = 600.0
+_LOOK_SECONDS = 5.0
 # Busier than that, times say more of the machine than of the network.
 _CPU_BOUND = 0.95
 _TREES = {
@@ -107,10 +108,10 @@ class JobRun:
             self.state, self.reason = "stopped", self.ending
             raise
         finally:
-            self._training = False
             if self._explaining is not None:
                 self._explaining.cancel()
             await processes.stop()
+            self._training = False
         self.state = "done"
         self._outcome = self._summary(reference, counted, wall, busy)
         self.emit({"event": "done", "job": self.name})
@@ -141,10 +142,11 @@ class JobRun:
         )
         await asyncio.gather(*joins)
         self._waits = Waits(self.trees, placement.servers)
+        # First: whoever starts or ends between here and the counting counts as being alongside.
+        self._share()
         before = await self._count()
         network, switches = self.place.network, self.place.switches
         carried = await links.measure(network, switches)
-        self._share()
         world = len(placement.workers)
         for rank, name in enumerate(placement.workers):
             end = self.place.network.addressing.host_interfaces(name)[0]
@@ -324,7 +326,14 @@ class JobRun:
         name = "reference" if self.number == 1 else f"{self.name}-reference"
         process = processes.start(name, program, on_line=told.append, may_finish=True)
         either: list[asyncio.Future[Any]] = [process.exited, processes.failure]
-        await asyncio.wait(either, timeout=_REFERENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < _REFERENCE_SECONDS:
+            await asyncio.wait(either, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if any(one.done() for one in either):
+                break
+            for stuck in processes.stopped():
+                why = f"{stuck.name} {stuck.what}"
+                self.emit({"event": "waiting", "job": self.name, "seconds": waited, "why": why})
         if not process.running and process.exited.result() != 0:
             await asyncio.wait([processes.failure])
         if processes.failure.done():

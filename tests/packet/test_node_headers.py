@@ -16,7 +16,7 @@ from protocol.header import Flag, Op, Phase
 from protocol.outcomes import Outcome
 from protocol.scapy_layer import Aggregation
 from tests.packet.conftest import TARGETS
-from tests.packet.node_rig import PARENT_PORT, Child, Node, inner, only, two_workers
+from tests.packet.node_rig import PARENT_PORT, Child, Node, inner, number, only, two_workers
 from tests.packet.targets import Output, Target, opened
 
 pytestmark = pytest.mark.packet
@@ -173,3 +173,18 @@ def test_lengths_that_disagree_are_malformed(target, counted) -> None:
     wrong.append(bytes(node.contribution(child, None) / Raw(b"\0" * 1024)))
     assert target.exchange(1, wrong) == []
     assert counted() == {Outcome.MALFORMED: len(wrong)}
+
+
+def test_packets_of_others_pass_uncut(target) -> None:
+    """47110 is somebody's ephemeral port, and bytes follow the UDP data (options, RFC 9868)."""
+    key = {"destination": (number("10.0.1.0"), 24)}
+    entry = target.plane.p4info.table_entry(
+        "forwarding.routes", key, "forward", {"port": PARENT_PORT, "mac": 0x0200000004AA}
+    )
+    target.connection.write([insertion(entry)])
+    options = b"\x01" * 20
+    packet = Ether() / IP(src="10.0.0.1", dst="10.0.1.1", len=20 + 8 + 32 + len(options))
+    packet = packet / UDP(sport=47110, dport=53, len=8 + 32) / Raw(bytes(32) + options)
+    output = target.exchange(1, [bytes(packet)])
+    target.connection.write([deletion(bare(entry))])
+    assert [(port, len(frame)) for port, frame in output] == [(PARENT_PORT, BARE + len(options))]

@@ -50,6 +50,34 @@ def test_sums_as_documented_pass_and_their_errors_are_told() -> None:
     assert 0.3 < exact.worst <= 1.0
 
 
+def all_alike(world: int, value: float, turns: int) -> ExactSums:
+    """Rounds of one chunk in which every lane of every worker has the same value."""
+    exact, policy = ExactSums(world, 1), Exponents(1, world)
+    values = np.full((world, 1, LANES), value, np.float32)
+    for _ in range(turns):
+        exact.check(values, reference_round(values, np.arange(1), policy).sums)
+    return exact
+
+
+@pytest.mark.parametrize("world", [1, 8, 33])
+@pytest.mark.parametrize("value", [1e38, -1e38, 3e38, 1e-45])
+def test_the_ends_of_float32_are_no_errors(world: int, value: float) -> None:
+    """Sums of integers that float32 does not reach are infinite; the finest steps are coarser."""
+    all_alike(world, value, 3)
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_an_infinity_of_the_wrong_sign_or_place_is_an_error(wrong: float) -> None:
+    values = np.full((8, 1, LANES), -1e38, np.float32)
+    sums = reference_round(values, np.arange(1), Exponents(1, 8)).sums
+    assert (sums == -np.inf).all()
+    if wrong == -np.inf:
+        values /= 100
+    sums[0, 5] = wrong
+    with pytest.raises(InexactSumError, match="lane"):
+        ExactSums(8, 1).check(values, sums)
+
+
 def job_sums() -> None:
     text = json.dumps({"name": "x", "iterations": 3, "hidden": [16], "batch": 64})
     reference.train(parse(text).spec, 4, 256)

@@ -406,3 +406,18 @@ def test_after_a_loss_all_that_is_overdue_is_asked_about() -> None:
         *((Op.QUERY, seq, 0) for seq in (9, 10, 11)),
         (Op.CONTRIBUTE, 8, Flag.RETRANSMIT),
     ]
+
+
+def test_what_is_sent_beside_a_question_has_its_own_timer() -> None:
+    """A stream that has waited for long, whose questions are rare, does not slow another down."""
+    plan = replace(lone().plan, streams=(StreamPlan(0, 7, 0, 2), StreamPlan(1, 7, 0, 2)))
+    transport = WorkerTransport(plan, Exponents(64, 2))
+    submit(transport, 0)  # stream 0
+    now = 0.0
+    for _ in range(5):
+        _, now = transport.poll(now)
+    submit(transport, 1)  # stream 1
+    batch, following = transport.poll(now)
+    assert batch is not None
+    assert ops(batch.headers).tolist() == [Op.QUERY, Op.CONTRIBUTE]
+    assert following - now == pytest.approx(float(transport.round_trips.timeouts[1]))
