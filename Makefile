@@ -22,7 +22,7 @@ lint: setup-test ## format, style, types, layers, shell scripts
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
-	@.venv/bin/lint-imports
+	@.venv/bin/lint-imports $$(.venv/bin/lint-imports --help | grep -o -e --no-logo) # newer ones have a logo
 	@shellcheck scripts/*.sh .ci/run
 
 setup: ## install what running needs (apt with sudo if need be, .venv)

@@ -58,7 +58,9 @@ def check_window(window: int, streams: int) -> None:
             " choice"
         )
     if streams > MOST_STREAMS:
-        raise _wrong(f"{streams} streams: 1 to {MOST_STREAMS}, or 0 (as few as the tree allows)")
+        raise _wrong(
+            f"{streams} streams; allowed: 1 to {MOST_STREAMS}, or 0 (as few as the tree allows)"
+        )
 
 
 def check_address(addressing: Addressing, job: Job, place: Membership, address: Address) -> None:
@@ -83,7 +85,7 @@ def check_address(addressing: Addressing, job: Job, place: Membership, address: 
 def check_keys(keys: Sequence[Key], lanes: int) -> None:
     """Raises JobError unless there are keys, each once, not empty, and chunks can be counted."""
     if not 0 < len(keys) <= MOST_KEYS:
-        raise _wrong(f"{len(keys)} keys: 1 to {MOST_KEYS} are possible")
+        raise _wrong(f"{len(keys)} keys; allowed: 1 to {MOST_KEYS}")
     seen: set[int] = set()
     chunks = 0
     for key in keys:
@@ -104,7 +106,8 @@ def difference(known: Sequence[Key], given: Sequence[Key], who: str) -> str:
     for mine, theirs in zip(given, known, strict=False):
         if mine != theirs:
             return f"{who} has {_words(mine)} where workers before it have {_words(theirs)}"
-    return f"{who} has {len(given)} keys, workers before it have {len(known)}"
+    keys = "key" if len(given) == 1 else "keys"
+    return f"{who} has {len(given)} {keys}, workers before it have {len(known)}"
 
 
 def _words(key: Key) -> str:

@@ -35,9 +35,26 @@ class TreeKind(Enum):
     CORE = 3  # one core, no ToR
     NONE = 4  # the server alone
 
+    def __str__(self) -> str:
+        """As job files spell it: two-level, tor, core, none."""
+        return self.name.lower().replace("_", "-")
+
+    @staticmethod
+    def of(text: str) -> TreeKind:
+        """The kind that a job file spells so; ``KeyError`` when there is none."""
+        return TreeKind[text.upper().replace("-", "_")]
+
 
 class PlanRefusedError(Exception):
-    """No such tree can be had; the text says why and what would be possible."""
+    """No such tree can be had; the text says why and what would be possible.
+
+    ``field``: what of the job it is about: tree, streams or workers, then those at ``tor``.
+    """
+
+    def __init__(self, text: str, field: str = "tree", tor: str | None = None) -> None:
+        super().__init__(text)
+        self.field = field
+        self.tor = tor
 
 
 class _ServersDisagreeError(PlanRefusedError):
@@ -165,13 +182,13 @@ def _planned(
     if local and kind is not TreeKind.NONE:
         raise PlanRefusedError(
             f"{', '.join(sorted(local))}: worker and server on one host, whose packets to itself"
-            f" pass no switch; tree {kind.name} needs servers on hosts without workers (tree NONE"
-            " does not)"
+            f" pass no switch; tree {kind} needs servers on hosts without workers (tree"
+            f" {TreeKind.NONE} does not)"
         )
     refusal = _ServersDisagreeError("")
     fitting = [n for n in range(1, len(servers) + 1) if len(servers) % n == 0 and n <= MOST_STREAMS]
     if streams > MOST_STREAMS:
-        raise PlanRefusedError(f"{streams} streams; allowed: 1 to {MOST_STREAMS}")
+        raise PlanRefusedError(f"{streams} streams; allowed: 1 to {MOST_STREAMS}", "streams")
     for count in [streams] if streams else fitting:
         try:
             return planner.plan(kind, count)
@@ -182,7 +199,8 @@ def _planned(
             planner.plan(kind, count)
         except _ServersDisagreeError:
             continue
-        raise PlanRefusedError(f"{refusal}; a multiple of {count} streams would part them")
+        text = f"{refusal}; a multiple of {count} streams would part them"
+        raise PlanRefusedError(text, "streams")
     raise PlanRefusedError(str(refusal))
 
 
@@ -222,7 +240,7 @@ class _Planner:
             ranks = servers_of(stream, streams, len(self.servers))
             nodes = make[kind](first, stream, ranks)
             for node in nodes:
-                _check_children(node)
+                self._check_children(node)
             trees.append(Tree(stream, tuple(nodes)))
             first += len(nodes)
         return tuple(trees)
@@ -243,7 +261,7 @@ class _Planner:
         if not above:
             tors = ", ".join(self.racks)
             but = f" (but for {self._avoided()})" if self._avoided() else ""
-            raise PlanRefusedError(f"no core{but} is linked to all of {tors}; try tree TOR")
+            raise PlanRefusedError(f"no core{but} is linked to all of {tors}; try tree tor")
         core = above[(self.rotation + stream) % len(above)]
         children, below = [], []
         for sender, tor in enumerate(self.racks):
@@ -273,23 +291,27 @@ class _Planner:
 
     def _core(self, first: int, stream: int, servers: tuple[int, ...]) -> list[TreeNode]:
         cores = [core.name for core in self.topology.cores]
+        if not cores:
+            raise PlanRefusedError(
+                f"{self.topology.name} has no core, which tree core needs; use two-level or tor"
+            )
         common = set(cores)
         for _, worker in self.workers:
             for rank in servers:
                 passed = self.addressing.path(worker, self.servers[rank])
                 if not set(cores) & set(passed):
                     raise PlanRefusedError(
-                        f"tree CORE: packets from {worker} to {self._names((rank,))} pass no core,"
-                        f" only {', '.join(passed)}; give the job servers in racks where it has no"
-                        " workers, or ask for TWO_LEVEL or TOR"
+                        f"packets from {worker} to {self._names((rank,))} pass no core, only"
+                        f" {', '.join(passed)}; tree core needs servers in racks where the job has"
+                        " no workers, two-level and tor do not"
                     )
                 common &= set(passed)
         if not common:
             raise _ServersDisagreeError(
-                f"tree CORE: no core is on the way from all workers to {self._names(servers)}"
+                f"tree core: no core is on the way from all workers to {self._names(servers)}"
             )
         if not common - self.avoid:
-            raise PlanRefusedError(f"tree CORE without {self._avoided()}: no other core would do")
+            raise PlanRefusedError(f"tree core without {self._avoided()}: no other core would do")
         core = min(common - self.avoid, key=cores.index)
         children = []
         for sender, (rank, worker) in enumerate(self.workers):
@@ -363,14 +385,20 @@ class _Planner:
         hosts = [self.addressing.interfaces[self.servers[rank]].node for rank in servers]
         return ", ".join(hosts)
 
-
-def _check_children(node: TreeNode) -> None:
-    if len(node.children) > MOST_CHILDREN:
-        what = node.switch or "the server"
-        instead = "use at most that many workers there"
-        if node.switch is None:
-            instead += ", or tree TOR or TWO_LEVEL, where each ToR is one child"
+    def _check_children(self, node: TreeNode) -> None:
+        if len(node.children) <= MOST_CHILDREN:
+            return
+        tor = node.switch if node.switch in self.racks else None
+        of_racks = node.children[0].rank is None
+        instead = f"use workers of at most {MOST_CHILDREN} racks"
+        if not of_racks:
+            instead = "use at most that many workers there"
+            largest = max(map(len, self.racks.values()))
+            if tor is None and max(largest, len(self.racks)) <= MOST_CHILDREN:
+                instead += ", or tree two-level or tor, where each ToR is one child"
         raise PlanRefusedError(
-            f"{what} would have {len(node.children)} children, {MOST_CHILDREN} are possible;"
-            f" {instead}"
+            f"{node.switch or 'the server'} would have {len(node.children)} children,"
+            f" {MOST_CHILDREN} are possible; {instead}",
+            "workers",
+            tor,
         )

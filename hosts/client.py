@@ -31,7 +31,8 @@ import math
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -68,12 +69,45 @@ __all__ = [
     "PlanWithdrawnError",
     "Service",
     "ServiceUnavailableError",
+    "Stall",
+    "StalledError",
     "Sums",
     "UseAfterLeaveError",
     "WrongNonceError",
 ]
 
 _log = logging.getLogger(__name__)
+
+# Without any sum for that long a call says that it waits, and says it again that often.
+_STALL_SECONDS = 5.0
+_STALL_AGAIN_SECONDS = 2.0
+
+
+class StalledError(ClientError):
+    """No sum came for longer than this worker's patience."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A call that waits without any sum arriving.
+
+    seconds: since the last sum, or since the call. missing: chunks without a sum. oldest: the
+    first of them in order of submission, None if none is in a window. node: the tree node that
+    this worker sends it to.
+    """
+
+    seconds: float
+    missing: int
+    oldest: Waiting | None
+    node: int | None
+
+    def __str__(self) -> str:
+        text = f"no sum for {self.seconds:.1f} s, {self.missing} chunks wait"
+        if self.oldest is None:
+            return text
+        if self.oldest.node is None:
+            return f"{text}; the first, sent to node {self.node}: {self.oldest}"
+        return f"{text}; the first: {self.oldest}"
 
 
 class Sums(dict[str, Floats]):
@@ -93,6 +127,9 @@ class Client:
     headroom: binary digits by which a chunk may grow from one round to the next before it goes
         through the server in float32.
     outage: seconds for which the job service may be away before a call gives up.
+    patience: seconds without any sum after which `push_pull` and `all_reduce` raise StalledError.
+        A slower worker is no fault, so it should be far longer than a worker may compute.
+    on_stall: called now and then during such a wait, from some seconds on.
 
     Not for use by several threads at once. Raises ClientError if there is no such service.
     """
@@ -108,8 +145,12 @@ class Client:
         link_rate: int = 0,
         headroom: int = 2,
         outage: float = OUTAGE_SECONDS,
+        patience: float = math.inf,
+        on_stall: Callable[[Stall], None] | None = None,
     ) -> None:
         self._service = service
+        self._patience = patience
+        self._on_stall = on_stall
         self._link_rate = link_rate
         self._headroom = headroom
         self._outage = outage
@@ -193,8 +234,8 @@ class Client:
         Blocks until the sums are there. Keys go in the order in which they were declared; those
         left out stay out of this round, at every worker.
         Raises KeyError for an unknown key, ValueError or TypeError for another size or dtype,
-        ClientError when the job ends under it, TimeoutError after `timeout` seconds (then this
-        worker can only leave).
+        ClientError when the job ends under it or no sum comes for long, TimeoutError after
+        `timeout` seconds (then this worker can only leave).
         """
         layout = self._running()[2]
         for name, value in values.items():
@@ -310,18 +351,21 @@ class Client:
             raise ClientError(
                 f"an earlier call failed and this worker can only leave: {self._broken}"
             ) from self._broken
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        began = moved = time.monotonic()
+        deadline = math.inf if timeout is None else began + timeout
         sums = np.empty_like(values)
         workers = np.zeros(len(chunks), np.int64)
         missing = len(chunks)
 
         def done() -> bool:
-            nonlocal missing
+            nonlocal missing, moved
             part.obey()
             completed = self._transport.take_completed()
-            sums[completed.tickets - first] = completed.sums
-            workers[completed.tickets - first] = completed.workers
-            missing -= len(completed)
+            if len(completed):
+                sums[completed.tickets - first] = completed.sums
+                workers[completed.tickets - first] = completed.workers
+                missing -= len(completed)
+                moved = time.monotonic()
             if missing == 0:
                 return True
             if part.membership.failure is not None:
@@ -332,8 +376,26 @@ class Client:
         try:
             with part.turn:
                 first = self._transport.submit(chunks, values, layout.lanes_of[chunks])
-                if not drive(follower, self._endpoint, done, deadline=deadline):
-                    raise TimeoutError(self._overdue(missing, timeout))
+                # Whoever waits is woken in time for the next notice, and for the end of patience.
+                notice = began + _STALL_SECONDS
+                while not drive(
+                    follower,
+                    self._endpoint,
+                    done,
+                    deadline=min(deadline, notice, moved + self._patience),
+                ):
+                    now = time.monotonic()
+                    if now >= deadline:
+                        raise TimeoutError(self._overdue(missing, timeout))
+                    if now >= moved + self._patience:
+                        stall = self._stall(now - moved, missing)
+                        raise StalledError(f"{stall}; given up after {self._patience:g} s")
+                    if now < moved + _STALL_SECONDS:
+                        notice = moved + _STALL_SECONDS
+                        continue
+                    if self._on_stall is not None:
+                        self._on_stall(self._stall(now - moved, missing))
+                    notice = now + _STALL_AGAIN_SECONDS
         except HopelessError as error:
             self._broken = error
             raise ClientError(str(error)) from error
@@ -349,6 +411,14 @@ class Client:
         text = f"{missing} chunks without a sum after {timeout} s"
         waiting = self.explain()
         return f"{text}; the first: {waiting[0]}" if waiting else text
+
+    def _stall(self, seconds: float, missing: int) -> Stall:
+        waiting = self.explain()
+        if not waiting:
+            return Stall(seconds, missing, None, None)
+        oldest = waiting[0]
+        nodes = {stream.stream: stream.node for stream in self._transport.plan.streams}
+        return Stall(seconds, missing, oldest, nodes[oldest.stream])
 
     def _check(self, name: str, value: Any) -> None:
         if name not in self._keys:

@@ -33,6 +33,19 @@ class Waiting:
     children: int | None
     heard: float | None
 
+    def __str__(self) -> str:
+        text = f"chunk {self.chunk} (stream {self.stream}, seq {self.seq}, {self.kind})"
+        if self.sent_first is None:
+            return f"{text}: not sent yet"
+        if self.heard is None:
+            text += f": sent {self.sent_first:.1f} s ago, no node has told its phase"
+        else:
+            text += (
+                f": {self.heard:.1f} s ago node {self.node} was {self.phase}, "
+                f"children in: {self.children:#b}"
+            )
+        return f"{text}, {self.unanswered_queries} questions unanswered"
+
 
 def explain(slots: Slots, now: float) -> list[Waiting]:
     """Each open number, the longest submitted first."""

@@ -12,37 +12,30 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hosts.reports import Failure
+from hosts.served_slots import Indices, Mask, ServedSlots
 from hosts.waves import waves
 from protocol.fixed_point import sum_checks
 from protocol.header import (
     FLAGGED,
-    PHASE_SHIFT,
     Array,
     Batch,
     Flag,
-    Op,
-    Phase,
-    blank,
     carries_payload,
     peer_array,
     peer_keys,
-    serial_newer,
 )
 from protocol.plan import RootStream, ServerPlan
 
-Indices = npt.NDArray[np.intp]
 _STICKY = np.uint8(FLAGGED | Flag.ECN)
 
 
-class RootNode:
+class RootNode(ServedSlots):
     """One stream's root. Outcomes are counted in `counters`, which the caller may share."""
 
     def __init__(self, plan: ServerPlan, root: RootStream, counters: Counter[str]) -> None:
-        self._plan = plan
-        self._stream = root.stream
+        super().__init__(plan, root.stream, root.window, counters)
         self._node = root.node
         children = sorted(root.children, key=lambda child: child.sender)
         self._children = len(children)
@@ -52,19 +45,9 @@ class RootNode:
         self._nodes = np.array([child.node for child in children], np.uint16)
         self._worker_keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
         self._every_child = np.uint32((1 << len(children)) - 1)
-        self._counters = counters
-        self._mask = 2 * root.window - 1
         n = 2 * root.window
-        self._used = np.zeros(n, np.bool_)
-        self._seq = np.zeros(n, np.uint32)
-        self._chunk = np.zeros(n, np.uint32)
         self._in = np.zeros(n, np.uint32)
         self._workers = np.zeros(n, np.uint16)
-        self._exponent = np.zeros(n, np.int8)
-        self._max_exponent = np.zeros(n, np.int8)
-        self._lanes = np.zeros(n, np.uint16)
-        self._flags = np.zeros(n, np.uint8)
-        self._final = np.zeros(n, np.bool_)
         self._checksum = np.zeros(n, np.uint32)
         self._words = np.zeros((n, plan.lanes), np.int32)
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
@@ -88,37 +71,16 @@ class RootNode:
     def on_queries(self, batch: Batch) -> list[Batch]:
         """QUERYs of this job, epoch and stream; returns the STATEs to send to those who ask."""
         batch = batch.select(self._from_children(batch, queries=True))
-        headers = batch.headers
-        slots = headers["seq"] & self._mask
-        same = self._used[slots] & (self._seq[slots] == headers["seq"])
-        newer = ~self._used[slots] | serial_newer(headers["seq"], self._seq[slots])
-        same &= self._chunk[slots] == headers["chunk"]
-        answered = same | newer
-        self._count("query_stale", int(np.count_nonzero(~answered)))
-        self._count("query_answered", int(np.count_nonzero(answered)))
-        headers, slots, same = headers[answered], slots[answered], same[answered]
-        if not len(headers):
-            return []
-        for slot, sender in zip(slots.tolist(), headers["sender"].tolist(), strict=True):
+        rows, match = self._answerable(batch.headers)
+        headers = batch.headers[rows]
+        for slot, sender in zip(match.slots.tolist(), headers["sender"].tolist(), strict=True):
             if (slot, sender) in self._failed:
                 seq, failures, _ = self._failed[slot, sender]
                 self._failed[slot, sender] = seq, failures, True
-        states = blank(len(headers), Op.STATE)
-        for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
-            states[name] = headers[name]
-        states["children"] = np.where(same, self._in[slots], 0)
-        phase = np.where(same & self._final[slots], Phase.FINAL, Phase.AGGREGATING)
-        states["flags"] = phase << PHASE_SHIFT
-        return [
-            Batch(
-                states,
-                np.zeros((len(states), self._plan.lanes), ">i4"),
-                np.zeros(len(states), np.bool_),
-                batch.peers[answered],
-            )
-        ]
+        states = self._states(headers, match, self._in[match.slots])
+        return self._without_payload(states, batch.peers[rows])
 
-    def _from_children(self, batch: Batch, queries: bool) -> npt.NDArray[np.bool_]:
+    def _from_children(self, batch: Batch, queries: bool) -> Mask:
         """Whether each packet is for this node and comes from the child that it names."""
         headers = batch.headers
         sender = headers["sender"].astype(np.intp)
@@ -129,13 +91,12 @@ class RootNode:
         if queries:  # a switch passes a QUERY on in the name of the worker that asks
             right |= (self._nodes[sender] != 0) & np.isin(source, self._worker_keys)
         counted = headers["workers"] == self._below[sender]
-        mine = self._plan.server_of(headers["chunk"].astype(np.int64)) == self._plan.rank
         good = known
         self._count("not_a_child", int(np.count_nonzero(~good)))
         for outcome, holds in (
             ("wrong_source", right),
             ("wrong_workers", counted),
-            ("other_server", mine),
+            ("other_server", self._mine(headers)),
         ):
             self._count(outcome, int(np.count_nonzero(good & ~holds)))
             good = good & holds
@@ -144,12 +105,9 @@ class RootNode:
     def _on_wave(self, batch: Batch) -> list[Batch]:
         """Contributions to distinct slots."""
         headers = batch.headers
-        slots = (headers["seq"] & self._mask).astype(np.intp)
-        used = self._used[slots]
-        newer = ~used | serial_newer(headers["seq"], self._seq[slots])
-        same = used & (self._seq[slots] == headers["seq"])
+        match = self._match(headers)
+        slots, newer, current = match.slots, match.newer, match.current
         bit = np.uint32(1) << headers["sender"].astype(np.uint32)
-        current = same & (self._chunk[slots] == headers["chunk"])
         replay = current & self._final[slots]
         seen = (self._in[slots] & bit) != 0
         add = current & ~replay & ~seen
@@ -158,12 +116,12 @@ class RootNode:
             ("added", add),
             ("replayed", replay),
             ("duplicate", current & ~replay & seen),
-            ("other_chunk", same & ~current),
-            ("stale", ~newer & ~same),
+            ("other_chunk", match.same & ~current),
+            ("stale", match.stale),
         ):
             self._count(outcome, int(np.count_nonzero(rows)))
         if newer.any():
-            self._claim(slots[newer], headers[newer], batch.payloads[newer], batch.full[newer])
+            self._start(slots[newer], headers[newer], batch.payloads[newer], batch.full[newer])
         if add.any():
             self._add(slots[add], headers[add], batch.payloads[add], batch.full[add])
         grown = newer | add
@@ -180,17 +138,11 @@ class RootNode:
             results.append(self._results(slots[replay], senders, 1))
         return results
 
-    def _claim(self, slots: Indices, headers: Array, words: Any, full: Any) -> None:
-        self._used[slots] = True
-        self._seq[slots] = headers["seq"]
-        self._chunk[slots] = headers["chunk"]
+    def _start(self, slots: Indices, headers: Array, words: Any, full: Any) -> None:
+        self._claim(slots, headers)
         self._in[slots] = 0
         self._workers[slots] = headers["workers"]
-        self._exponent[slots] = headers["exponent"]
-        self._max_exponent[slots] = headers["max_exponent"]
-        self._lanes[slots] = headers["lanes"]
         self._flags[slots] = headers["flags"] & _STICKY
-        self._final[slots] = False
         self._checksum[slots] = headers["checksum"]
         self._words[slots] = np.where(full[:, None], words, 0)
 
@@ -216,19 +168,10 @@ class RootNode:
     def _results(self, slots: Indices, senders: Indices, times: int) -> Batch:
         """RESULTs of `slots`, each to its sender; `senders` are repeated `times` times."""
         senders = np.tile(senders, times)
-        headers = blank(len(slots), Op.RESULT)
-        headers["flags"] = self._flags[slots]
-        headers["job"] = self._plan.job
-        headers["epoch"] = self._plan.epoch
-        headers["stream"] = self._stream
+        headers = self._result_headers(slots)
         headers["sender"] = senders
-        headers["seq"] = self._seq[slots]
-        headers["chunk"] = self._chunk[slots]
         headers["children"] = self._in[slots]
         headers["workers"] = self._workers[slots]
-        headers["exponent"] = self._exponent[slots]
-        headers["max_exponent"] = self._max_exponent[slots]
-        headers["lanes"] = self._lanes[slots]
         headers["node"] = self._nodes[senders]
         headers["checksum"] = self._checksum[slots]
         words = self._words[slots].astype(">i4")
@@ -248,7 +191,3 @@ class RootNode:
             if failures + 1 == 2:
                 reason = f"child {sender}'s sum failed the check twice"
                 self.failures.append(Failure(self._stream, seq, int(header["chunk"]), reason))
-
-    def _count(self, outcome: str, n: int) -> None:
-        if n:
-            self._counters[outcome] += n

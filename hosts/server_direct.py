@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import numpy.typing as npt
 
+from hosts.served_slots import Indices, Mask, ServedSlots
 from hosts.waves import waves
 from protocol.fixed_point import (
     chunk_hash,
@@ -21,40 +21,17 @@ from protocol.fixed_point import (
     sum_checks,
     word_sums,
 )
-from protocol.header import (
-    FLAGGED,
-    PHASE_SHIFT,
-    Batch,
-    Flag,
-    Op,
-    Phase,
-    blank,
-    peer_array,
-    serial_newer,
-)
+from protocol.header import FLAGGED, Batch, Flag, peer_array
 from protocol.plan import MOST_CHILDREN, ServerPlan
 
-Indices = npt.NDArray[np.intp]
 
-
-class DirectStream:
+class DirectStream(ServedSlots):
     """One stream's DIRECT chunks at one server; 2W slots, claimed and kept as a node's are."""
 
     def __init__(self, plan: ServerPlan, stream: int, window: int, counters: Counter[str]) -> None:
-        self._plan = plan
-        self._stream = stream
+        super().__init__(plan, stream, window, counters)
         self._addresses = peer_array([address.pair() for address in plan.workers])
-        self._counters = counters
-        self._mask = 2 * window - 1
         n = 2 * window
-        self._used = np.zeros(n, np.bool_)
-        self._seq = np.zeros(n, np.uint32)
-        self._chunk = np.zeros(n, np.uint32)
-        self._lanes = np.zeros(n, np.uint16)
-        self._exponent = np.zeros(n, np.int8)
-        self._max_exponent = np.zeros(n, np.int8)
-        self._flags = np.zeros(n, np.uint8)
-        self._final = np.zeros(n, np.bool_)
         self._in = np.zeros((n, plan.world), np.bool_)
         # The operating system backs these pages only once DIRECT chunks use them.
         self._values = np.zeros((n, plan.world, plan.lanes), np.float32)
@@ -80,52 +57,27 @@ class DirectStream:
         """QUERY|DIRECTs of this stream; returns the STATE|DIRECTs to send."""
         good = self._well_addressed(batch, ranks)
         batch, ranks = batch.select(good), ranks[good]
-        headers = batch.headers
-        slots = (headers["seq"] & self._mask).astype(np.intp)
-        same = self._used[slots] & (self._seq[slots] == headers["seq"])
-        newer = ~self._used[slots] | serial_newer(headers["seq"], self._seq[slots])
-        same &= self._chunk[slots] == headers["chunk"]
-        answered = same | newer
-        self._count("query_stale", int(np.count_nonzero(~answered)))
-        self._count("query_answered", int(np.count_nonzero(answered)))
-        headers, slots, same = headers[answered], slots[answered], same[answered]
-        ranks = ranks[answered]
-        if not len(headers):
-            return []
-        states = blank(len(headers), Op.STATE)
-        for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
-            states[name] = headers[name]
+        rows, match = self._answerable(batch.headers)
+        ranks = ranks[rows]
         bit = np.uint32(1) << (ranks % MOST_CHILDREN).astype(np.uint32)
-        states["children"] = np.where(same & self._in[slots, ranks], bit, np.uint32(0))
-        phase = np.where(same & self._final[slots], Phase.FINAL, Phase.AGGREGATING)
-        states["flags"] = phase << PHASE_SHIFT | Flag.DIRECT
-        return [
-            Batch(
-                states,
-                np.zeros((len(states), self._plan.lanes), ">i4"),
-                np.zeros(len(states), np.bool_),
-                self._addresses[ranks],
-            )
-        ]
+        children = np.where(self._in[match.slots, ranks], bit, np.uint32(0))
+        states = self._states(batch.headers[rows], match, children, Flag.DIRECT)
+        return self._without_payload(states, self._addresses[ranks])
 
-    def _well_addressed(self, batch: Batch, ranks: Indices) -> npt.NDArray[np.bool_]:
+    def _well_addressed(self, batch: Batch, ranks: Indices) -> Mask:
         headers = batch.headers
         named = (headers["sender"] == (ranks & 0xFF)) & (headers["workers"] == 1)
-        mine = self._plan.server_of(headers["chunk"].astype(np.int64)) == self._plan.rank
+        mine = self._mine(headers)
         self._count("not_a_child", int(np.count_nonzero(~named)))
         self._count("other_server", int(np.count_nonzero(named & ~mine)))
-        result: npt.NDArray[np.bool_] = named & mine
-        return result
+        return np.asarray(named & mine, np.bool_)
 
     def _on_wave(self, batch: Batch, ranks: Indices) -> list[Batch]:
         """Contributions to distinct slots."""
         headers = batch.headers
-        slots = (headers["seq"] & self._mask).astype(np.intp)
-        used = self._used[slots]
-        newer = ~used | serial_newer(headers["seq"], self._seq[slots])
-        same = used & (self._seq[slots] == headers["seq"])
-        current = same & (self._chunk[slots] == headers["chunk"])
-        current &= self._lanes[slots] == headers["lanes"]
+        match = self._match(headers)
+        slots, newer = match.slots, match.newer
+        current = match.current & (self._lanes[slots] == headers["lanes"])
         replay = current & self._final[slots]
         seen = self._in[slots, ranks]
         add = current & ~replay & ~seen
@@ -133,20 +85,12 @@ class DirectStream:
             ("direct_added", newer | add),
             ("direct_replayed", replay),
             ("duplicate", current & ~replay & seen),
-            ("other_chunk", same & ~current),
-            ("stale", ~newer & ~same),
+            ("other_chunk", match.same & ~current),
+            ("stale", match.stale),
         ):
             self._count(outcome, int(np.count_nonzero(rows)))
-        claimed = slots[newer]
-        self._used[claimed] = True
-        self._seq[claimed] = headers["seq"][newer]
-        self._chunk[claimed] = headers["chunk"][newer]
-        self._lanes[claimed] = headers["lanes"][newer]
-        self._exponent[claimed] = headers["exponent"][newer]
-        self._max_exponent[claimed] = headers["max_exponent"][newer]
-        self._flags[claimed] = 0
-        self._final[claimed] = False
-        self._in[claimed] = False
+        self._claim(slots[newer], headers[newer])
+        self._in[slots[newer]] = False
         grown = newer | add
         rows = slots[grown]
         self._values[rows, ranks[grown]] = floats_of(batch.payloads[grown])
@@ -173,18 +117,10 @@ class DirectStream:
         return results
 
     def _results(self, slots: Indices, ranks: Indices) -> Batch:
-        headers = blank(len(slots), Op.RESULT)
-        headers["flags"] = self._flags[slots] | np.uint8(Flag.DIRECT)
-        headers["job"] = self._plan.job
-        headers["epoch"] = self._plan.epoch
-        headers["stream"] = self._stream
+        headers = self._result_headers(slots)
+        headers["flags"] |= np.uint8(Flag.DIRECT)
         headers["sender"] = ranks & 0xFF
-        headers["seq"] = self._seq[slots]
-        headers["chunk"] = self._chunk[slots]
         headers["workers"] = self._plan.world
-        headers["exponent"] = self._exponent[slots]
-        headers["max_exponent"] = self._max_exponent[slots]
-        headers["lanes"] = self._lanes[slots]
         words = self._sums[slots]
         headers["checksum"] = word_sums(words) + chunk_hash(
             self._plan.job,
@@ -194,7 +130,3 @@ class DirectStream:
             self._exponent[slots],
         )
         return Batch(headers, words, np.ones(len(slots), np.bool_), self._addresses[ranks])
-
-    def _count(self, outcome: str, n: int) -> None:
-        if n:
-            self._counters[outcome] += n

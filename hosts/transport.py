@@ -7,7 +7,8 @@ calls made to it.
 
 - A number `seq` of a stream is sent only after the result of `seq - W` has arrived.
 - After a timeout it asks (QUERY) and sends its contribution again only when the answer (STATE)
-  shows that it was lost or that the sum is complete. Waiting for slower workers costs headers.
+  shows that it was lost or that the sum is complete. Waiting for slower workers costs headers, and
+  few of them (`hosts.questions`).
 - A sum flagged OVERFLOW or NONFINITE is asked of the chunk's server in float32 (DIRECT).
 - A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
 """
@@ -23,6 +24,7 @@ import numpy.typing as npt
 
 from hosts.contributions import Contributions
 from hosts.explanation import Waiting, explain, unanswered
+from hosts.questions import Questions
 from hosts.reports import Completed, Failure, Statistics
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
@@ -82,6 +84,7 @@ class WorkerTransport:
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
         self._slots = Slots(plan)
+        self._questions = Questions(self._slots)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate)
         self._servers = peer_array([server.pair() for server in plan.servers])
@@ -209,16 +212,20 @@ class WorkerTransport:
         if self._moved:
             self._advance()
         due = self._most_urgent(slots.due.nonzero()[0])
-        late = _NONE
-        if slots.deadline.min() <= now:
-            late = self._most_urgent((slots.deadline <= now).nonzero()[0])
+        late = asking = _NONE
+        overdue = slots.deadline.min() <= now
+        if overdue:
+            asking = self._questions.candidates()
+            late = self._most_urgent(asking[slots.deadline[asking] <= now])
         late, due, left_over = self._within_rate(now, late, due)
         batch = None
         if len(late) or len(due):
             batch = self._contributions.packets(late, due)
             self._account(now, late, due)
             self._pacer.spend(now, int(Pacer.wire_bytes(batch.full, self.lanes).sum()))
-        following = float(slots.deadline.min())
+        # Overdue numbers that are not to be asked about yet must not wake it again and again.
+        timed = np.concatenate((asking, due)) if overdue else slice(None)
+        following = float(slots.deadline[timed].min())
         if left_over:
             following = max(now, self._pacer.next_time())
         return batch, following
@@ -341,9 +348,13 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        clean = rows[slots.clean[rows]]
-        if len(clean):
-            self.round_trips.sample(slots.stream[clean], now - slots.sent_last[clean])
+        # What took longer waited for another worker, perhaps until that one's timeout: if it
+        # counted, all workers' timeouts would drive each other up as soon as packets are lost.
+        times = now - slots.sent_last[rows]
+        own = slots.clean[rows] & (times <= self.round_trips.timeouts[slots.stream[rows]])
+        if own.any():
+            self.round_trips.sample(slots.stream[rows[own]], times[own])
+        self._questions.on_results(now, rows, self.round_trips.timeouts)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:
             flagged = (headers["flags"] & _FLAGGED) != 0
@@ -407,6 +418,7 @@ class WorkerTransport:
         rows = np.unique(rows[~slots.failed[rows]])
         slots.failed[rows] = True
         slots.failures[rows] += 1
+        self._questions.on_loss(rows)
         once = rows[(slots.failures[rows] == 1) & ~slots.due[rows]]
         slots.deadline[once] = now
         for row in rows[slots.failures[rows] == 2].tolist():
@@ -443,6 +455,7 @@ class WorkerTransport:
         slots.state_time[rows] = now
         slots.asked[rows] = 0
         again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
+        self._questions.on_loss(rows[again])
         slots.due[rows[again]] = True
         slots.deadline[rows[again]] = np.inf
         waiting = rows[~again]

@@ -41,7 +41,7 @@ control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standa
         mark_to_drop(standard_metadata);  // unless something below sends it
         arrival.apply(hdr, meta, standard_metadata, outcome, on_its_way);
         if (on_its_way) {
-            if (!hdr.ipv4.isValid()) {
+            if (!hdr.ipv4.isValid() || hdr.ipv4.version != IPV4_VERSION || hdr.ipv4.ihl < IPV4_WORDS) {
                 outcome = Outcome.NOT_IPV4;
             } else if (standard_metadata.checksum_error == 1) {
                 outcome = Outcome.BAD_IPV4_CHECKSUM;

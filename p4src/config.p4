@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes of one build. The same sources give three data planes; BLOCKS is set on p4c's command line:
-//   0   headers only: the chunk occupies the wire, nothing is summed (virtual time at paper scale)
+//   0   headers only: the whole state machine, but no payload is parsed, stored or summed. A payload of any length may
+//       follow the header and stays with its packet: for experiments in which chunks only have to occupy the wire
 //   4   1 KiB chunks, 256 lanes, fits MTU 1500
 //   32  8 KiB chunks, 2048 lanes, for MTU 9000
 #ifndef RACKHUB_CONFIG

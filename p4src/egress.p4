@@ -3,6 +3,7 @@
 #define RACKHUB_EGRESS
 
 #include "metadata.p4"
+#include "checksums.p4"
 #include "impairment.p4"
 
 // Addresses a result to one child: the copy that multicast made for it, or the only one of a replay.
@@ -39,7 +40,7 @@ control Receivers(inout headers_t hdr, inout metadata_t meta, inout standard_met
 }
 
 // Marks what found a long queue: in the IP header where the sender allows it (RFC 3168), and in a contribution's own
-// flags, which the next node ORs into the sum.
+// flags, which the next node ORs into the sum. DIRECT and BYPASS chunks are summed by no switch and get the IP mark alone.
 control Congestion(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
     bool congested;
 
@@ -57,6 +58,8 @@ control Congestion(inout headers_t hdr, inout standard_metadata_t standard_metad
         thresholds.apply();
         if (congested) {
             if (hdr.ipv4.isValid() && (hdr.ipv4.ecn == ECN_CAPABLE_0 || hdr.ipv4.ecn == ECN_CAPABLE_1)) {
+                hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum,
+                                                   (bit<16>)(CONGESTION_EXPERIENCED - hdr.ipv4.ecn));
                 hdr.ipv4.ecn = CONGESTION_EXPERIENCED;
             }
             if (hdr.aggregation.isValid() && hdr.aggregation.version == VERSION &&
@@ -68,21 +71,42 @@ control Congestion(inout headers_t hdr, inout standard_metadata_t standard_metad
     }
 }
 
+#if BLOCKS == 0
+// Takes the payload off a packet whose lengths say that it has none. Done here for each copy: what multicast copies is not
+// cut again by a truncate in ingress.
+control Cut(in headers_t hdr) {
+    apply {
+        if (hdr.aggregation.isValid() && hdr.udp.length == UDP_BYTES + AGGREGATION_BYTES &&
+            hdr.ipv4.total_length == IPV4_BYTES + UDP_BYTES + AGGREGATION_BYTES) {
+            truncate((bit<32>)(ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + AGGREGATION_BYTES));
+        }
+    }
+}
+#endif
+
 @name("Egress")
 control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     Receivers() receivers;
     Congestion() congestion;
     Departure() departure;
+#if BLOCKS == 0
+    Cut() cut;
+#endif
 
     apply {
         if (meta.recirculate == 1 || standard_metadata.instance_type == INSTANCE_INGRESS_CLONE) {
             recirculate_preserving_field_list(DETOUR_FIELDS);
-        } else if (standard_metadata.instance_type != INSTANCE_EGRESS_CLONE && meta.detour.kind != Detour.DEPARTURE) {
-            if (meta.for_child == 1) {
-                receivers.apply(hdr, meta, standard_metadata);
+        } else {
+#if BLOCKS == 0
+            cut.apply(hdr);
+#endif
+            if (standard_metadata.instance_type != INSTANCE_EGRESS_CLONE && meta.detour.kind != Detour.DEPARTURE) {
+                if (meta.for_child == 1) {
+                    receivers.apply(hdr, meta, standard_metadata);
+                }
+                congestion.apply(hdr, standard_metadata);
+                departure.apply(hdr, meta, standard_metadata);
             }
-            congestion.apply(hdr, standard_metadata);
-            departure.apply(hdr, meta, standard_metadata);
         }
     }
 }

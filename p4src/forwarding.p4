@@ -4,6 +4,7 @@
 
 #include "metadata.p4"
 #include "outcomes.p4"
+#include "checksums.p4"
 
 // Plain IPv4 routing of all that no node here takes.
 control Forwarding(inout headers_t hdr, inout standard_metadata_t standard_metadata, out Outcome outcome) {
@@ -12,6 +13,7 @@ control Forwarding(inout headers_t hdr, inout standard_metadata_t standard_metad
         hdr.ethernet.source = hdr.ethernet.destination;
         hdr.ethernet.destination = mac;
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum, ONE_HOP);
         outcome = Outcome.FORWARDED;
     }
 

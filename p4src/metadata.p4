@@ -73,7 +73,7 @@ struct detour_t {
 
 struct metadata_t {
     port_t ingress_port;      // standard_metadata's, or the one before a detour
-    bit<1> has_payload;       // blocks were parsed
+    bit<1> has_payload;       // a chunk follows the header; its blocks were parsed, if the build has any
     bit<1> for_child;         // egress addresses the packet to child `child`
     bit<1> recirculate;       // egress sends the packet back to ingress, untouched
     bit<16> child;

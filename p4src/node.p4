@@ -141,6 +141,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         hdr.ipv4.ttl = INITIAL_TTL;
     }
 
+    // Without blocks the lengths alone say so, and egress cuts the packet to them.
     action without_payload() {
 #define INVALIDATE(i) hdr.block##i.setInvalid();
         FOR_EACH_BLOCK(INVALIDATE)
@@ -179,13 +180,14 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         standard_metadata.egress_spec = meta.ingress_port;
     }
 
-    // The worker that asked stays the source: the answer goes to it straight from whoever knows.
+    // The worker that asked stays the source: the answer goes to it straight from whoever knows. The TTL tells the parent
+    // that the child itself sent this, and did not merely forward what a host wrote.
     action pass_query_up() {
         hdr.aggregation.node = meta.node.parent;
         hdr.aggregation.sender = meta.node.sender;
         hdr.aggregation.workers = meta.slot.workers;
         hdr.udp.checksum = 0;
-        hdr.ipv4.ttl = INITIAL_TTL;
+        hdr.ipv4.ttl = NEIGHBOUR_TTL;
         hdr.ethernet.source = hdr.ethernet.destination;
         hdr.ethernet.destination = meta.node.parent_mac;
         standard_metadata.egress_spec = meta.node.parent_port;
@@ -222,9 +224,12 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         sum_has_payload = meta.slot.lanes != 0 && (meta.slot.flags & FLAGGED) == 0;
     }
 
-    // Lengths must add up, or a sum written into this packet would not fit it.
+    // Lengths must add up, or a sum written into this packet would not fit it. Without blocks a payload has any length.
     action check_lengths() {
         expected_length = UDP_BYTES + AGGREGATION_BYTES + (meta.has_payload == 1 ? PAYLOAD_BYTES : 0);
+#if BLOCKS == 0
+        expected_length = meta.has_payload == 1 ? hdr.udp.length : expected_length;
+#endif
         well_formed = standard_metadata.parser_error == error.NoError &&
                       hdr.udp.length == expected_length &&
                       hdr.ipv4.total_length == expected_length + IPV4_BYTES &&
@@ -266,7 +271,8 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
                 } else if (!children.apply().hit) {
                     outcome = Outcome.NOT_A_CHILD;
                 } else if (hdr.ipv4.source != meta.from_child.source &&
-                           !(hdr.aggregation.op == QUERY && meta.from_child.is_subtree == 1)) {
+                           !(hdr.aggregation.op == QUERY && meta.from_child.is_subtree == 1 &&
+                             hdr.ipv4.ttl == NEIGHBOUR_TTL)) {
                     outcome = Outcome.WRONG_SOURCE;
                 } else if (hdr.aggregation.workers != meta.from_child.workers) {
                     outcome = Outcome.WRONG_WORKERS;

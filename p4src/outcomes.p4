@@ -12,7 +12,7 @@ enum bit<32> Outcome {
     SPOOFED_SOURCE = 5,       // dropped: an edge port sent a source address not its host's
     MALFORMED = 6,            // dropped: lengths, version or payload do not fit the header
     NOT_A_CHILD = 7,          // dropped: sender or port is no child of this node
-    WRONG_SOURCE = 8,         // dropped: not the child's source address
+    WRONG_SOURCE = 8,         // dropped: not the child's source address, or a QUERY that the child only forwarded
     WRONG_WORKERS = 9,        // dropped: not the child's number of workers
     CLAIMED = 10,             // contribution opened the slot
     ADDED = 11,               // contribution added to the slot

@@ -5,7 +5,7 @@
 #include "metadata.p4"
 
 // Blocks are parsed only where a switch may sum them. DIRECT and BYPASS chunks, queries, exponent rounds and flagged
-// chunks end with aggregation_h; what follows passes as it is.
+// chunks end with aggregation_h; what follows passes as it is. IPv4 options pass like payload: nothing here reads them.
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
     state start {
@@ -19,7 +19,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.fragment_offset, hdr.ipv4.flags, hdr.ipv4.protocol) {
-            (4, 5, 0, 0 &&& 1, PROTOCOL_UDP): parse_udp;  // no options, no fragment
+            (IPV4_VERSION, IPV4_WORDS, 0, 0 &&& 1, PROTOCOL_UDP): parse_udp;  // no options, no fragment
             default: accept;
         }
     }

@@ -181,12 +181,6 @@ def carries_payload(headers: Array) -> npt.NDArray[np.bool_]:
     return result
 
 
-def serial_newer(a: Array, b: Array) -> npt.NDArray[np.bool_]:
-    """Whether a > b in 32-bit serial-number arithmetic (RFC 1982, section 3.2), elementwise."""
-    distance = a.astype(np.uint32) - b.astype(np.uint32)
-    return np.asarray((distance != 0) & (distance < np.uint32(1 << 31)), np.bool_)
-
-
 def peer_keys(peers: Array) -> npt.NDArray[np.uint64]:
     """(n,) one number per (address, port), for comparing and looking up."""
     keys = peers["ipv4"].astype(np.uint64) << np.uint64(16) | peers["port"].astype(np.uint64)

@@ -15,21 +15,23 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
-from testbed import record
-from testbed.control import ControlError, ask, connect
+from testbed import preflight, record
+from testbed.control import ControlError, SupervisorGoneError, ask, converse
 from testbed.dataplane import DataPlaneError
 from testbed.execution import execute
 from testbed.jobfile import JobFileError
-from testbed.launcher import LaunchError, launch
+from testbed.launcher import LaunchError, check_jobs, program_files, translate
 from testbed.namespaces import SandboxError
+from testbed.preflight import read_program
 from testbed.processes import ROOT, python
-from testbed.record import RunDirectory, RunError
-from testbed.run import check_jobs, ending_on_signals, run
-from testbed.targets import DEVICE_ID, TargetError
-from testbed.view import View, link_table, results, rows_table
+from testbed.record import RunDirectory, RunError, shown
+from testbed.run import bringing_up, run
+from testbed.targets import DEVICE_ID, TargetError, choose
+from testbed.view import View, link_table, show, show_results, show_rows
 from topologies.documents import DocumentError
 from topologies.drawing import draw
 from topologies.spec import load as load_topology
+from topologies.spec import read as read_topology
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
@@ -49,15 +51,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class _Group(click.Group):
-    """Turns errors that the project foresees into a message and exit status 1."""
+    """Turns errors that the project foresees into messages and an exit status, mostly 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except _ERRORS as error:
-            click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            click.echo(str(error), err=True)
-            ctx.exit(1)
+            for text in getattr(error, "problems", None) or [error]:
+                click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+                click.echo(str(text), err=True)
+            ctx.exit(getattr(error, "status", 1))
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
@@ -65,6 +68,10 @@ class _Group(click.Group):
 
 def _console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _print_json(value: Any) -> None:
@@ -101,20 +108,11 @@ def _json(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def _launching(command: Command) -> Command:
-    """Options of the commands that start a testbed."""
+def _building(command: Command) -> Command:
+    """Options that say which data plane runs on what."""
     for option in (
-        click.option("--name", help="Name of the testbed; default: the topology's."),
-        click.option("--pcap", is_flag=True, help="Capture what every switch port carries."),
         click.option("--p4info", type=_File, help="Its p4info, as text."),
         click.option("--program", type=_File, help="Another build of the data plane (BMv2 JSON)."),
-        click.option(
-            "--clock",
-            type=click.Choice(["emulated", "virtual"]),
-            default="emulated",
-            show_default=True,
-            help="Real time on Mininet, or a simulated network.",
-        ),
         click.option(
             "--target",
             type=click.Choice(["auto", "embedded", "bmv2"]),
@@ -122,6 +120,24 @@ def _launching(command: Command) -> Command:
             show_default=True,
             help="What switches run on; auto: BMv2 if it is installed.",
         ),
+    ):
+        command = option(command)
+    return command
+
+
+def _launching(command: Command) -> Command:
+    """Options of the commands that start a testbed."""
+    for option in (
+        click.option("--name", help="Name of the testbed; default: the topology's."),
+        click.option("--pcap", is_flag=True, help="Capture what every switch port carries."),
+        click.option(
+            "--clock",
+            type=click.Choice(["emulated", "virtual"]),
+            default="emulated",
+            show_default=True,
+            help="Real time on Mininet; virtual (a simulated network): not in this version.",
+        ),
+        _building,
     ):
         command = option(command)
     return command
@@ -155,10 +171,9 @@ def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options
     if as_json:
         _print_json(summary)
     else:
-        for table in results(summary):
-            console.print()
-            console.print(table)
-        console.print(f"\n{launched.run.summary}", soft_wrap=True)
+        done = [job for job in summary["jobs"] if job["state"] == "done"]
+        show_results(console, done, summary["links"])
+        click.echo(f"\n{shown(launched.run.summary)}")
     if not matches:
         raise LaunchError(
             "the weights differ from the reference's: some sum is not what it should be;"
@@ -172,15 +187,16 @@ def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options
 @_json
 def up(topology: Path, as_json: bool, **options: Any) -> None:
     """Bring a topology up and leave it running."""
-    with ending_on_signals(), launch(topology, tied=False, **options) as launched:
+    with bringing_up(topology, _say, tied=False, **options) as launched:
         facts = launched.wait_until_up()
         launched.detach()
     if as_json:
         _print_json(facts)
     else:
+        on = f"--on {facts['name']}"
         click.echo(
-            f"{facts['name']} is up ({facts['target']}): `rackhub submit JOB --on {facts['name']}`"
-            f" trains on it, `rackhub down --on {facts['name']}` ends it"
+            f"{facts['name']} is up ({facts['target']}): `rackhub submit JOB {on}` trains on it,"
+            f" `rackhub down {on}` ends it\n{shown(launched.run.path)}"
         )
 
 
@@ -192,7 +208,7 @@ def up(topology: Path, as_json: bool, **options: Any) -> None:
 def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
     """Run a job on a testbed that is up."""
     target = record.find(on)
-    check_jobs(load_topology(target.facts["topology"]), [job])
+    check_jobs(target, [job])
     console = _console(stderr=as_json)
     path = str(job.resolve())
     if detach:
@@ -204,27 +220,20 @@ def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
         except KeyboardInterrupt:
             view.note("the job goes on; `rackhub stop JOB` ends it, `rackhub jobs` shows it")
             raise
-    whole = json.loads(target.summary.read_text())
     if as_json:
         _print_json(summary)
     else:
-        for table in results({**whole, "jobs": [summary]}):
-            console.print(table)
+        show_results(console, [summary], summary["links"])
+        click.echo(f"\n{shown(target.summary)}")
     if not summary["matches_reference"]:
         raise LaunchError(f"job {summary['job']}: the weights differ from the reference's")
 
 
 def _until_running(target: RunDirectory, path: str) -> dict[str, Any]:
-    with connect(target) as connection, connection.makefile("rw", encoding="utf-8") as stream:
-        stream.write(json.dumps({"do": "submit", "job": path}) + "\n")
-        stream.flush()
-        for line in stream:
-            message: dict[str, Any] = json.loads(line)
-            if "error" in message:
-                raise ControlError(message["error"])
-            if message.get("event") == "running":
-                return {"job": message["job"], "state": "running"}
-    raise ControlError(f"testbed {target.name} went away; its logs are in {target.logs}")
+    for message in converse(target, "submit", job=path):
+        if message.get("event") == "running":
+            return {"job": message["job"], "state": "running"}
+    raise ControlError("the job was over before it ran")
 
 
 def _print_or_say(as_json: bool, facts: dict[str, Any]) -> None:
@@ -248,7 +257,7 @@ def jobs(on: str | None, as_json: bool) -> None:
         "iteration": "iteration", "iterations": "of", "loss": "loss", "accuracy": "accuracy",
         "reason": "",
     }  # fmt: skip
-    _console().print(rows_table(rows, columns))
+    show_rows(_console(), rows, columns)
 
 
 @main.command()
@@ -264,10 +273,15 @@ def stop(job: str, on: str | None) -> None:
 def down(on: str | None) -> None:
     """Take a testbed down."""
     target = record.find(on)
-    with contextlib.suppress(ControlError):
-        ask(target, "down")
+    try:
+        for job in ask(target, "down"):
+            at = f"iteration {job['iteration']:,} of {job['iterations']:,}"
+            click.echo(f"stopped {job['job']}, which was {job['state']}: {at}")
+    except SupervisorGoneError as error:
+        if error.stuck:
+            raise
     target.wait_until_gone()
-    click.echo(f"{target.name} is down; its record is {target.path}")
+    click.echo(f"{target.name} is down; its record is {shown(target.path)}")
 
 
 @main.command()
@@ -275,7 +289,11 @@ def down(on: str | None) -> None:
 @_json
 def status(on: str | None, as_json: bool) -> None:
     """Show a testbed: nodes, jobs, and what its links have carried."""
-    facts = ask(record.find(on), "status")
+    target = record.find(on)
+    facts = ask(target, "status")
+    pids = target.pids()
+    for node in facts["nodes"]:
+        node["pids"] = [pids[pid] for pid in node["pids"] if pid in pids]
     if as_json:
         _print_json(facts)
         return
@@ -285,21 +303,25 @@ def status(on: str | None, as_json: bool) -> None:
         f" up for {facts['seconds_up']:.0f} s\n{facts['run']}\n",
         soft_wrap=True,
     )
-    nodes = {"name": "node", "kind": "kind", "address": "address", "pid": "pid"}
-    console.print(rows_table(facts["nodes"], nodes))
-    console.print()
-    console.print(link_table(facts["links"]))
+    nodes = {"name": "node", "kind": "kind", "address": "address", "pids": "pid"}
+    show_rows(console, facts["nodes"], nodes)
+    show(console)
+    show(console, link_table(facts["links"]))
     if facts["jobs"]:
-        console.print()
-        console.print(rows_table(facts["jobs"], {"job": "job", "state": "state"}))
+        show(console)
+        show_rows(console, facts["jobs"], {"job": "job", "state": "state"})
 
 
-@main.command("exec", context_settings={"ignore_unknown_options": True})
+@main.command("exec", context_settings={"allow_interspersed_args": False})
 @_on
 @click.argument("node", shell_complete=_node_names(("worker", "server", "switch")))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
-    """Run a COMMAND at a NODE, in its network namespace."""
+    """Run a COMMAND at a NODE; its exit status is the command's.
+
+    Each worker and server has a network namespace of its own; the switches share one, which is the
+    testbed's. What follows NODE belongs to the command: `rackhub exec --on NAME w0 ip -brief addr`.
+    """
     sys.exit(execute(record.find(on), node, list(command)))
 
 
@@ -309,7 +331,13 @@ def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
 def shell(on: str | None, switch: str) -> None:
     """Open a p4runtime-shell on a SWITCH: read its tables, counters and groups.
 
-    The controller stays in charge: what it installed can be read here, not changed.
+    The controller stays in charge: what it installed can be read here, not changed. Tables are
+    known by their full names, which the Tab key completes, for example:
+
+    \b
+        tables                                                  # list them
+        table_entry["IngressPipeline.arrival.impairments"].read(print)
+        counter_entry["IngressPipeline.outcomes"].read(print)
     """
     target = record.find(on)
     names = [node.name for node in load_topology(target.facts["topology"]).switches]
@@ -334,27 +362,43 @@ def graph(topology: Path, output: Path | None) -> None:
     if output is None:
         click.echo(drawing)
     else:
-        output.write_text(drawing)
+        try:
+            output.write_text(drawing)
+        except OSError as error:
+            raise RunError(f"{output} cannot be written: {error.strerror}") from error
         click.echo(str(output))
 
 
 @main.command()
 @click.argument("topology", type=_File)
-@click.option("--job", "jobs", type=_File, multiple=True, help="Job file to place on it.")
+@click.option(
+    "--job", "jobs", type=_File, multiple=True, help="Job file, repeatable. [default: digits]"
+)
+@_building
 @_json
-def validate(topology: Path, jobs: tuple[Path, ...], as_json: bool) -> None:
-    """Check a topology file, and job files on it, without starting anything."""
-    loaded = load_topology(topology)
-    check_jobs(loaded, list(jobs))
-    facts = {
-        "topology": loaded.name,
-        "racks": loaded.racks,
-        "workers": len(loaded.workers),
-        "servers": len(loaded.servers),
-        "switches": len(loaded.switches),
-        "links": len(loaded.links),
-    }
-    _print_or_say(as_json, facts)
+def validate(
+    topology: Path,
+    jobs: tuple[Path, ...],
+    target: str,
+    program: Path | None,
+    p4info: Path | None,
+    as_json: bool,
+) -> None:
+    """Check what `run` with the same options would, without starting anything."""
+    read = read_topology(topology)
+    chosen = choose(target)
+    given, info = program_files(program, p4info)
+    plane = read_program(given, info)
+    if program is not None and chosen == "embedded":
+        translate(program)
+    checked = preflight.check(read, list(jobs) or [DEFAULT_JOB], plane, chosen)
+    if as_json:
+        _print_json(preflight.facts(checked, chosen))
+        return
+    for warning in checked.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    for line in preflight.describe(checked, plane):
+        click.echo(line)
 
 
 @main.command()

@@ -2,8 +2,9 @@
 """How commands talk to a running testbed: requests over the unix socket of its supervisor.
 
 A connection carries one request: a JSON object on a line, with ``do`` naming it. The answer is any
-number of objects with ``event``, then one with ``result`` or ``error``. Whoever closes the
-connection before that is not interested any more.
+number of objects with ``event``, then one with ``result`` or ``error``; between them ``{}`` now and
+then says that the supervisor lives. Whoever closes the connection before the end is not interested
+any more.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from testbed.processes import state_of
 from testbed.record import RunDirectory
 
 SOCKET = "control"
 _LIMIT = 16 << 20  # bytes of one line
+_ALIVE_SECONDS = 2.0
+# A supervisor that says nothing for that long is stuck.
+SILENCE_SECONDS = 20.0
 
 Message = dict[str, Any]
 Emit = Callable[[Message], None]
@@ -28,6 +33,14 @@ Emit = Callable[[Message], None]
 
 class ControlError(Exception):
     """The testbed refused a request or is not there; the text is its own."""
+
+
+class SupervisorGoneError(ControlError):
+    """The supervisor went away, or is stuck; ``stuck`` says which."""
+
+    def __init__(self, text: str, *, stuck: bool) -> None:
+        super().__init__(text)
+        self.stuck = stuck
 
 
 @contextlib.contextmanager
@@ -48,24 +61,59 @@ def connect(run: RunDirectory, name: str = SOCKET) -> socket.socket:
             connection.connect(path)
     except OSError as error:
         connection.close()
-        raise ControlError(f"testbed {run.name} does not answer: {error.strerror}") from error
+        text = f"testbed {run.name} does not answer: {error.strerror}"
+        raise SupervisorGoneError(text, stuck=False) from error
     return connection
 
 
+def converse(run: RunDirectory, do: str, **fields: Any) -> Iterator[Message]:
+    """One request; yields its events, then the object with its result.
+
+    Raises ``ControlError`` with the testbed's own words, ``SupervisorGoneError``.
+    """
+    with connect(run) as connection:
+        connection.settimeout(SILENCE_SECONDS)
+        try:
+            with connection.makefile("rw", encoding="utf-8") as stream:
+                stream.write(json.dumps({"do": do, **fields}) + "\n")
+                stream.flush()
+                for line in stream:
+                    if not line.endswith("\n"):
+                        break  # it died while writing
+                    message: Message = json.loads(line)
+                    if "error" in message:
+                        raise ControlError(message["error"])
+                    if message:
+                        yield message
+                    if "result" in message:
+                        return
+        except TimeoutError:
+            raise SupervisorGoneError(_stuck(run), stuck=True) from None
+        except ConnectionError:
+            pass
+    text = f"testbed {run.name} went away; its logs are in {run.logs}"
+    raise SupervisorGoneError(text, stuck=False)
+
+
 def ask(run: RunDirectory, do: str, on_event: Emit | None = None, **fields: Any) -> Any:
-    """One request; returns its result. Raises ``ControlError`` with the testbed's own words."""
-    with connect(run) as connection, connection.makefile("rw", encoding="utf-8") as stream:
-        stream.write(json.dumps({"do": do, **fields}) + "\n")
-        stream.flush()
-        for line in stream:
-            message: Message = json.loads(line)
-            if "error" in message:
-                raise ControlError(message["error"])
-            if "result" in message:
-                return message["result"]
-            if on_event is not None:
-                on_event(message)
-    raise ControlError(f"testbed {run.name} went away; its logs are in {run.logs}")
+    """One request; returns its result. Raises what ``converse`` does."""
+    for message in converse(run, do, **fields):
+        if "result" in message:
+            return message["result"]
+        if on_event is not None:
+            on_event(message)
+    raise AssertionError("converse ended without a result")
+
+
+def _stuck(run: RunDirectory) -> str:
+    """What is known of a supervisor that does not answer."""
+    text = f"supervisor of testbed {run.name} does not answer for {SILENCE_SECONDS:g} s"
+    pid = run.supervisor()
+    if pid is None:
+        return text
+    if state_of(pid) in ("T", "t"):
+        text += f": it is stopped (SIGSTOP, or a debugger), `kill -CONT {pid}` lets it go on"
+    return f"{text}; `kill -KILL {pid}` ends the testbed"
 
 
 Handler = Callable[[Message, Emit], Awaitable[Any]]
@@ -89,7 +137,11 @@ async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> 
                 return
             working = asyncio.ensure_future(handler(json.loads(line), emit))
             gone = asyncio.ensure_future(reader.read())
-            await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
+            while not (working.done() or gone.done()):
+                await asyncio.wait(
+                    [working, gone], timeout=_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                emit({})
             if not working.done():
                 working.cancel()
             gone.cancel()

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,9 +82,10 @@ def out_of_date(directory: Path = SOURCES) -> list[str]:
     )
 
 
-def compile_all(directory: Path = SOURCES) -> str:
+def compile_all(directory: Path = SOURCES, say: Callable[[str], None] = print) -> str:
     """Compile every build and write the MANIFEST; returns the compiler's version.
 
+    say: is told of every build as it begins, for some take long.
     Raises:
         DataPlaneError: p4c is missing, or refuses the program (its messages included).
     """
@@ -100,8 +102,9 @@ def compile_all(directory: Path = SOURCES) -> str:
     found = re.search(r"Version (\S+)", printed)
     version = found[1] if found else printed.strip()
     (directory / "build").mkdir(exist_ok=True)
-    for build in BUILDS:
+    for number, build in enumerate(BUILDS, 1):
         program, p4info = _products(build)
+        say(f"compiling {directory.name}/{program} ({number} of {len(BUILDS)})")
         arguments = [compiler, "--arch", "v1model", "-D", f"BLOCKS={build.blocks}"]
         arguments += ["--p4runtime-files", p4info, "-o", program, "aggregation.p4"]
         result = subprocess.run(arguments, cwd=directory, capture_output=True, text=True)
@@ -116,9 +119,10 @@ def compile_all(directory: Path = SOURCES) -> str:
     return version
 
 
-def make_ready(directory: Path = SOURCES) -> list[str]:
+def make_ready(directory: Path = SOURCES, say: Callable[[str], None] = print) -> list[str]:
     """Compile if sources changed since the last build; returns the names of what had changed.
 
+    say: as in ``compile_all``.
     Raises:
         DataPlaneError: something changed and p4c is missing or refuses the program.
     """
@@ -129,7 +133,7 @@ def make_ready(directory: Path = SOURCES) -> list[str]:
             raise DataPlaneError(
                 f"{directory}: changed since the last compilation: {listed}. {GET_COMPILER}"
             )
-        compile_all(directory)
+        compile_all(directory, say)
     return changed
 
 

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,10 +29,19 @@ _REQUEST_BYTES = 1 << 20
 _SENT_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
 
 
+class CommandError(ControlError):
+    """A command cannot be run; ``status`` is what a shell would exit with (126 or 127)."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 def execute(run: RunDirectory, node: str, program: list[str]) -> int:
     """Runs a command at a node; returns its exit status (128 + n when signal n ended it).
 
-    Raises ``ControlError`` when there is no such node or testbed.
+    Raises ``CommandError`` when there is no such command, ``ControlError`` when there is no such
+    node or testbed.
     """
     request = {"node": node, "program": program, "cwd": str(Path.cwd()), "env": _terminal()}
     data = json.dumps(request).encode()
@@ -56,6 +66,8 @@ def execute(run: RunDirectory, node: str, program: list[str]) -> int:
         raise ControlError(f"testbed {run.name} went away")
     message: dict[str, Any] = json.loads(answer)
     if "error" in message:
+        if "status" in message:
+            raise CommandError(message["error"], message["status"])
         raise ControlError(message["error"])
     status = int(message["status"])
     return status if status >= 0 else 128 - status
@@ -105,6 +117,8 @@ class ExecutionServer:
             length, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
             try:
                 answer = self._run(connection, int.from_bytes(length, "big"), descriptors)
+            except CommandError as error:
+                answer = {"error": str(error), "status": error.status}
             except (ControlError, OSError, ValueError, KeyError) as error:
                 answer = {"error": str(error)}
             finally:
@@ -125,8 +139,11 @@ class ExecutionServer:
                 raise ControlError("the request was cut short")
             data += part
         request = json.loads(data)
+        program = [str(word) for word in request["program"]]
+        command = self._command(str(request["node"]), program)
+        _check(program[0], Path(request["cwd"]))
         process = subprocess.Popen(
-            self._command(str(request["node"]), [str(word) for word in request["program"]]),
+            command,
             stdin=descriptors[0],
             stdout=descriptors[1],
             stderr=descriptors[2],
@@ -160,3 +177,18 @@ class ExecutionServer:
                             os.killpg(process.pid, number)
         finally:
             os.close(ended)
+
+
+def _check(name: str, cwd: Path) -> None:
+    """Raises ``CommandError``, as a shell would, for what cannot be run (POSIX, 2.8.2)."""
+    if "/" in name:
+        path: Path | None = cwd / name
+    else:
+        found = shutil.which(name) or shutil.which(name, mode=os.F_OK)
+        path = Path(found) if found is not None else None
+    if path is None or not path.exists():
+        raise CommandError(f"{name}: command not found", 127)
+    if path.is_dir():
+        raise CommandError(f"{name}: is a folder", 126)
+    if not os.access(path, os.X_OK):
+        raise CommandError(f"{name}: not executable", 126)

@@ -2,7 +2,7 @@
 """Job files: what to train, on which nodes, and how gradients get together.
 
 ``load(path)`` reads one; ``JobFileError`` lists everything wrong in it, with file, line, field and
-what is allowed. See ``jobs/digits.yaml`` for the format.
+what is allowed. docs/files.md explains the format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.documents import Document, DocumentError
+from topologies.documents import Document, DocumentError, Location, Name
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.spec import Topology
@@ -65,9 +65,13 @@ def _power_of_two(value: object) -> object:
 
 
 class JobSpec(_Strict):
-    """One training run. Sizes are per iteration over all workers together."""
+    """One training run. Sizes are per iteration over all workers together.
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)
+    patience: seconds without any sum after which a worker gives the job up. The slowest worker's
+    computation is no fault, so it should be many times longer.
+    """
+
+    name: Name = Field(max_length=40)
     workload: Literal["digits"] = "digits"
     hidden: list[Annotated[int, Field(strict=True, ge=1, le=4096)]] = Field(
         default=[128, 64], min_length=1, max_length=8
@@ -80,6 +84,7 @@ class JobSpec(_Strict):
     tree: Tree = "two-level"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)
+    patience: float = Field(default=120.0, ge=1, le=86400)
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,10 @@ class JobFile:
     spec: JobSpec
     source: str
     document: Document[JobSpec]
+
+    def refusal(self, location: Location, text: str) -> JobFileError:
+        """The error that a field of this file is."""
+        return JobFileError([self.document.problem(location, text)])
 
     def place(self, topology: Topology) -> Placement:
         """The nodes of this job's ranks; raises ``JobFileError`` naming what the topology lacks."""

@@ -7,24 +7,30 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from controller.dataplane import DataPlane
-from controller.trees import TreeKind, plan_trees
+from controller.trees import Tree, TreeKind, plan_trees
 from hosts.membership import ClientError, create_service
+from testbed import links, outcomes
 from testbed.digits import shapes
 from testbed.emulated import Network
 from testbed.expected import Direction, Load, Workload, expected
 from testbed.jobfile import JobFile, Placement
-from testbed.processes import Process, ProcessError, Processes, python
+from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, python, tail
+from testbed.progress import Progress
 from testbed.record import RunDirectory, cpu_seconds
+from testbed.serverhost import JobError, ServerHost
+from testbed.targets import SwitchProcess
+from testbed.waiting import Waits
 
 Message = dict[str, Any]
 JOBS_ADDRESS = "unix:sockets/jobs"
-_JOIN_SECONDS = 30.0
 _REFERENCE_SECONDS = 600.0
+_LOOK_SECONDS = 5.0
 # Busier than that, times say more of the machine than of the network.
 _CPU_BOUND = 0.95
 _TREES = {
@@ -35,45 +41,12 @@ _TREES = {
 }
 
 
-class JobError(Exception):
-    """A job was refused or failed; the text names the process and shows its log's tail."""
-
-
-class ServerHost:
-    """The parameter server process of one host, and the answers that it owes."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.process: Process | None = None
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answers: list[asyncio.Future[str]] = []
-
-    def line(self, line: str) -> None:
-        """Takes a line of its standard output."""
-        if line.startswith("ready") and not self.ready.done():
-            self.ready.set_result(None)
-        elif self._answers:
-            answer = self._answers.pop(0)
-            if not answer.done():
-                answer.set_result(line)
-
-    async def join(self, nonce: str, rank: int) -> None:
-        """Makes it a server of a job; raises ``JobError`` with its reason if it refuses."""
-        assert self.process is not None
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._answers.append(answer)
-        self.process.write(f"join {nonce} {rank}")
-        try:
-            said = await asyncio.wait_for(answer, _JOIN_SECONDS)
-        except asyncio.TimeoutError:
-            raise JobError(f"{self.name} did not join within {_JOIN_SECONDS:g} s") from None
-        if not said.startswith("joined"):
-            raise JobError(f"{self.name}: {said}")
-
-
 @dataclass
 class Place:
-    """What a job needs of the testbed that it runs on."""
+    """What a job needs of the testbed that it runs on.
+
+    suspects: an error for each of the testbed's processes that is stuck. jobs: all of them.
+    """
 
     run: RunDirectory
     network: Network
@@ -81,6 +54,9 @@ class Place:
     servers: Mapping[str, ServerHost]
     target: str
     clock: str
+    switches: Mapping[str, SwitchProcess]
+    suspects: Callable[[], Awaitable[list[ProcessError]]]
+    jobs: Mapping[str, JobRun]
 
 
 @dataclass
@@ -95,34 +71,56 @@ class JobRun:
     number: int = 0
     state: str = "starting"
     reason: str = ""
-    reports: dict[int, Message] = field(default_factory=dict)  # last progress, by rank
+    ending: str = "stopped on request"  # why it is over, if it is cancelled
+    alongside: set[str] = field(default_factory=set)  # jobs on the same network meanwhile
+    shared_with: set[str] = field(default_factory=set)  # those of them on the same switches
     results: dict[int, Message] = field(default_factory=dict)  # final reports, by rank
+    _members: dict[str, Process] = field(default_factory=dict)  # workers, by host
+    _errors: dict[int, str] = field(default_factory=dict)  # what ended a worker, by rank
+    _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
+    _carried: list[Message] = field(default_factory=list)  # by links while it trained
+    _training: bool = False
+    _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
+    _outcome: Message | None = None  # the summary of a job that is done
+    _waits: Waits = field(default_factory=lambda: Waits((), ()))
+    _explaining: asyncio.Task[None] | None = None
     _started: int = 0
-    _rate: tuple[float, int, float] = (0.0, 0, 0.0)  # when, chunks then, chunks/s
 
     async def execute(self, processes: Processes) -> Message:
         """Runs the job; returns its part of the summary. Raises ``JobError``.
 
         processes: a group of its own, so that a failing worker takes the job with it and no more.
         """
-        start, cpu = time.monotonic(), cpu_seconds()
+        start = time.monotonic()
         try:
             await self._train(processes)
-            trained, cpu_then = time.monotonic(), cpu_seconds()
+            wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
             self.emit({"event": "checking", "job": self.name})
             reference = await self._reference(processes)
+            counted = self._check_sums()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
-            raise JobError(f"job {self.name}: {error}") from error
+            failure = await self._cause(error, processes)
+            self.reason = str(failure)
+            raise failure from error
         except asyncio.CancelledError:
-            self.state, self.reason = "stopped", "stopped on request"
+            self.state, self.reason = "stopped", self.ending
             raise
         finally:
+            if self._explaining is not None:
+                self._explaining.cancel()
             await processes.stop()
+            self._training = False
         self.state = "done"
-        busy = (cpu_then["busy"] - cpu["busy"]) / max(1e-9, cpu_then["all"] - cpu["all"])
-        return self._summary(reference, trained - start, busy)
+        self._outcome = self._summary(reference, counted, wall, busy)
+        self.emit({"event": "done", "job": self.name})
+        return self._outcome
+
+    def _busy(self) -> float:
+        """How busy all CPUs were since the workers had started, 0 to 1."""
+        now, (busy, every) = cpu_seconds(), self._trained_from
+        return (now["busy"] - busy) / max(1e-9, now["all"] - every)
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
@@ -143,8 +141,13 @@ class JobRun:
             for rank, name in enumerate(placement.servers)
         )
         await asyncio.gather(*joins)
+        self._waits = Waits(self.trees, placement.servers)
+        # First: whoever starts or ends between here and the counting counts as being alongside.
+        self._share()
+        before = await self._count()
+        network, switches = self.place.network, self.place.switches
+        carried = await links.measure(network, switches)
         world = len(placement.workers)
-        members = []
         for rank, name in enumerate(placement.workers):
             end = self.place.network.addressing.host_interfaces(name)[0]
             program = python(
@@ -158,30 +161,109 @@ class JobRun:
             process = processes.start(
                 self._process_name(name),
                 self.place.network.node(name).command(program),
-                on_line=lambda line, rank=rank: self._report(rank, line),  # type: ignore[misc]
+                on_line=lambda line, rank=rank: self._report(rank, line, processes),  # type: ignore[misc]
                 wants_input=True,
                 may_finish=True,
             )
             process.write(nonce)
-            members.append(process)
-        ended = asyncio.gather(*(asyncio.shield(process.exited) for process in members))
-        either: list[asyncio.Future[Any]] = [ended, processes.failure]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not ended.done() or any(process.exited.result() for process in members):
-            # The group tells which end was the cause.
-            await asyncio.wait([processes.failure])
-        if processes.failure.done():
-            ended.cancel()
-            processes.failure.result()
+            self._members[name] = process
+        await self._until_ended(processes)
         silent = [placement.workers[r] for r in range(world) if r not in self.results]
         if silent:
-            raise JobError(f"{', '.join(silent)}: ended without a result")
+            raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
+        self._counted = outcomes.since(before, await self._count())
+        carried = links.since(carried, await links.measure(network, switches))
+        # What other jobs should have sent meanwhile, nobody can say.
+        wanted = None if self.alongside else self.expected()
+        self._carried = links.rows(network.addressing, carried, wanted)
+        self._training = False
+
+    async def _until_ended(self, processes: Processes) -> None:
+        """Until all workers have ended; once one has, the others get as long as a sum may take."""
+        patience = self.file.spec.patience
+        first: str | None = None
+        while left := [name for name, process in self._members.items() if process.running]:
+            either: list[asyncio.Future[Any]] = [self._members[name].exited for name in left]
+            ended, _ = await asyncio.wait(
+                [*either, processes.failure],
+                timeout=None if first is None else patience,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if processes.failure.done():
+                processes.failure.result()
+            if not ended:
+                what = f"has not ended {patience:g} s after {first} did"
+                raise ProcessError(left[0], what, self._members[left[0]].log)
+            first = next(n for n, process in self._members.items() if not process.running)
+            if any(not p.running and p.exited.result() for p in self._members.values()):
+                # The group tells which end was the cause.
+                await asyncio.wait([processes.failure])
+                processes.failure.result()
+
+    async def _count(self) -> outcomes.Counts:
+        """The outcomes counted at this job's switches so far; ``ProcessError`` if one is stuck."""
+        chosen = [self.place.switches[name] for name in sorted(outcomes.switches_of(self.trees))]
+        counts, silent = await outcomes.read(chosen, self.place.dataplane)
+        if silent:
+            raise silent[0]
+        return counts
+
+    def _share(self) -> None:
+        """Notes which jobs are being trained meanwhile: links and switches count for all."""
+        self._training = True
+        mine = outcomes.switches_of(self.trees)
+        for other in self.place.jobs.values():
+            if other is self or not other._training:
+                continue
+            self.alongside.add(other.name)
+            other.alongside.add(self.name)
+            if mine & outcomes.switches_of(other.trees):
+                self.shared_with.add(other.name)
+                other.shared_with.add(self.name)
+
+    async def _cause(self, error: Exception, processes: Processes) -> JobError:
+        """What made a job fail, where its first symptom was this error."""
+        name = getattr(error, "name", None) or getattr(error, "process", None)
+        said = next(
+            (
+                self._errors[rank]
+                for rank, host in enumerate(self.placement.workers)
+                if rank in self._errors and self._process_name(host) == name
+            ),
+            "",
+        )
+        if isinstance(error, ProcessError):
+            symptom = f"{name} {error.what}" + (f": {said}" if said else "")
+        else:
+            symptom = str(error)
+        stuck = [*processes.stopped(), *await self.place.suspects()]
+        absent = self._waits.missing()
+        if absent:
+            symptom += f"; not in: {', '.join(absent)}"
+        cause: Exception = error
+        if stuck:
+            others = "".join(f"; {one.name} {one.what}" for one in stuck[1:])
+            cause = ProcessError(stuck[0].name, f"{stuck[0].what}{others}; {symptom}", stuck[0].log)
+        elif isinstance(error, ProcessError) and error.status == CONSEQUENCE and said:
+            # It only followed; the job service's reason names a member (worker 2 (w2), ...).
+            named = next((p for p in self._processes() if f"({p[0]})" in said), None)
+            if named is None:
+                return JobError(f"job {self.name}: {said}\n{tail(error.log)}")
+            cause = ProcessError(named[1].name, f"is the cause: {said}", named[1].log)
+        elif isinstance(error, ProcessError):
+            cause = ProcessError(error.name, symptom.removeprefix(f"{name} "), error.log)
+        return JobError(f"job {self.name}: {cause}", getattr(cause, "name", name))
+
+    def _processes(self) -> list[tuple[str, Process]]:
+        """Its members' processes, by host."""
+        servers = [(name, self.place.servers[name].process) for name in self.placement.servers]
+        return [*self._members.items(), *((name, p) for name, p in servers if p is not None)]
 
     def _process_name(self, host: str) -> str:
         # The first job of a run needs no prefix to tell its logs from others'.
         return host if self.number == 1 else f"{self.name}-{host}"
 
-    def _report(self, rank: int, line: str) -> None:
+    def _report(self, rank: int, line: str, processes: Processes) -> None:
         if not line.startswith("{"):
             return
         report: Message = json.loads(line)
@@ -190,39 +272,47 @@ class JobRun:
             self._started += 1
             if self._started == len(self.placement.workers):
                 self.state = "running"
+                cpu = cpu_seconds()
+                self._trained_from = (cpu["busy"], cpu["all"])
                 self.emit({"event": "running", "job": self.name})
         elif kind == "progress":
-            self.reports[rank] = {**self.reports.get(rank, {}), **_known(report)}
-            if rank == 0:
+            self._waits.over(rank)
+            if self._progress.take(rank, report):
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
+        elif kind == "waiting":
+            self._waits.take(rank, report)
+            if self._explaining is None or self._explaining.done():
+                explaining = self._explain(processes)
+                self._explaining = asyncio.get_running_loop().create_task(explaining)
+        elif kind == "failed":
+            self._errors[rank] = report["error"]
         elif kind == "done":
             self.results[rank] = report
 
+    async def _explain(self, processes: Processes) -> None:
+        """Tells whoever watches that and why the job waits."""
+        stuck = [*processes.stopped(), *await self.place.suspects()]
+        if self._waits.seconds:
+            why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self._waits)
+            seconds = self._waits.seconds
+            self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
+
+    @cached_property
+    def _progress(self) -> Progress:
+        return Progress(len(self.placement.workers), self.file.spec.iterations)
+
     def progress(self) -> Message:
         """How far the job is: iteration, epoch, loss, accuracy, chunks/s, share in the network."""
-        first = self.reports.get(0)
-        if first is None:
-            return {"iterations": self.file.spec.iterations, "iteration": 0}
-        losses = [report["loss"] for report in self.reports.values()]
-        network = first["statistics"]["completed"]
-        chunks = network + first["statistics"]["completed_direct"]
-        now = time.monotonic()
-        then, before, rate = self._rate
-        if chunks > before:
-            rate = (chunks - before) / (now - then) if before else 0.0
-            self._rate = (now, chunks, rate)
-        return {
-            "iteration": first["iteration"],
-            "iterations": self.file.spec.iterations,
-            "epoch": first["epoch"],
-            "loss": sum(losses) / len(losses),
-            "accuracy": first.get("accuracy"),
-            "chunks_per_second": rate,
-            "share_in_network": self._share_in_network(network, chunks),
-        }
+        told = self._progress.message()
+        if "share_in_tree" in told:
+            share = told.pop("share_in_tree")
+            told["share_in_network"] = share if self.file.spec.tree != "none" else 0.0
+        return told
 
-    def _share_in_network(self, summed_in_tree: int, chunks: int) -> float:
-        return summed_in_tree / chunks if chunks and self.file.spec.tree != "none" else 0.0
+    def pids(self, host: str) -> list[int]:
+        """Process ids, in the sandbox, of its worker on a host."""
+        worker = self._members.get(host)
+        return [worker.pid] if worker is not None and worker.running else []
 
     async def _reference(self, processes: Processes) -> Message:
         """What a single process without a network makes of the same job."""
@@ -236,20 +326,34 @@ class JobRun:
         name = "reference" if self.number == 1 else f"{self.name}-reference"
         process = processes.start(name, program, on_line=told.append, may_finish=True)
         either: list[asyncio.Future[Any]] = [process.exited, processes.failure]
-        await asyncio.wait(either, timeout=_REFERENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < _REFERENCE_SECONDS:
+            await asyncio.wait(either, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if any(one.done() for one in either):
+                break
+            for stuck in processes.stopped():
+                why = f"{stuck.name} {stuck.what}"
+                self.emit({"event": "waiting", "job": self.name, "seconds": waited, "why": why})
         if not process.running and process.exited.result() != 0:
             await asyncio.wait([processes.failure])
         if processes.failure.done():
             processes.failure.result()
         if process.running or not told:
-            raise JobError(f"the reference gave no result within {_REFERENCE_SECONDS:g} s")
+            what = f"gave no result within {_REFERENCE_SECONDS:g} s"
+            raise ProcessError(name, what, process.log)
         reference: Message = json.loads(told[-1])
         return reference
 
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
+        addressing = self.place.network.addressing
+        return expected(addressing, self.trees, self.placement.servers, self.workload)
+
+    @cached_property
+    def trees(self) -> tuple[Tree, ...]:
+        """Its trees, as the controller plans them; from when it has a number."""
         spec, addressing = self.file.spec, self.place.network.addressing
-        trees = plan_trees(
+        return plan_trees(
             addressing.topology,
             addressing,
             self.placement.workers,
@@ -258,7 +362,21 @@ class JobRun:
             spec.streams,
             self.number - 1,
         )
-        return expected(addressing, trees, self.placement.servers, self.workload)
+
+    def _check_sums(self) -> int:
+        """Chunks that the switches summed; ``JobError`` unless workers got as many sums of them."""
+        one = self.results[0]["statistics"]
+        rounds = outcomes.sums_made(self.trees, self._counted)
+        if self.file.spec.tree == "none":
+            return 0
+        asked = one["completed"] + one["completed_direct"] + one["exponent_rounds"]
+        # Counters do not tell jobs apart: with others on the same switches they show more.
+        if rounds < asked or (rounds > asked and not self.shared_with):
+            raise JobError(
+                f"the switches made {rounds:,} sums and the workers received {asked:,}: some"
+                " came from elsewhere or were lost"
+            )
+        return int(one["completed"])
 
     @property
     def workload(self) -> Workload:
@@ -267,15 +385,26 @@ class JobRun:
         sizes = tuple(shapes(spec).values())
         return Workload(sizes, plane.lanes, spec.iterations, plane.chunks_per_slice)
 
-    def _summary(self, reference: Message, wall: float, busy: float) -> Message:
+    def record(self) -> Message:
+        """Its part of the summary: all of it once it is done, before or otherwise what is known."""
+        if self._outcome is not None:
+            return self._outcome
+        progress = self.progress()
+        return {
+            **self._described(),
+            "iterations_done": progress["iteration"],
+            "loss": progress.get("loss"),
+            "accuracy": progress.get("accuracy"),
+            "chunks": {},
+            "links": [],
+        }
+
+    def _described(self) -> Message:
         spec, topology = self.file.spec, self.place.network.topology
-        first = self.results[0]
-        statistics = [self.results[rank]["statistics"] for rank in sorted(self.results)]
-        digests = {result["digest"] for result in self.results.values()}
-        in_tree, direct = first["statistics"]["completed"], first["statistics"]["completed_direct"]
-        by_switch = spec.tree in ("two-level", "core")
         return {
             "job": self.name,
+            "state": self.state,
+            "reason": self.reason.split("\n", 1)[0],
             "target": self.place.target,
             "clock": self.place.clock,
             "topology": topology.name,
@@ -287,6 +416,17 @@ class JobRun:
             "iterations": spec.iterations,
             "batch": spec.batch,
             "seed": spec.seed,
+        }
+
+    def _summary(self, reference: Message, counted: int, wall: float, busy: float) -> Message:
+        first = self.results[0]
+        statistics = [self.results[rank]["statistics"] for rank in sorted(self.results)]
+        digests = {result["digest"] for result in self.results.values()}
+        in_tree, direct = first["statistics"]["completed"], first["statistics"]["completed_direct"]
+        by_switches = outcomes.sent_again(self.trees, self._counted)
+        by_server = in_tree if self.file.spec.tree == "none" else 0
+        return {
+            **self._described(),
             "test_accuracy": first["accuracy"],
             "matches_reference": digests == {reference["digest"]},
             "workers_agree": len(digests) == 1,
@@ -295,10 +435,18 @@ class JobRun:
             "reference_accuracy": reference["accuracy"],
             "seconds_per_iteration": first["seconds"],
             "chunks": {
-                "aggregated_in_network": in_tree if by_switch or spec.tree == "tor" else 0,
-                "served_by_server": direct + (in_tree if spec.tree == "none" else 0),
-                "retransmitted": sum(one["retransmitted"] for one in statistics),
+                "aggregated_in_network": counted,
+                "served_by_server": by_server + direct,
+                # Those that went to a server because their values did not fit fixed point.
+                "in_float32": direct,
+                # By workers and switches.
+                "retransmitted": sum(one["retransmitted"] for one in statistics) + by_switches,
+                "retransmitted_by_switches": by_switches,
             },
+            # Switches count for all their jobs: with these what they sent again is theirs too.
+            "shared_with": sorted(self.shared_with),
+            "alongside": sorted(self.alongside),
+            "links": self._carried,
             "wrong_checksum": sum(one["wrong_checksum"] for one in statistics),
             "machine": {
                 "wall_seconds": wall,
@@ -309,10 +457,6 @@ class JobRun:
                 "congested": sum(one["congested"] for one in statistics),
             },
         }
-
-
-def _known(report: Message) -> Message:
-    return {name: value for name, value in report.items() if value is not None}
 
 
 def unique_name(wanted: str, taken: set[str]) -> str:

@@ -27,12 +27,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class ProcessError(Exception):
-    """A process ended, or did not become ready; the text names it and shows its log's tail."""
+    """A process ended or is stuck; the text names it and shows its log's tail.
 
-    def __init__(self, name: str, what: str, log: Path) -> None:
+    status: its exit status, if it is over.
+    """
+
+    def __init__(self, name: str, what: str, log: Path, status: int | None = None) -> None:
         self.name = name
         self.what = what
         self.log = log
+        self.status = status
         super().__init__(f"{name} {what}\n{tail(log)}")
 
 
@@ -126,6 +130,11 @@ class Process:
         except BrokenPipeError as error:
             raise ProcessError(self.name, "reads no more input", self.log) from error
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal holds it (SIGSTOP, or a debugger): it lives and does nothing."""
+        return self.running and state_of(self.pid) in ("T", "t")
+
     def signal(self, number: int) -> None:
         """Sends a signal to it and all that it started, unless it has ended."""
         if self.running:
@@ -136,6 +145,8 @@ class Process:
     async def stop(self) -> int:
         """Asks it to end (SIGTERM), insists after some seconds (SIGKILL); returns its status."""
         self.expected = True
+        if self.stopped:  # it would not hear of SIGTERM
+            self.signal(signal.SIGKILL)
         self.signal(signal.SIGTERM)
         try:
             return await asyncio.wait_for(asyncio.shield(self.exited), _STOP_SECONDS)
@@ -184,8 +195,19 @@ class Process:
             self.exited.set_result(status)
 
 
+def state_of(pid: int) -> str:
+    """A process's state as ``/proc/PID/stat`` has it (proc(5)): R, S, T...; "" if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[0]
+
+
 def describe(status: int) -> str:
-    """An exit status in words."""
+    """An exit status in words; over 128 it is a shell's way to tell of a signal."""
+    if status > 128 and status - 128 in set(signal.Signals):
+        return describe(128 - status)
     if status >= 0:
         return f"ended with exit status {status}"
     try:
@@ -246,6 +268,14 @@ class Processes:
         task.add_done_callback(self._watchers.discard)
         return process
 
+    def stopped(self) -> list[ProcessError]:
+        """An error for each that a signal holds."""
+        return [
+            ProcessError(process.name, "is stopped (SIGSTOP, or a debugger)", process.log)
+            for process in self._members
+            if process.stopped
+        ]
+
     def fail(self, failure: Exception) -> None:
         """Sets the group's failure, unless there was one before."""
         if not self.failure.done():
@@ -255,7 +285,7 @@ class Processes:
         status = await asyncio.shield(process.exited)
         if process.expected or (may_finish and status == 0) or self.failure.done():
             return
-        failed = ProcessError(process.name, describe(status), process.log)
+        failed = ProcessError(process.name, describe(status), process.log, status)
         if status == CONSEQUENCE:
             # The one that caused this says so with its own end, perhaps a moment later.
             if self._suspect is not None:

@@ -3,13 +3,14 @@
 
 ``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` when asked for, the files
 the run was started with, and ``summary.json``. ``runs/latest`` points to the newest. As long as a
-testbed lives, its processes hold a lock on ``alive`` in its directory: that is how others find it,
-and how they know after a crash that it is gone.
+testbed lives, its processes hold a lock on the file ``.lock`` in its directory: that is how others
+find it, and how they know after a crash that it is gone.
 """
 
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
 import importlib.metadata
 import json
@@ -26,11 +27,17 @@ from typing import Any, TextIO
 
 from testbed.processes import ROOT
 
+LOCK = ".lock"
 _PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
 
 
 class RunError(Exception):
     """A run directory cannot be made or found; the message says why."""
+
+
+def shown(path: Path) -> str:
+    """A path as it is told to people: from where they are, if it is below."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def runs_folder() -> Path:
@@ -83,7 +90,7 @@ class RunDirectory:
     def alive(self) -> bool:
         """Whether the testbed lives, or is being started."""
         try:
-            with (self.path / "alive").open() as file:
+            with (self.path / LOCK).open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return False
         except BlockingIOError:
@@ -93,13 +100,13 @@ class RunDirectory:
 
     def wait_until_gone(self) -> None:
         """Blocks until the testbed is gone, and all of its processes with it."""
-        with (self.path / "alive").open() as file:
+        with (self.path / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
 
     @contextmanager
     def lock(self) -> Iterator[TextIO]:
         """Holds the lock that says that this testbed lives: whoever has the file open holds it."""
-        with (self.path / "alive").open() as file:
+        with (self.path / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH)
             yield file
 
@@ -108,6 +115,59 @@ class RunDirectory:
         draft = self.summary.with_suffix(".part")
         draft.write_text(json.dumps(summary, indent=2) + "\n")
         draft.replace(self.summary)
+
+    def note_failure(self, message: str, process: str | None) -> None:
+        """Adds a ``failure`` to the summary for a testbed that could not, unless it has one."""
+        try:
+            summary: dict[str, Any] = json.loads(self.summary.read_text())
+        except (OSError, ValueError):
+            facts = self.facts
+            summary = {key: facts.get(key) for key in ("name", "target", "clock")}
+            summary |= {"links": [], "jobs": []}
+        if "failure" not in summary:
+            failure = {"message": message, "process": process}
+            self.write_summary({**summary, "failure": failure})
+
+    def supervisor(self) -> int | None:
+        """The process id of its supervisor, seen from here; None if there is none."""
+        words = [b"-m", b"testbed.supervisor", bytes(self.path)]
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if not entry.name.isdecimal():
+                    continue
+                # The interpreter itself, not what started it (unshare, sudo).
+                if (entry / "cmdline").read_bytes().split(b"\0")[1:4] == words:
+                    return int(entry.name)
+        return None
+
+    def pids(self) -> dict[int, int]:
+        """Process ids of the testbed's processes as they are seen from here, by those in it.
+
+        Empty where they cannot be told (its supervisor is not found).
+        """
+        first = self.supervisor()
+        parents: dict[int, int] = {}
+        inside: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if not entry.name.isdecimal():
+                    continue
+                # proc_pid_status(5): NSpid has the ids from the reader's namespace inwards.
+                fields = dict(
+                    line.split(":\t", 1)
+                    for line in (entry / "status").read_text(errors="replace").splitlines()
+                    if ":\t" in line
+                )
+                pid = int(entry.name)
+                parents[pid], inside[pid] = int(fields["PPid"]), int(fields["NSpid"].split()[-1])
+        found = {}
+        for pid, within in inside.items():
+            above = pid
+            while above in parents and above != first:
+                above = parents[above]
+            if above == first:
+                found[within] = pid
+        return found
 
     def sweep(self) -> None:
         """Removes the sockets that a testbed which is gone left behind."""
@@ -123,15 +183,24 @@ class RunDirectory:
 def all_runs() -> list[RunDirectory]:
     """Every run directory, oldest first."""
     folder = runs_folder()
-    if not folder.is_dir():
+    try:
+        found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
+        return [RunDirectory(p) for p in sorted(found) if (p / LOCK).exists()]
+    except FileNotFoundError:
         return []
-    found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
-    return [RunDirectory(p) for p in sorted(found) if (p / "alive").exists()]
+    except OSError as error:
+        raise _unusable(folder, error) from error
 
 
 def live_runs() -> list[RunDirectory]:
-    """Run directories of testbeds that are up."""
-    return [run for run in all_runs() if run.alive]
+    """Run directories of testbeds that are up. Sweeps what those that were killed left behind."""
+    live = []
+    for run in all_runs():
+        if run.alive:
+            live.append(run)
+        elif run.sockets.exists():
+            run.sweep()
+    return live
 
 
 def find(name: str | None) -> RunDirectory:
@@ -155,35 +224,60 @@ def create(name: str, *, chosen: bool, facts: dict[str, Any]) -> Iterator[RunDir
     """A new run directory, held as alive while the context lasts; ``runs/latest`` points to it.
 
     chosen: the name is somebody's wish, and refused (``RunError``) if a live testbed has it;
-    otherwise a number is added to it.
+    otherwise a number is added to it. Raises ``RunError`` if the runs folder cannot be used.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name):
-        raise RunError(f"name {name!r}: letters, digits, and . _ - within, at most 60")
+        raise RunError(
+            f"--name {name!r}: allowed are 1 to 60 letters, digits and . _ -, the first a letter"
+            " or digit"
+        )
     folder = runs_folder()
+    with ExitStack() as held:
+        try:
+            run = _begin(folder, name, chosen, facts, held)
+            _point(folder / "latest", run.path.name)
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        yield run
+
+
+def _unusable(folder: Path, error: OSError) -> RunError:
+    where = error.filename or folder
+    at = "" if str(where) == str(folder) else f" (at {where})"
+    return RunError(
+        f"the runs folder {folder} cannot be used: {error.strerror}{at};"
+        " RACKHUB_RUNS=FOLDER in the environment chooses another"
+    )
+
+
+def _begin(
+    folder: Path, name: str, chosen: bool, facts: dict[str, Any], held: ExitStack
+) -> RunDirectory:
+    """Makes the directory of a run, under the lock of the folder; ``held`` gets the run's own."""
+    if folder.exists() and not folder.is_dir():
+        raise _unusable(folder, NotADirectoryError(errno.ENOTDIR, "it is not a folder", folder))
     folder.mkdir(parents=True, exist_ok=True)
-    held = ExitStack()
+    latest = folder / "latest"
+    if latest.exists() and not latest.is_symlink():
+        raise RunError(
+            f"{latest} is in the way: it is not a link; rename it, or choose another folder with"
+            " RACKHUB_RUNS=FOLDER in the environment"
+        )
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        taken = set()
-        for run in all_runs():
-            if run.alive:
-                taken.add(run.name)
-            elif run.sockets.exists():
-                run.sweep()
+        taken = {run.name for run in live_runs()}
         if name in taken and chosen:
             raise RunError(f"a testbed named {name!r} is up; `rackhub down --on {name}` ends it")
         wanted, number = name, 2
         while name in taken:
             name, number = f"{wanted}-{number}", number + 1
         run = RunDirectory(_make(folder, name))
-        (run.path / "alive").touch()
+        (run.path / LOCK).touch()
+        held.enter_context(run.lock())  # before it has anything that another might sweep
         for part in (run.logs, run.sockets):
             part.mkdir()
         (run.path / "testbed.json").write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
-        held.enter_context(run.lock())
-    with held:
-        _point(folder / "latest", run.path.name)
-        yield run
+        return run
 
 
 def _make(folder: Path, name: str) -> Path:

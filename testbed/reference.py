@@ -6,6 +6,9 @@ rounds, exponents from round to round, DIRECT sums where a chunk does not fit), 
 and takes the same steps. It knows the job file and the number of workers, and nothing of a run. As
 integer sums do not depend on order, a run whose weights differ in a single bit has lost, added or
 changed something on its way.
+
+Quantisation itself is the workers' own code. Every round's sums are therefore held against exact
+ones (``testbed.exact``); where they do not fit, the reference fails and no run matches it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +25,7 @@ import numpy as np
 from hosts.chunks import Layout
 from protocol.exponents import Exponents, reference_round
 from testbed.digits import Parameters
+from testbed.exact import ExactSums, InexactSumError
 from testbed.jobfile import JobFileError, JobSpec, load
 from testbed.training import Replica, apply, check_one_thread, digest, optimizer
 
@@ -31,9 +36,13 @@ class Sums:
     def __init__(self, sizes: Sequence[int], lanes: int, world: int) -> None:
         self._layout = Layout(sizes, lanes)
         self._policy = Exponents(self._layout.chunks, world)
+        self.exact = ExactSums(world, self._layout.chunks)
 
     def __call__(self, everyone: Sequence[Parameters]) -> Parameters:
-        """everyone[rank][name]: float32 arrays; returns their sums by name, flat."""
+        """everyone[rank][name]: float32 arrays; returns their sums by name, flat.
+
+        Raises ``InexactSumError``.
+        """
         layout = self._layout
         values = np.stack(
             [
@@ -42,14 +51,24 @@ class Sums:
             ]
         )
         result = reference_round(values, np.arange(layout.chunks), self._policy)
+        self.exact.check(values, result.sums)
         return {
             name: layout.unpack(key, result.sums[layout.chunks_of(key)])
             for key, name in enumerate(everyone[0])
         }
 
 
-def train(job: JobSpec, world: int, lanes: int) -> tuple[Parameters, float]:
-    """Final parameters and test accuracy of a job over ``world`` workers."""
+@dataclass(frozen=True)
+class Reference:
+    """Final parameters, test accuracy, and the largest error of a sum as a share of its bound."""
+
+    parameters: Parameters
+    accuracy: float
+    worst_error: float
+
+
+def train(job: JobSpec, world: int, lanes: int) -> Reference:
+    """What a job over ``world`` workers comes to. Raises ``InexactSumError``."""
     ranks = [Replica(job, rank, world) for rank in range(world)]
     # One set of weights for all: every rank would take the same steps.
     shared = ranks[0].parameters
@@ -60,11 +79,11 @@ def train(job: JobSpec, world: int, lanes: int) -> tuple[Parameters, float]:
     for _ in range(job.iterations):
         gradients = [rank.gradients()[1] for rank in ranks]
         apply(step, shared, sums(gradients), world)
-    return shared, ranks[0].model.accuracy(ranks[0].test)
+    return Reference(shared, ranks[0].model.accuracy(ranks[0].test), sums.exact.worst)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The reference process: prints digest and accuracy as JSON."""
+    """The reference process: prints digest, accuracy and largest error as JSON."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.reference",
         description="Trains a job in one process and prints the SHA-256 of its weights.",
@@ -75,12 +94,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     check_one_thread()
     try:
-        job = load(options.job).spec
-    except JobFileError as error:
+        result = train(load(options.job).spec, options.world, options.lanes)
+    except (JobFileError, InexactSumError) as error:
         print(error, file=sys.stderr)
         return 1
-    parameters, accuracy = train(job, options.world, options.lanes)
-    print(json.dumps({"digest": digest(parameters), "accuracy": accuracy}), flush=True)
+    answer = {
+        "digest": digest(result.parameters),
+        "accuracy": result.accuracy,
+        "worst_error": result.worst_error,
+    }
+    print(json.dumps(answer), flush=True)
     return 0
 
 

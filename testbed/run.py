@@ -7,33 +7,33 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed import jobfile
 from testbed.control import ControlError, Emit
 from testbed.launcher import Launch, LaunchError, launch
-from testbed.view import View
-from topologies.spec import load as load_topology
-from topologies.topology import Topology
+from testbed.record import RunDirectory, shown
+from testbed.view import View, count
 
 Message = dict[str, Any]
 _POLL_SECONDS = 0.2
 
 
-def check_jobs(topology: Topology, jobs: list[Path]) -> None:
-    """Reads job files and places them on a topology; raises ``JobFileError``."""
-    for path in jobs:
-        jobfile.load(path).place(topology)
+class _EndedError(SystemExit):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.name = signal.Signals(number).name
 
 
 @contextlib.contextmanager
-def ending_on_signals() -> Iterator[None]:
+def _ending_on_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP become exceptions like Ctrl-C does, so that contexts are left in order."""
 
     def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+        raise _EndedError(number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -41,6 +41,26 @@ def ending_on_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> Iterator[Launch]:
+    """``launcher.launch``, whose interruption by a signal is told and noted in the summary."""
+    run: RunDirectory | None = None
+    text = ""
+    try:
+        with _ending_on_signals(), launch(topology, **options) as launched:
+            run = launched.run
+            try:
+                yield launched
+            except (KeyboardInterrupt, _EndedError) as error:
+                text = f"ended by {getattr(error, 'name', 'SIGINT')}"
+                say(f"{text}: taking the testbed down; its record is {shown(run.path)}")
+                raise
+    except (KeyboardInterrupt, _EndedError):
+        if run is not None:
+            run.note_failure(text or "ended by a signal", None)
+        raise
 
 
 def follow(launched: Launch, jobs: list[Path], on_event: Emit) -> list[Message]:
@@ -79,23 +99,19 @@ def run(topology: Path, jobs: list[Path], view: View, **options: Any) -> tuple[L
     options: those of ``launcher.launch``. Returns the launch, which is over, and whether all
     weights match the reference. Raises what ``launch`` does, ``JobFileError``, ``LaunchError``.
     """
-    check_jobs(load_topology(topology), jobs)
-    with ending_on_signals(), launch(topology, **options) as launched:
+    with bringing_up(topology, view.note, jobs=jobs, **options) as launched:
         facts = launched.wait_until_up()
+        nodes = [count(facts["workers"], "worker"), count(facts["servers"], "server")]
+        nodes.append(count(facts["switches"], "switch", "switches"))
         view.note(
-            f"{facts['topology']}: {facts['workers']} workers, {facts['servers']} servers,"
-            f" {facts['switches']} switches ({facts['target']}), up after"
-            f" {facts['seconds_up']:.1f} s; {launched.run.path}"
+            f"{facts['topology']}: {', '.join(nodes)} ({facts['target']}), up after"
+            f" {facts['seconds_up']:.1f} s\n{shown(launched.run.path)}"
         )
-        try:
-            summaries = follow(launched, jobs, view.event)
-        except KeyboardInterrupt:
-            view.note("interrupted: taking the testbed down")
-            raise
+        summaries = follow(launched, jobs, view.event)
         status = launched.down()
         if status != 0:
             raise launched.failure()
     return launched, all(summary["matches_reference"] for summary in summaries)
 
 
-__all__ = ["ControlError", "check_jobs", "ending_on_signals", "follow", "run"]
+__all__ = ["ControlError", "bringing_up", "follow", "run"]

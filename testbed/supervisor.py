@@ -32,17 +32,18 @@ if __name__ == "__main__":
         sys.exit(1)
 
 from controller.dataplane import DataPlane
-from testbed import links, record
+from testbed import links, outcomes, record
 from testbed.control import SOCKET, ControlError, Emit, Message, serve
 from testbed.emulated import Network, NetworkError
 from testbed.execution import SOCKET as EXEC_SOCKET
 from testbed.execution import ExecutionServer
 from testbed.expected import total
 from testbed.jobfile import JobFileError, load
-from testbed.jobrun import JOBS_ADDRESS, JobError, JobRun, Place, ServerHost, unique_name
+from testbed.jobrun import JOBS_ADDRESS, JobRun, Place, unique_name
 from testbed.processes import ProcessError, Processes, python
 from testbed.record import RunDirectory
-from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, switches
+from testbed.serverhost import JobError, ServerHost
+from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, complete_captures, switches
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
 
@@ -66,8 +67,8 @@ class Testbed:
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
         self.jobs: dict[str, JobRun] = {}
-        self.summaries: list[Message] = []
         self.problems: list[str] = []
+        self.failure: Message | None = None  # the first, for the summary
         self.stopping = asyncio.Event()
         self.detached = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -75,6 +76,7 @@ class Testbed:
         self._started = time.monotonic()
         self._before: links.Measured = {}
         self._tasks: dict[str, asyncio.Task[Message]] = {}
+        self._going_down = False
 
     # --- up and down ---
 
@@ -133,16 +135,21 @@ class Testbed:
 
     async def take_down(self) -> None:
         """Stops jobs, then all processes in the order opposite to their start."""
-        for task in self._tasks.values():
+        why = "the testbed was told to go down"
+        if self.failure is not None:
+            why = f"the testbed failed: {self.failure['message']}"
+        self._going_down = True
+        for name, task in self._tasks.items():
+            self.jobs[name].ending = why
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        was_up = self.ready.done() and self.ready.exception() is None
-        if was_up and not self.processes.failure.done():
-            try:
-                await self._write_summary()
-            except (ProcessError, TimeoutError, OSError, ValueError) as error:
-                self.problems.append(f"links were not measured: {error}")
+        try:
+            await self._write_summary()
+        except (ProcessError, TimeoutError, OSError, ValueError) as error:
+            self.problems.append(f"the summary is not complete: {error}")
         await self.processes.stop()
+        if self.facts["pcap"]:
+            complete_captures(self.run.pcap)
         self.network.stop()
 
     # --- jobs ---
@@ -157,43 +164,86 @@ class Testbed:
         name = unique_name(file.spec.name, set(self.jobs))
         emit({"event": "starting", "job": name})
         place = Place(
-            self.run, self.network, self.dataplane, self.servers, self.target, self.facts["clock"]
-        )
+            self.run, self.network, self.dataplane, self.servers, self.target, self.facts["clock"],
+            self.switches, self.suspects, self.jobs,
+        )  # fmt: skip
         job = self.jobs[name] = JobRun(place, file, name, placement, emit)
-        members = Processes(self.run.logs, self.run.path)
-        task = self._tasks[name] = asyncio.get_running_loop().create_task(job.execute(members))
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(self._conduct(job))
         try:
-            summary = await asyncio.shield(task)
+            return await asyncio.shield(task)
         except JobError as error:
-            self.problems.append(str(error))
             raise ControlError(str(error)) from error
+        except TimeoutError as error:
+            raise ControlError(f"job {name}: {job.state}, but {error}") from error
         except asyncio.CancelledError:
             # Either the job was stopped, or whoever asked for it went away: a job goes on then.
             if not task.cancelled() and not task.done():
                 raise
             raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
-        self.summaries.append(summary)
-        await self._write_summary()
-        return summary
+
+    async def _conduct(self, job: JobRun) -> Message:
+        """Runs a job, whoever watches it, and records how it ended."""
+        try:
+            return await job.execute(Processes(self.run.logs, self.run.path))
+        except JobError as error:
+            self.problems.append(str(error))
+            self.note(error, error.process, job=job.name)
+            raise
+        finally:
+            try:
+                if not self._going_down:
+                    await self._write_summary()
+            except TimeoutError as error:
+                if job.state == "done":  # else there is a worse error to tell
+                    raise
+                self.problems.append(f"the summary is not complete: {error}")
+
+    def note(self, error: BaseException, process: str | None, **more: str) -> None:
+        """Keeps the first failure for the summary: what it said (less a log's tail), and whose."""
+        if self.failure is None:
+            self.failure = {"message": str(error).split("\n", 1)[0], "process": process, **more}
+
+    async def suspects(self) -> list[ProcessError]:
+        """An error for each process of the testbed that is stuck."""
+        stopped = self.processes.stopped()
+        names = {one.name for one in stopped}
+        chosen = [switch for name, switch in self.switches.items() if name not in names]
+        return [*stopped, *(await outcomes.read(chosen, self.dataplane))[1]]
 
     async def _write_summary(self) -> None:
-        measured = links.since(self._before, await links.measure(self.network, self.switches))
-        # What an unfinished job should have sent, nobody can say.
-        whole = all(job.state == "done" for job in self.jobs.values())
-        loads = total([job.expected() for job in self.jobs.values()]) if whole else None
-        jobs = [dict(one) for one in self.summaries]
-        first = dict(jobs[0]) if jobs else {"target": self.target, "clock": self.facts["clock"]}
+        """Writes what is known; then raises ``TimeoutError`` if links could not be measured."""
+        rows: list[Message] = []
+        silent: TimeoutError | None = None
+        # Whoever is gone or stuck does not tell what it has sent.
+        if self._before and not self.processes.failure.done() and not self.processes.stopped():
+            try:
+                now = await links.measure(self.network, self.switches)
+                # What an unfinished job should have sent, nobody can say.
+                whole = all(job.state == "done" for job in self.jobs.values())
+                loads = total([job.expected() for job in self.jobs.values()]) if whole else None
+                rows = links.rows(self.addressing, links.since(self._before, now), loads)
+            except TimeoutError as error:
+                silent = error
+                self.note(error, None)
+        jobs = [job.record() for job in self.jobs.values()]
+        done = [one for one in jobs if one["state"] == "done"]
+        first = {"target": self.target, "clock": self.facts["clock"]}
+        first |= next(iter(done or jobs), {})
         timing = first.pop("machine", {})
+        failure = {} if self.failure is None else {"failure": self.failure}
         self.run.write_summary(
             {
                 **first,
+                **failure,
                 "name": self.run.name,
                 "shaping": self.network.shaping,
-                "links": links.rows(self.addressing, measured, loads),
+                "links": rows,
                 "jobs": jobs,
                 "machine": {**record.machine(self.target), **timing},
             }
         )
+        if silent is not None:
+            raise silent
 
     # --- requests ---
 
@@ -208,7 +258,7 @@ class Testbed:
             return None
         if do == "down":
             self.stopping.set()
-            return None
+            return [_job_row(self.jobs[name]) for name in self._running()]
         await self._until_ready()
         if do == "submit":
             return await self.run_job(str(request["job"]), emit)
@@ -228,12 +278,15 @@ class Testbed:
 
     async def _stop_job(self, name: str) -> str:
         task = self._tasks.get(name)
-        running = [n for n, one in self._tasks.items() if not one.done()]
         if task is None or task.done():
-            raise ControlError(f"no job {name!r} runs; running: {', '.join(running) or 'none'}")
+            running = ", ".join(self._running()) or "none"
+            raise ControlError(f"no job {name!r} runs; running: {running}")
         task.cancel()
         await asyncio.wait([task])
         return name
+
+    def _running(self) -> list[str]:
+        return [name for name, task in self._tasks.items() if not task.done()]
 
     def _describe(self) -> Message:
         nodes = self.topology
@@ -251,7 +304,10 @@ class Testbed:
         }
 
     async def _status(self) -> Message:
-        measured = links.since(self._before, await links.measure(self.network, self.switches))
+        try:
+            measured = links.since(self._before, await links.measure(self.network, self.switches))
+        except TimeoutError as error:
+            raise ControlError(str(error)) from error
         return {
             **self._describe(),
             "nodes": [self._node(node.name, node.kind) for node in self.topology.nodes],
@@ -260,16 +316,15 @@ class Testbed:
         }
 
     def _node(self, name: str, kind: str) -> Message:
-        process = None
-        if name in self.switches:
-            process = self.switches[name].process
-        elif name in self.servers:
-            process = self.servers[name].process
+        own = self.switches.get(name) or self.servers.get(name)
+        process = own.process if own is not None else None
+        pids = [process.pid] if process is not None else []
         return {
             "name": name,
             "kind": kind,
             "address": str(self.addressing.address(name)),
-            "pid": process.pid if process else None,
+            # In the sandbox; whoever asks knows them by other numbers.
+            "pids": pids + [pid for job in self.jobs.values() for pid in job.pids(name)],
             "p4runtime": self.switches[name].address if name in self.switches else None,
         }
 
@@ -279,7 +334,7 @@ class Testbed:
             return self.network.node(node).command(program)
         except KeyError:
             names = ", ".join(one.name for one in self.topology.nodes)
-            raise ControlError(f"no node {node!r} in {self.topology.name}: {names}") from None
+            raise ControlError(f"no node {node!r} in {self.run.name}: {names}") from None
 
 
 def _job_row(job: JobRun) -> Message:
@@ -310,11 +365,21 @@ async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
     try:
         testbed = Testbed(run)
     except (NetworkError, OSError, ValueError) as error:
-        print(f"cannot build the network: {error}", file=sys.stderr)
+        text = f"supervisor cannot build the network: {error}"
+        (run.path / "failure.txt").write_text(f"{text}\n")
+        run.note_failure(text.split("\n", 1)[0], "supervisor")
+        log.error("%s", text)
         return 1
     loop = asyncio.get_running_loop()
+    log_file = run.logs / "supervisor.log"
+
+    def end(number: signal.Signals) -> None:
+        # Whoever wants it down asks at the socket.
+        what = f"was ended by {number.name}"
+        testbed.processes.fail(ProcessError("supervisor", what, log_file))
+
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, testbed.stopping.set)
+        loop.add_signal_handler(number, end, number)
     lifeline.on_cut = lambda: testbed.detached
     given = testbed.facts.get("owner")
     owner = (int(given[0]), int(given[1])) if given else None
@@ -336,6 +401,7 @@ async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
             failure = testbed.processes.failure.exception()
         if failure is not None:
             status = 1
+            testbed.note(failure, getattr(failure, "name", None))
             (run.path / "failure.txt").write_text(f"{failure}\n")
             log.error("%s", failure)
             if not testbed.ready.done():

@@ -12,6 +12,7 @@ import contextlib
 import json
 import shutil
 import signal
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -73,6 +74,7 @@ class SwitchProcess:
         self.process: Process | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._counters: asyncio.Future[dict[str, Any]] | None = None
+        self._asking = asyncio.Lock()  # its answers do not say whose question they answer
 
     @property
     def address(self) -> str:
@@ -117,12 +119,13 @@ class SwitchProcess:
         if self.target == "bmv2":
             return {port.number: _interface_counters(port.interface) for port in self.ports}
         assert self.process is not None
-        self._counters = asyncio.get_running_loop().create_future()
-        self.process.signal(signal.SIGUSR1)
-        try:
-            told = await asyncio.wait_for(self._counters, _ANSWER_SECONDS)
-        except asyncio.TimeoutError:
-            raise TimeoutError(f"{self.name} does not tell its ports' counters") from None
+        async with self._asking:
+            self._counters = asyncio.get_running_loop().create_future()
+            self.process.signal(signal.SIGUSR1)
+            try:
+                told = await asyncio.wait_for(self._counters, _ANSWER_SECONDS)
+            except asyncio.TimeoutError:
+                raise TimeoutError(f"{self.name} does not tell its ports' counters") from None
         return {
             port.number: PortCounters(
                 rx_packets=told[str(port.number)]["rx_packets"],
@@ -165,6 +168,19 @@ def _interface_counters(interface: str) -> PortCounters:
         tx_bytes=read("tx_bytes"),
         dropped=read("tx_dropped"),
     )
+
+
+def complete_captures(folder: Path) -> None:
+    """Gives captures without a byte the header that makes them files without a packet.
+
+    BMv2 writes a capture's header with its first packet, so an idle port has none.
+    """
+    # https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html, section 4: magic number,
+    # version, two fields of 0, the longest packet, Ethernet; in this machine's byte order.
+    header = struct.pack("=IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, 1)
+    for capture in folder.glob("*.pcap"):
+        if capture.stat().st_size == 0:
+            capture.write_bytes(header)
 
 
 def switches(addressing: Addressing, target: Target) -> dict[str, SwitchProcess]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,7 +18,37 @@ from rich.text import Text
 
 Message = dict[str, Any]
 _LINE_SECONDS = 1.0
+_WAITING_SECONDS = 5.0
 _STATES = {"starting": "starting workers", "checking": "training again without a network"}
+_BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
+_GAP = 2  # between columns
+# Wider than anything that is printed: where no terminal is, nobody wraps or cuts.
+_ENDLESS = 10_000
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """A number of things in words: 1 server, 2 servers, 2 switches."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def show(console: Console, what: RenderableType = "") -> None:
+    """Prints; where there is no terminal, lines as long as they are and without trailing blanks."""
+    if console.is_terminal:
+        console.print(what)
+        return
+    for line in _lines(what):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _lines(what: RenderableType) -> list[str]:
+    """What is printed where there is room for all of it."""
+    text = io.StringIO()
+    Console(file=text, width=_ENDLESS, color_system=None, highlight=False).print(what)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def _fits(console: Console, what: RenderableType) -> bool:
+    return not console.is_terminal or max(map(cell_len, _lines(what))) <= console.width
 
 
 class View:
@@ -26,11 +58,9 @@ class View:
         self._console = console
         self._jobs: dict[str, Message] = {}
         self._printed: dict[str, tuple[float, str]] = {}
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._live: Live | None = None
 
     def __enter__(self) -> View:
-        if self._console.is_terminal:
-            self._live.start()
         return self
 
     def __exit__(
@@ -39,7 +69,8 @@ class View:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._live.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def note(self, text: str) -> None:
         """A line that stays."""
@@ -49,10 +80,13 @@ class View:
         """Shows the state of a job as an event changes it."""
         job = self._jobs.setdefault(message["job"], {})
         job.update(message)
-        if self._console.is_terminal:
-            self._live.update(self._table())
-        else:
+        if not self._console.is_terminal:
             self._line(message["job"], job)
+            return
+        if self._live is None:
+            self._live = Live(console=self._console, refresh_per_second=8)
+            self._live.start()
+        self._live.update(self.picture())
 
     def _line(self, name: str, job: Message) -> None:
         then, state = self._printed.get(name, (0.0, ""))
@@ -60,54 +94,111 @@ class View:
         measured = job["event"] == "progress"
         if measured and now - then < _LINE_SECONDS and job["iteration"] < job["iterations"]:
             return
-        if not measured and job["event"] == state:
+        waits = job["event"] == "waiting"
+        if waits and state == "waiting" and now - then < _WAITING_SECONDS:
+            return
+        if not (measured or waits) and job["event"] == state:
             return
         self._printed[name] = (now, job["event"])
         if measured:
-            columns = ", ".join(f"{title} {value}" for title, value in _figures(job))
+            columns = ", ".join(f"{title} {value}" for title, value in _figures(job).items())
             text = f"{name}: iteration {job['iteration']}/{job['iterations']}, {columns}"
         else:
-            text = f"{name}: {_STATES.get(job['event'], job['event'])}"
-        self._console.print(text, highlight=False, soft_wrap=True)
+            text = f"{name}: {_state(job) or job['event']}"
+        self._console.print(Text(text), soft_wrap=True)
 
-    def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        titles = ["job", "", "iteration", *(title for title, _ in _figures({}))]
-        for title in titles:
-            table.add_column(title, justify="left" if title in ("job", "") else "right")
-        for name, job in self._jobs.items():
-            state = _STATES.get(job["event"])
-            done, of = job.get("iteration", 0), job.get("iterations", 0)
-            bar = Text(state, style="dim") if state else ProgressBar(of or 1, done, width=30)
-            figures = [value for _, value in _figures(job)]
-            table.add_row(name, bar, f"{done}/{of}" if of else "", *figures)
-        return table
+    def picture(self) -> RenderableType:
+        """Bars and figures of all jobs, no wider than the console; below, what jobs wait for."""
+        titles = list(_figures({}))
+        rows = [
+            (name, f"{job.get('iteration', 0)}/{job.get('iterations', '-')}", _figures(job))
+            for name, job in self._jobs.items()
+        ]
+        names = max(cell_len(name) for name in ["job", *self._jobs])
+        iterations = max(len(text) for text in ["iteration", *(row[1] for row in rows)])
+
+        def room() -> int:
+            """What is left for the bar."""
+            figures = (max(len(t), *(len(row[2][t]) for row in rows)) + _GAP for t in titles)
+            return self._console.width - names - iterations - 2 * _GAP - sum(figures)
+
+        for least in ("epoch", "chunks/s", "in network", "accuracy"):
+            if room() < _LEAST_BAR_WIDTH:
+                titles.remove(least)
+        width = max(_LEAST_BAR_WIDTH, min(_BAR_WIDTH, room()))
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+        for title in ["job", "", "iteration", *titles]:
+            left = title in ("job", "")
+            table.add_column(title, justify="left" if left else "right", no_wrap=True)
+        for name, iteration, figures in rows:
+            job = self._jobs[name]
+            bar = ProgressBar(job.get("iterations") or 1, job.get("iteration", 0), width=width)
+            table.add_row(name, bar, iteration, *(figures[title] for title in titles))
+        states = ((name, _state(job)) for name, job in self._jobs.items())
+        notes = [Text(f"{name}: {state}", style="dim") for name, state in states if state]
+        return Group(table, *notes)
 
 
-def _figures(job: Message) -> list[tuple[str, str]]:
-    def value(name: str, form: str, factor: float = 1) -> str:
+def _state(job: Message) -> str:
+    """What a job does that its figures do not say."""
+    if job["event"] == "waiting":
+        return f"waiting for {job['seconds']:.0f} s: {job['why']}"
+    return _STATES.get(job["event"], "")
+
+
+def _figures(job: Message) -> dict[str, str]:
+    def value(name: str, form: str, factor: float = 1, unit: str = "") -> str:
         known = job.get(name)
-        return format(known * factor, form) if known is not None else "-"
+        return format(known * factor, form) + unit if known is not None else "-"
 
-    return [
-        ("epoch", value("epoch", ".1f")),
-        ("loss", value("loss", ".4f")),
-        ("accuracy", value("accuracy", ".3f")),
-        ("chunks/s", value("chunks_per_second", ",.0f")),
-        ("in network", value("share_in_network", ".1f", 100) + " %"),
-    ]
+    return {
+        "epoch": value("epoch", ".1f"),
+        "loss": value("loss", ".4f"),
+        "accuracy": value("accuracy", ".3f"),
+        "chunks/s": value("chunks_per_second", ",.0f"),
+        "in network": value("share_in_network", ".1f", 100, " %"),
+    }
 
 
-def results(summary: Message) -> Iterable[Table]:
-    """The tables at the end of a run."""
-    jobs = summary["jobs"]
+def show_results(console: Console, jobs: Sequence[Message], links: list[Message]) -> None:
+    """The tables at the end: figures of jobs that are done, and what links carried meanwhile."""
+    together = _results(jobs)
+    apart = [_results([job]) for job in jobs]
+    for table in [together] if _fits(console, together) else apart:
+        show(console)
+        show(console, table)
+    if any(job["machine"]["cpu_bound"] for job in jobs):
+        text = "The CPU was the bottleneck: times are this machine's, not the network's."
+        show(console, Text(text, style="yellow"))
+    show(console)
+    show(console, link_table(links))
+    meanwhile = sorted({name for job in jobs for name in job["alongside"]} - _names(jobs))
+    if meanwhile:
+        show(
+            console, Text(f"These include what {', '.join(meanwhile)} sent meanwhile.", style="dim")
+        )
+    direct = sum(job["chunks"]["in_float32"] for job in jobs)
+    if direct:
+        text = (
+            f"{count(direct, 'chunk')} did not fit fixed point and went to servers in float32:"
+            " these bytes are beyond what is expected."
+        )
+        show(console, Text(text, style="dim"))
+
+
+def _names(jobs: Iterable[Message]) -> set[str]:
+    return {job["job"] for job in jobs}
+
+
+def _results(jobs: Sequence[Message]) -> Table:
     table = _plain("", *(job["job"] for job in jobs))
     rows: list[tuple[str, list[str]]] = [
-        ("topology", [f"{job['topology']}, {job['racks']} racks" for job in jobs]),
+        ("topology", [f"{job['topology']}, {count(job['racks'], 'rack')}" for job in jobs]),
         ("workers, servers", [f"{job['workers']}, {job['servers']}" for job in jobs]),
         ("target, clock", [f"{job['target']}, {job['clock']}" for job in jobs]),
         ("iterations", [f"{job['iterations']:,}" for job in jobs]),
         ("time per iteration", [_milliseconds(job["seconds_per_iteration"]) for job in jobs]),
+        ("CPU busy", [_busy(job["machine"]) for job in jobs]),
         ("test accuracy", [f"{job['test_accuracy']:.4f}" for job in jobs]),
         ("matches reference", [_yes(job["matches_reference"]) for job in jobs]),
         ("chunks in network", [f"{_chunks(job, 'aggregated_in_network'):,}" for job in jobs]),
@@ -116,8 +207,12 @@ def results(summary: Message) -> Iterable[Table]:
     ]
     for title, values in rows:
         table.add_row(title, *values)
-    yield table
-    yield link_table(summary["links"])
+    return table
+
+
+def _busy(machine: Message) -> str:
+    share = f"{100 * machine['cpu_busy']:.0f} %"
+    return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
 
 
 def link_table(links: list[Message]) -> Table:
@@ -131,7 +226,8 @@ def link_table(links: list[Message]) -> Table:
             continue
         wanted = [row["expected_bytes"] for row in group]
         expected = _range([one / 1e6 for one in wanted])
-        table.add_row(names, carried, expected, max((deviation(r) for r in group), key=_size))
+        worst = max(group, key=lambda row: abs(row["bytes"] - row["expected_bytes"]))
+        table.add_row(names, carried, expected, deviation(worst))
     return table
 
 
@@ -160,12 +256,8 @@ def deviation(row: Message) -> str:
     carried, wanted = row["bytes"], row["expected_bytes"]
     if carried == wanted:
         return "0 %"
-    return f"{(carried - wanted) / wanted * 100:+.2f} %" if wanted else f"{carried:+,} B"
-
-
-def _size(text: str) -> float:
-    number = abs(float(text.split()[0].replace(",", "")))
-    return number * 1e9 if text.endswith("B") else number
+    percent = f"{(carried - wanted) / wanted * 100:+.2f} %" if wanted else ""
+    return percent if percent.strip("+-0. %") else f"{carried - wanted:+,} B"
 
 
 def _range(values: list[float]) -> str:
@@ -187,22 +279,44 @@ def _chunks(job: Message, which: str) -> int:
 
 
 def _plain(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(first)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    table.add_column(first, overflow="fold")
     for title in others:
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     return table
 
 
-def rows_table(rows: list[Message], columns: dict[str, str]) -> Table:
-    """Rows as a table; columns: field -> title."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in columns.values():
-        table.add_column(title)
+def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) -> None:
+    """Rows as a table, or one below the other where that is too wide; columns: field -> title.
+
+    Columns without any value are left out.
+    """
+    titles = {name: title for name, title in columns.items() if any(_cell(r, name) for r in rows)}
+    table = _plain(*(titles or columns).values())
+    for column in table.columns:
+        column.justify = "left"
     for row in rows:
-        values = (row.get(name) for name in columns)
-        table.add_row(*("" if value is None else _short(value) for value in values))
-    return table
+        table.add_row(*(Text(_cell(row, name)) for name in titles))
+    if _fits(console, table):
+        show(console, table)
+        return
+    for number, row in enumerate(rows):
+        block = _plain("", "")
+        block.show_header = False
+        for name, title in titles.items():
+            if _cell(row, name):
+                block.add_row(title, Text(_cell(row, name), overflow="fold"))
+        block.columns[1].justify = "left"
+        if number:
+            show(console)
+        show(console, block)
+
+
+def _cell(row: Message, name: str) -> str:
+    value = row.get(name)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else _short(value)
 
 
 def _short(value: Any) -> str:

@@ -2,13 +2,14 @@
 """The worker process: ``python -m testbed.worker --help``.
 
 Reads the job's nonce from its standard input, trains, and reports on its standard output, a JSON
-object a line (``started``, ``progress``, ``done``).
+object a line (``started``, ``progress``, ``waiting``, ``failed``, ``done``).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import logging
 import signal
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from hosts.client import Client, PlanWithdrawnError, ServiceUnavailableError
+from hosts.client import Client, ClientError, PlanWithdrawnError, ServiceUnavailableError, Stall
 from testbed.jobfile import JobFileError, load
 from testbed.processes import CONSEQUENCE
 from testbed.training import Progress, Replica, check_one_thread, digest, train
@@ -35,9 +36,11 @@ class _Reporter:
         self._statistics = statistics
         self._per_pass = per_pass
         self._next = 0.0
+        self._losses: list[float] = []  # of all iterations since the last report
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
+        self._losses.append(progress.loss)
         if now < self._next and progress.accuracy is None:
             return
         self._next = now + _REPORT_SECONDS
@@ -45,16 +48,27 @@ class _Reporter:
             "progress",
             iteration=progress.iteration,
             epoch=progress.iteration / self._per_pass,
-            loss=progress.loss,
+            losses=self._losses,
             accuracy=progress.accuracy,
             statistics=self._statistics(),
         )
+        self._losses = []
 
 
 def emit(what: str, **fields: Any) -> None:
     """Reports on standard output. A reader that is gone is no reason to fail."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps({"report": what, **fields}), flush=True)
+
+
+def report_stall(stall: Stall) -> None:
+    """Says that this worker waits, for how long, and what it knows of the oldest chunk."""
+    emit(
+        "waiting",
+        seconds=stall.seconds,
+        oldest=dataclasses.asdict(stall.oldest) if stall.oldest else None,
+        text=str(stall),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,17 +89,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             address=options.address,
             queue_bytes=options.queue_bytes,
             link_rate=options.link_rate,
+            patience=job.patience,
+            on_stall=report_stall,
         )
         with client:
             client.connect_service(nonce, rank=options.rank)
-            client.init_service({name: value.size for name, value in replica.parameters.items()})
+            client.init_service(
+                {name: value.size for name, value in replica.parameters.items()},
+                timeout=job.patience,
+            )
             emit("started")
             reporter = _Reporter(lambda: dict(client.statistics), replica.per_pass)
             seconds = train(replica, job.iterations, client.push_pull, reporter)
             statistics = dict(client.statistics)
-    except (PlanWithdrawnError, ServiceUnavailableError) as error:
+    except (ClientError, OSError) as error:  # TimeoutError is an OSError
+        emit("failed", error=str(error))
         logging.getLogger("worker").error("%s", error)
-        return CONSEQUENCE
+        lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
+        return CONSEQUENCE if lost else 1
     if options.weights:
         np.savez(options.weights, **replica.parameters)  # type: ignore[arg-type]
     emit(

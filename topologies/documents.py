@@ -8,17 +8,28 @@ does not catch is reported in the same shape through the ``Document`` that comes
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 Location = tuple[str | int, ...]
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+        raise ValueError(f"{value!r} should be letters, digits, and . _ - after the first of them")
+    return value
+
+
+# What a topology or a job is called, which becomes part of file names.
+Name = Annotated[str, Field(strict=True), AfterValidator(_name)]
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -62,7 +73,11 @@ class Document(Generic[Model]):
 
     def refuse(self, location: Location, text: str) -> None:
         """Note a problem that the model cannot see; ``check`` raises them together."""
-        self.problems.append(Problem(self.file, self.line(location), _dotted(location), text))
+        self.problems.append(self.problem(location, text))
+
+    def problem(self, location: Location, text: str) -> Problem:
+        """A problem of a field, without noting it."""
+        return Problem(self.file, self.line(location), _dotted(location), text)
 
     def refused(self, location: Location) -> bool:
         """Whether a problem of this very field is noted already."""
@@ -166,15 +181,53 @@ def _explain(item: Any, model: type[BaseModel], location: Location) -> str:
         return f"unknown field; allowed here: {', '.join(names)}"
     if item["type"] == "missing":
         return "required, but not given"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
     if item["type"] in ("value_error", "assertion_error"):
-        return message
+        return str(item["msg"]).removeprefix("Value error, ")
     if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
         wanted = _model_at(model, location)
         allowed = f" ({', '.join(_field_names(wanted))})" if wanted else ""
-        message = f"should be a group of fields{allowed}"
-    return f"{message}, not {item['input']!r}"
+        return f"should be a group of fields{allowed}, not {item['input']!r}"
+    limits = {name: _written(value) for name, value in item.get("ctx", {}).items()}
+    if item["type"] in _LENGTHS:
+        return _LENGTHS[item["type"]].format(**limits)
+    if item["type"] in _SHOULD_BE:
+        should = _SHOULD_BE[item["type"]].format(**limits)
+        return f"should be {should}, not {item['input']!r}"
+    message = str(item["msg"])
+    return f"{message[0].lower()}{message[1:]}, not {item['input']!r}"
+
+
+# What pydantic finds, in words for people who write files
+# (https://docs.pydantic.dev/latest/errors/validation_errors/).
+_LENGTHS = {
+    "too_short": "needs at least {min_length}, has {actual_length}",
+    "too_long": "takes up to {max_length}, has {actual_length}",
+    "string_too_short": "is too short; allowed: at least {min_length} characters",
+    "string_too_long": "is too long; allowed: up to {max_length} characters",
+}
+_SHOULD_BE = {
+    "list_type": "a list",
+    "string_type": "text (in quotes if need be)",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+}
+
+
+def _written(value: Any) -> str:
+    """A limit as files have it: 1 for 1.0, and names without quotes."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).replace("'", "")
 
 
 def _field_names(model: type[BaseModel] | None) -> list[str]:

@@ -29,8 +29,11 @@ HOSTS_BELOW_TOR = 96
 MARGIN, TITLE_HEIGHT, FOOT_HEIGHT = 28, 72, 40
 LEAST_WIDTH = 500
 PORT_STEP = 14  # between links along a side of a switch
-# Labels of links between switches lie along them, this far up from the lower end.
-LABEL_AT = 0.30
+# Labels of links between switches lie along them, this far up from the lower end: the first place
+# where no other link or label is in the way, else the one where least is.
+LABEL_AT = sorted((n / 50 for n in range(7, 44)), key=lambda share: abs(share - 0.30))
+# Of the text of a label in its own direction, about (font of 10 px): of a letter, above and below.
+LETTER_WIDTH, RATE_BOX, FAULT_BOX = 5.8, (-15.0, -3.0), (3.0, 15.0)
 # With more links than that between switches the most usual rate is told once, below.
 MOST_LABELS = 12
 
@@ -54,6 +57,7 @@ text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1e2
 """
 
 Point = tuple[float, float]
+Segment = tuple[Point, Point]
 
 
 def draw(topology: Topology) -> str:
@@ -73,6 +77,14 @@ class _Drawing:
         between = [_rates(link) for link in topology.links if not self._is_host(link.a)]
         crowded = len(between) > MOST_LABELS
         self.usual = Counter(between).most_common(1)[0][0] if crowded else ""
+        # What labels have to keep clear of besides links: outlines of switches, and of labels.
+        self.outlines: list[Segment] = []
+        for node in topology.switches:
+            x, y = self.at[node.name]
+            u, v = SWITCH_WIDTH / 2, SWITCH_HEIGHT / 2
+            self.outlines += _outline(
+                [(x - u, y - v), (x + u, y - v), (x + u, y + v), (x - u, y + v)]
+            )
 
     def _is_host(self, name: str) -> bool:
         return self.topology.by_name[name].level == 0
@@ -222,13 +234,46 @@ class _Drawing:
                 x, y = bx * 0.8 + ax * 0.2, by * 0.8 + ay * 0.2
                 _label(svg, "rate", x, y, _rates(link))
             return
-        x, y = ax + (bx - ax) * LABEL_AT, ay + (by - ay) * LABEL_AT
         slope = math.degrees(math.atan((by - ay) / (bx - ax))) if bx != ax else -90.0
+        rate = _rates(link) if _rates(link) != self.usual else ""
+        x, y = self._free_place(link, slope, rate, faults)
         turn = f"rotate({slope:.1f} {x:g} {y:g})"
-        if _rates(link) != self.usual:
-            _label(svg, "rate", x, y - 5, _rates(link), transform=turn)
+        if rate:
+            _label(svg, "rate", x, y - 5, rate, transform=turn)
         if faults:
             _label(svg, "fault", x, y + 12, faults, transform=turn)
+
+    def _free_place(self, link: Link, slope: float, rate: str, faults: str) -> Point:
+        """Where on a link its label is crossed by as little as can be."""
+        (ax, ay), (bx, by) = self._ends(link)
+        texts = [(text, box) for text, box in ((rate, RATE_BOX), (faults, FAULT_BOX)) if text]
+        if not texts:
+            return ax, ay
+        half = max(len(text) for text, _ in texts) * LETTER_WIDTH / 2
+        top, bottom = min(box[0] for _, box in texts), max(box[1] for _, box in texts)
+        others = [self._ends(other) for other in self.topology.links if other is not link]
+        cosine, sine = math.cos(math.radians(slope)), math.sin(math.radians(slope))
+
+        def inward(point: Point, x: float, y: float) -> Point:
+            """A point as the label sees it: from its own place, along its own direction."""
+            right, down = point[0] - x, point[1] - y
+            return right * cosine + down * sine, down * cosine - right * sine
+
+        def in_the_way(share: float) -> int:
+            x, y = ax + (bx - ax) * share, ay + (by - ay) * share
+            return sum(
+                _crosses((inward(a, x, y), inward(b, x, y)), half, top, bottom)
+                for a, b in [*others, *self.outlines]
+            )
+
+        share = min(LABEL_AT, key=in_the_way)
+        x, y = ax + (bx - ax) * share, ay + (by - ay) * share
+        corners = [
+            (x + u * cosine - v * sine, y + u * sine + v * cosine)
+            for u, v in ((-half, top), (half, top), (half, bottom), (-half, bottom))
+        ]
+        self.outlines += _outline(corners)
+        return x, y
 
     def _foot(self, svg: ElementTree.Element) -> None:
         """Properties that all links share, so that nothing has to be said on each."""
@@ -264,6 +309,24 @@ _WORDS: dict[str, Callable[[float], str]] = {
     "ecn_bytes": lambda value: f"ECN above {_size(int(value))}" if value else "no ECN",
     "mtu": lambda value: f"MTU {value:g}",
 }
+
+
+def _outline(corners: list[Point]) -> list[Segment]:
+    return list(zip(corners, [*corners[1:], corners[0]], strict=True))
+
+
+def _crosses(segment: Segment, half: float, top: float, bottom: float) -> bool:
+    """Whether a segment meets a box around the origin (clipped side by side, Liang and Barsky)."""
+    (ax, ay), (bx, by) = segment
+    first, last = 0.0, 1.0
+    for start, step, low, high in ((ax, bx - ax, -half, half), (ay, by - ay, top, bottom)):
+        if step == 0:
+            if not low <= start <= high:
+                return False
+            continue
+        enter, leave = sorted(((low - start) / step, (high - start) / step))
+        first, last = max(first, enter), min(last, leave)
+    return first <= last
 
 
 def _rates(link: Link) -> str:

@@ -2,7 +2,8 @@
 """Topologies: racks of hosts under ToR switches, joined by levels of core switches.
 
 ``load(path)`` reads a YAML file into a ``Topology``; ``TopologyError`` lists everything wrong in
-it, each problem with file, line, field and what is allowed. The format::
+it, each problem with file, line, field and what is allowed. ``read(path)`` also keeps where the
+file says what. The format, explained in docs/files.md::
 
     name: two-racks
     defaults: {rate: 20 Mbit/s, delay: 0 ms, queue_bytes: 128 KiB, ecn_bytes: 64 KiB, mtu: 1500}
@@ -20,19 +21,31 @@ it, each problem with file, line, field and what is allowed. The format::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
-from topologies.documents import Document, DocumentError, Location, Problem
+from topologies.documents import Document, DocumentError, Location, Name, Problem
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.topology import Link, LinkQuality, Node, Topology
 from topologies.units import Fraction, Rate, Size, Time, size
 
-__all__ = ["Link", "LinkQuality", "Node", "Problem", "Topology", "TopologyError", "load", "parse"]
+__all__ = [
+    "Link",
+    "LinkQuality",
+    "Node",
+    "Problem",
+    "Topology",
+    "TopologyError",
+    "TopologyFile",
+    "few",
+    "load",
+    "parse",
+    "read",
+]
 
 # The address plan gives each rack a /16 of 10.0.0.0/8, with a byte for workers and one for server
 # links.
@@ -58,7 +71,7 @@ class _Quality(_Strict):
     delay: Time | None = None
     queue_bytes: Size | None = None
     ecn_bytes: Size | None = None
-    mtu: Annotated[int, size(128, 9216)] | None = None
+    mtu: Annotated[int, size("128 B", "9216 B")] | None = None
     loss: Fraction | None = None
     duplicate: Fraction | None = None
     reorder: Fraction | None = None
@@ -78,11 +91,17 @@ class _LinkChange(_Quality):
 
 
 def _levels(value: object) -> object:
-    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, list):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    raise ValueError(
+        f"{value!r} should be a number of cores, like 2, or a list of them by level, like [4, 2]"
+    )
 
 
 class _File(_Strict):
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)
+    name: Name = Field(max_length=60)
     defaults: _Quality = _Quality()
     racks: list[_Rack] = Field(min_length=1, max_length=MAX_RACKS)
     cores: Annotated[
@@ -93,8 +112,40 @@ class _File(_Strict):
     tls: StrictBool = False
 
 
+@dataclass(frozen=True)
+class TopologyFile:
+    """A valid topology, and where its file says what.
+
+    Further problems are noted by ``refuse`` and raised together by ``check``.
+    """
+
+    topology: Topology
+    # For each of the topology's links the places of its fields, forward and backward.
+    places: tuple[tuple[dict[str, Location], dict[str, Location]], ...]
+    document: Document[_File] = field(repr=False)
+
+    def refuse(self, place: Location, text: str) -> None:
+        """Note a problem, once for each field."""
+        if not self.document.refused(place):
+            self.document.refuse(place, text)
+
+    def check(self) -> None:
+        """Raise ``TopologyError`` when anything was refused."""
+        if self.document.problems:
+            raise TopologyError(self.document.problems)
+
+    def problem(self, place: Location, text: str) -> Problem:
+        """A problem of a field; not noted, it may as well be a warning."""
+        return self.document.problem(place, text)
+
+
 def load(path: str | Path) -> Topology:
     """Read a topology file; raises ``TopologyError``."""
+    return read(path).topology
+
+
+def read(path: str | Path) -> TopologyFile:
+    """Read a topology file with its places; raises ``TopologyError``."""
     try:
         return _build(load_document(path, _File))
     except DocumentError as error:
@@ -104,7 +155,7 @@ def load(path: str | Path) -> Topology:
 def parse(text: str, file: str = "<text>") -> Topology:
     """Read a topology from text; raises ``TopologyError`` naming ``file``."""
     try:
-        return _build(parse_document(text, file, _File))
+        return _build(parse_document(text, file, _File)).topology
     except DocumentError as error:
         raise TopologyError(error.problems) from error
 
@@ -161,7 +212,7 @@ class _Draft:
     backward: _Direction
 
 
-def _build(document: Document[_File]) -> Topology:
+def _build(document: Document[_File]) -> TopologyFile:
     content = document.content
     nodes = _nodes(document)
     document.check()
@@ -179,7 +230,9 @@ def _build(document: Document[_File]) -> Topology:
         for draft in drafts
     )
     document.check()
-    return Topology(content.name, tuple(nodes), links, content.tls, document.file)
+    topology = Topology(content.name, tuple(nodes), links, content.tls, document.file)
+    places = tuple((draft.forward.places, draft.backward.places) for draft in drafts)
+    return TopologyFile(topology, places, document)
 
 
 def _nodes(document: Document[_File]) -> list[Node]:
@@ -257,7 +310,7 @@ def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: lis
         if not matching:
             linked = [d.b if d.a == ends[0] else d.a for d in drafts if ends[0] in (d.a, d.b)]
             document.refuse(
-                place, f"{ends[0]} and {ends[1]} are not linked; {ends[0]} has {_few(linked)}"
+                place, f"{ends[0]} and {ends[1]} are not linked; {ends[0]} has {few(linked)}"
             )
             continue
         ways = [ends] if change.ends is None else [ends, (ends[1], ends[0])]
@@ -289,7 +342,7 @@ def _ends(
     known = True
     for name, where in zip(ends, names, strict=True):
         if name not in nodes:
-            document.refuse((*place, *where), f"no node {name!r}; nodes are {_few(list(nodes))}")
+            document.refuse((*place, *where), f"no node {name!r}; nodes are {few(list(nodes))}")
             known = False
     return ends if known else None
 
@@ -329,8 +382,8 @@ def _check_ports(document: Document[_File], drafts: list[_Draft]) -> None:
             )
 
 
-def _few(names: list[str]) -> str:
-    """Names in short: runs of neighbours as first..last."""
+def few(names: list[str]) -> str:
+    """Names in short: runs of three neighbours and more as first..last."""
     runs: list[list[str]] = []
     for name in names:
         letters = name.rstrip("0123456789")
@@ -340,4 +393,4 @@ def _few(names: list[str]) -> str:
             runs[-1].append(name)
         else:
             runs.append([name])
-    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)
+    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}..{run[-1]}" for run in runs)

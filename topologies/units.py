@@ -27,7 +27,7 @@ SIZES = {
 TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 FRACTIONS = {"%": 0.01}
 
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(\S*)\s*")
+_QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?|-?\.[0-9]+)\s*(\S*)\s*")
 
 
 def quantity(value: object, units: dict[str, float], example: str) -> float:
@@ -39,43 +39,47 @@ def quantity(value: object, units: dict[str, float], example: str) -> float:
         if match is None or match[2] not in {**units, "": 1.0}:
             raise ValueError(f"{value!r} is not understood; write it like {example}")
         number = float(match[1]) * {"": 1.0, **units}[match[2]]
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{value!r} must be a finite number, not below 0, like {example}")
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number; write it like {example}")
+    if number < 0:
+        raise ValueError(f"{value!r} is negative; write it like {example}")
     return number
 
 
 def _between(
-    units: dict[str, float], example: str, low: float, high: float, whole: bool
+    units: dict[str, float], example: str, low: str, high: str, whole: bool
 ) -> Callable[[Any], Any]:
+    least, most = quantity(low, units, example), quantity(high, units, example)
+
     def convert(value: Any) -> Any:
         if value is None:
             return None
         number = quantity(value, units, example)
-        if not low <= number <= high:
-            raise ValueError(f"{value!r} is out of range; allowed: {low:g} to {high:g}")
+        if not least <= number <= most:
+            raise ValueError(f"{value!r} is out of range; allowed: {low} to {high}")
         return round(number) if whole else number
 
     return convert
 
 
-def rate(low: float, high: float) -> BeforeValidator:
+def rate(low: str, high: str) -> BeforeValidator:
     """Validator for a rate in bit/s."""
     return BeforeValidator(_between(RATES, '"20 Mbit/s"', low, high, whole=True))
 
 
-def size(low: float, high: float) -> BeforeValidator:
+def size(low: str, high: str) -> BeforeValidator:
     """Validator for a size in bytes."""
     return BeforeValidator(_between(SIZES, '"128 KiB"', low, high, whole=True))
 
 
-def duration(low: float, high: float) -> BeforeValidator:
+def duration(low: str, high: str) -> BeforeValidator:
     """Validator for a time in seconds."""
     return BeforeValidator(_between(TIMES, '"5 ms"', low, high, whole=False))
 
 
-Rate = Annotated[int, rate(1e3, 1e12)]
-Size = Annotated[int, size(0, 2**32)]
-Time = Annotated[float, duration(0, 60)]
+Rate = Annotated[int, rate("1 kbit/s", "1 Tbit/s")]
+Size = Annotated[int, size("0 B", "4 GiB")]
+Time = Annotated[float, duration("0 s", "60 s")]
 Fraction = Annotated[
-    float, BeforeValidator(_between(FRACTIONS, '"1 %" or 0.01', 0, 1, whole=False))
+    float, BeforeValidator(_between(FRACTIONS, '"1 %" or 0.01', "0", "1", whole=False))
 ]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,48 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
     for name in ("supervisor", "controller", "tor0", "core0", "s0", "w0", "w3", "reference"):
         assert (run / "logs" / f"{name}.log").exists()
     assert list((run / "pcap").glob("core0-eth1*.pcap"))
+    for capture in (run / "pcap").iterdir():  # those of idle ports, too
+        subprocess.run(["tshark", "-r", capture, "-c", "1"], capture_output=True, check=True)
     assert not rackhub.processes()
     assert interfaces() == before
+
+
+def test_what_is_sent_again_is_counted_wherever_it_is_sent(rackhub: Rackhub) -> None:
+    """A lost result is had again from a switch; the sums that switches made stay one per chunk."""
+    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, loss: 0.05}")
+    rackhub.topology.write_text(topology)
+    rackhub.job.write_text(rackhub.job.read_text().replace("12", "4"))
+    summary = rackhub.json("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    assert summary["matches_reference"] is True
+    chunks = summary["chunks"]
+    assert chunks["retransmitted"] > chunks["retransmitted_by_switches"] > 0
+    assert chunks["aggregated_in_network"] == 4 * (8 + 1 + 2 + 1)
+
+
+def test_jobs_on_the_same_switches_at_once_are_told_apart(rackhub: Rackhub) -> None:
+    """Switches count for all jobs together; what each job's workers received is in that count."""
+    summary = rackhub.json(
+        "run", rackhub.topology, "--job", rackhub.job, "--job", rackhub.job, "--target", "embedded"
+    )
+    assert {job["job"]: job["shared_with"] for job in summary["jobs"]} == {
+        "brief": ["brief-2"],
+        "brief-2": ["brief"],
+    }
+    for job in summary["jobs"]:
+        assert job["matches_reference"] is True
+        assert job["chunks"]["aggregated_in_network"] == 144
+
+
+@pytest.mark.parametrize(("tree", "by_switches"), [("tor", True), ("none", False)])
+def test_a_servers_sums_are_told_from_the_networks(
+    rackhub: Rackhub, tree: str, by_switches: bool
+) -> None:
+    rackhub.job.write_text(rackhub.job.read_text() + f"tree: {tree}\n")
+    summary = rackhub.json("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    assert summary["matches_reference"] is True
+    names = ("aggregated_in_network", "served_by_server")
+    counts = tuple(summary["chunks"][name] for name in names)
+    assert counts == ((144, 0) if by_switches else (0, 144))
 
 
 def test_the_main_job_keeps_its_promises(rackhub: Rackhub) -> None:
@@ -95,16 +136,78 @@ def test_two_testbeds_with_the_same_node_names_live_side_by_side(rackhub: Rackhu
     assert not rackhub.processes()
 
 
-def test_commands_run_at_a_node(rackhub: Rackhub) -> None:
+def test_each_job_of_a_testbed_is_told_by_itself(rackhub: Rackhub) -> None:
+    """Links of a later job carry that job's bytes; all jobs are in the record, however they end."""
+    tensor = 12 * (12 * (74 + 1024) + 74)
     rackhub.json("up", rackhub.topology, "--target", "embedded")
+    try:
+        for name in ("brief", "brief-2"):
+            job = rackhub.json("submit", rackhub.job)
+            assert (job["job"], job["state"], job["alongside"]) == (name, "done", [])
+            for row in job["links"]:
+                idle = {"s0", "s1"} & {row["from"], row["to"]}
+                assert row["expected_bytes"] == (0 if idle else tensor)
+                assert row["bytes"] == pytest.approx(row["expected_bytes"], rel=0.05)
+        rackhub.json("submit", rackhub.endless, "--detach")
+        stopped = rackhub.call("stop", "endless")
+        assert stopped.stdout == "stopped endless\n"
+        rackhub.json("submit", rackhub.endless, "--detach")
+        beside = rackhub.json("submit", rackhub.job)
+        assert beside["alongside"] == ["endless-2"]
+        assert {row["expected_bytes"] for row in beside["links"]} == {None}
+
+        nodes = {node["name"]: node for node in rackhub.json("status")["nodes"]}
+        running = rackhub.processes()
+        for name, words in (
+            ("w1", "testbed.worker"),
+            ("s0", "hosts.server_main"),
+            ("core0", "unix:sockets/core0"),
+        ):
+            (pid,) = nodes[name]["pids"]
+            assert words in running[pid]
+    finally:
+        down = rackhub.call("down")
+    assert "stopped endless-2, which was running: iteration " in down.stdout
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert [(job["job"], job["state"]) for job in summary["jobs"]] == [
+        ("brief", "done"),
+        ("brief-2", "done"),
+        ("endless", "stopped"),
+        ("endless-2", "stopped"),
+        ("brief-3", "done"),
+    ]
+    assert [job["reason"] for job in summary["jobs"]][2:4] == [
+        "stopped on request",
+        "the testbed was told to go down",
+    ]
+    assert summary["matches_reference"] is True  # the first job's, which is done
+
+
+def test_commands_run_at_a_node(rackhub: Rackhub) -> None:
+    up = rackhub.call("up", rackhub.topology, "--target", "embedded", "--name", "mine")
+    assert up.returncode == 0, up.stderr
+    assert up.stdout.splitlines()[-1] == str(rackhub.latest())
     try:
         addresses = rackhub.call("exec", "w1", "ip", "-brief", "address")
         assert "w1-eth0" in addresses.stdout
         assert "tor0-eth1" not in addresses.stdout
         assert rackhub.call("exec", "tor0", "sh", "-c", "exit 7").returncode == 7
+        # Options that `exec` has itself are the command's.
+        assert rackhub.call("exec", "w0", "echo", "-h", "--on", "b").stdout == "-h --on b\n"
+        plain = rackhub.folder / "plain"
+        plain.touch(mode=0o644)
+        for name, status, reason in (
+            ("nosuch", 127, "command not found"),
+            ("./nosuch", 127, "command not found"),
+            (str(plain), 126, "not executable"),
+            (str(rackhub.folder), 126, "is a folder"),
+        ):
+            refused = rackhub.call("exec", "w0", name, "-x")
+            assert (refused.returncode, refused.stdout) == (status, "")
+            assert refused.stderr.endswith(f"error: {name}: {reason}\n")
         wrong = rackhub.call("exec", "w9", "true")
         assert wrong.returncode == 1
-        assert "no node 'w9' in small: w0, w1," in wrong.stderr
+        assert "no node 'w9' in mine: w0, w1," in wrong.stderr
         # Ordinary packets are routed, by way of both ToRs and the core.
         status = rackhub.json("status")
         other = next(node["address"] for node in status["nodes"] if node["name"] == "w3")

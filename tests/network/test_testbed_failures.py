@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from tests.conftest import ROOT
 from tests.network.testbeds import Rackhub, interfaces, read_until, wait_for
 
 EMBEDDED = ("--target", "embedded")
+# Long enough for progress lines to tell of a wait first.
+PATIENCE = "patience: 8\n"
 
 
 @pytest.fixture
@@ -36,6 +40,13 @@ def test_an_interrupted_run_comes_down_in_order(rackhub: Rackhub, number: int) -
         assert process.returncode == 128 + number
         assert "Traceback" not in said
         assert not rackhub.processes()
+    ended = f"ended by {signal.Signals(number).name}"
+    assert f"{ended}: taking the testbed down; its record is {rackhub.latest()}" in said
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["failure"] == {"message": ended, "process": None}
+    (job,) = summary["jobs"]
+    assert (job["job"], job["state"]) == ("endless", "stopped")
+    assert 0 < job["iterations_done"] < job["iterations"]
     assert "down" in (rackhub.latest() / "logs" / "supervisor.log").read_text().splitlines()[-1]
 
 
@@ -43,13 +54,128 @@ def test_a_dying_switch_ends_the_run_and_is_named(rackhub: Rackhub) -> None:
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
         nodes = rackhub.json("status")["nodes"]
-        pid = next(node["pid"] for node in nodes if node["name"] == "tor1")
-        assert rackhub.call("exec", "tor1", "kill", "-SEGV", str(pid)).returncode == 0
+        (pid,) = next(node["pids"] for node in nodes if node["name"] == "tor1")
+        assert pid == rackhub.pid("--grpc-server-addr unix:sockets/tor1 ")
+        os.kill(pid, signal.SIGSEGV)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "tor1 was killed by SIGSEGV" in said
     assert "logs/tor1.log" in said
     assert "ready" in said  # the log's tail itself
+    failure = rackhub.failure()
+    assert (failure["message"], failure["process"]) == ("tor1 was killed by SIGSEGV", "tor1")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("tor1", "--grpc-server-addr unix:sockets/tor1 "),
+        ("w2", "--rank 2 "),
+        ("controller", "-m controller"),
+    ],
+)
+def test_a_process_that_hangs_ends_the_run_and_is_named(
+    rackhub: Rackhub, name: str, command: str
+) -> None:
+    """Stopped, a process neither works nor ends; what others say of it is not the cause."""
+    rackhub.endless.write_text(rackhub.endless.read_text() + PATIENCE)
+    with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
+        read_until(process, "iteration")
+        os.kill(rackhub.pid(command), signal.SIGSTOP)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert f"error: job endless: {name} is stopped" in said
+        assert f"logs/{name}.log" in said
+        assert "Traceback" not in said
+        assert not rackhub.processes()
+    if name != "controller":  # gradients need none, until heartbeats fail
+        assert f"endless: waiting for 5 s: {name} is stopped" in said
+    failure = rackhub.failure()
+    assert failure["process"] == name
+    assert failure["message"].startswith(f"job endless: {name} is stopped")
+
+
+def test_a_network_that_loses_everything_ends_the_job_and_says_what_is_missing(
+    rackhub: Rackhub,
+) -> None:
+    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, loss: 1.0}")
+    rackhub.topology.write_text(topology)
+    rackhub.job.write_text(rackhub.job.read_text() + PATIENCE)
+    result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
+    assert result.returncode == 1
+    assert "brief: waiting for 5 s: no sum for 5.0 s, 12 chunks wait" in result.stdout
+    assert (
+        "ended with exit status 1: no sum for 8.0 s, 12 chunks wait; the first, sent to node"
+        in (result.stderr)
+    )
+    assert "chunk 0 (stream 0, seq 0, exponent round)" in result.stderr
+    assert "no node has told its phase" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not rackhub.processes()
+
+
+def test_corrupted_sums_end_the_job_with_a_line_that_says_so(rackhub: Rackhub) -> None:
+    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, corrupt: 1.0}")
+    rackhub.topology.write_text(topology)
+    result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
+    assert result.returncode == 1
+    assert "failed the check twice" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert rackhub.failure()["process"] in ("w0", "w1", "w2", "w3")
+    assert not rackhub.processes()
+
+
+def test_a_worker_that_computes_something_else_is_found_out(rackhub: Rackhub) -> None:
+    """Every worker gets the same sums, so only the reference can tell that they are wrong."""
+    inject(
+        rackhub,
+        "import sys\n"
+        "words = sys.orig_argv\n"
+        "if 'testbed.worker' in words and words[words.index('--rank') + 1] == '1':\n"
+        "    from testbed.training import Replica\n"
+        "    computed = Replica.gradients\n"
+        "    def gradients(self):\n"
+        "        loss, values = computed(self)\n"
+        "        list(values.values())[-1].reshape(-1)[0] += 1e-3\n"
+        "        return loss, values\n"
+        "    Replica.gradients = gradients\n",
+    )
+    result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
+    assert result.returncode == 1
+    (row,) = [line for line in result.stdout.splitlines() if "matches reference" in line]
+    assert row.split()[-1] == "NO"
+    assert "the weights differ from the reference's" in result.stderr
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["matches_reference"] is False
+    assert summary["workers_agree"] is True
+    assert summary["weights_sha256"] != summary["reference_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (signal.SIGKILL, "supervisor was killed or crashed"),
+        (signal.SIGTERM, "supervisor was ended by SIGTERM"),
+        (signal.SIGSTOP, "supervisor of testbed small does not answer for 8 s: it is stopped"),
+    ],
+)
+def test_what_happens_to_the_supervisor_is_said(
+    rackhub: Rackhub, number: signal.Signals, text: str
+) -> None:
+    inject(rackhub, "import testbed.control\ntestbed.control.SILENCE_SECONDS = 8\n")
+    with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
+        read_until(process, "iteration")
+        os.kill(rackhub.pid("-m testbed.supervisor"), number)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert f"error: {text}" in said
+        assert "logs/supervisor.log" in said
+        assert "INFO supervisor: up after" in said  # the log's tail itself
+        assert "on request" not in said
+        assert not rackhub.processes()
+    failure = rackhub.failure()
+    assert failure["process"] == "supervisor"
+    assert failure["message"].startswith(text)
 
 
 def test_a_workers_exception_ends_the_run_and_is_shown(rackhub: Rackhub) -> None:
@@ -96,7 +222,8 @@ def test_sigkill_of_the_launcher_leaves_nothing_and_the_next_run_works(rackhub: 
     assert interfaces() == before
     assert not list(rackhub.temporary.iterdir())
     crashed = rackhub.latest()
+    assert "no testbed is up" in rackhub.call("status").stderr
+    assert not (crashed / "sockets").exists()
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
     assert result.returncode == 0, result.stderr
     assert rackhub.latest() != crashed
-    assert not (crashed / "sockets").exists()

@@ -57,7 +57,7 @@ class Rackhub:
         }
 
     def command(self, *arguments: str | Path) -> list[str]:
-        return [sys.executable, "-m", "testbed.cli", *map(str, arguments)]
+        return [sys.executable, "-m", "testbed", *map(str, arguments)]
 
     def call(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end."""
@@ -92,16 +92,33 @@ class Rackhub:
             process.communicate()
             wait_for(lambda: not self.processes(), "processes of the testbed to end")
 
-    def processes(self) -> list[str]:
-        """Command lines of all processes that were started in this folder's name."""
+    def processes(self) -> dict[int, str]:
+        """Command lines of all processes that were started in this folder's name, by pid."""
         mark = f"RACKHUB_RUNS={self.runs}".encode()
-        found = []
+        found = {}
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
                     words = (entry / "cmdline").read_bytes().split(b"\0")
-                    found.append(b" ".join(words).decode(errors="replace"))
+                    found[int(entry.name)] = b" ".join(words).decode(errors="replace")
         return found
+
+    def pid(self, text: str) -> int:
+        """The process of the testbed whose command line, started by the interpreter, has a text."""
+        interpreter = sys.executable
+        (found,) = [
+            pid
+            for pid, command in self.processes().items()
+            if command.startswith(interpreter) and text in command
+        ]
+        return found
+
+    def failure(self) -> dict[str, Any]:
+        """What the newest run's summary says of its failure."""
+        failure: dict[str, Any] = json.loads((self.latest() / "summary.json").read_text())[
+            "failure"
+        ]
+        return failure
 
     def latest(self) -> Path:
         """The newest run directory."""

@@ -8,9 +8,11 @@ one, sends, and prints what happened as JSON.
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from hosts.udp import Endpoint
 from protocol.header import Batch, Op, blank, peer_array
 
 NEAR, FAR, PORT = "10.9.0.1", "10.9.0.2", 47110
-SILENCE = 1.0  # s without a packet after which the receiver takes the rest for lost
+SILENCE = 1.0  # s without a packet, once all are sent, after which the rest is taken for lost
 
 
 def ip(*arguments: str, inside: int | None = None) -> None:
@@ -91,6 +93,8 @@ def send(options: dict[str, Any]) -> None:
                 endpoint.wait(5)
         except OSError as error:
             report["error"] = str(error)
+        receiver.stdin.write("sent\n")
+        receiver.stdin.flush()
         report |= {
             "received": json.loads(receiver.stdout.readline()),
             "dropped": dropped(),
@@ -106,15 +110,26 @@ def receive(lanes: int, count: int) -> None:
     sys.stdin.readline()
     with Endpoint((FAR, PORT), lanes=lanes) as endpoint:
         print("listening", flush=True)
+        all_sent = threading.Event()
+
+        def listen() -> None:
+            sys.stdin.readline()
+            all_sent.set()
+            endpoint.wake()
+
+        threading.Thread(target=listen).start()
         seqs: list[int] = []
         while len(seqs) < count:
             batch = endpoint.receive()
             if batch is None:
-                endpoint.wait(SILENCE)
+                last = all_sent.is_set()
+                endpoint.wait(SILENCE if last else math.inf)
                 batch = endpoint.receive()
-            if batch is None:
-                break
-            seqs += batch.headers["seq"].tolist()
+                if batch is None and last:
+                    break
+            if batch is not None:
+                seqs += batch.headers["seq"].tolist()
+        all_sent.wait()
     print(json.dumps(seqs), flush=True)
     sys.stdin.read()  # the link goes with this process; its counters are still to be read
 

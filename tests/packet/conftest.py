@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from protocol.outcomes import Outcome
+from tests.packet.node_rig import outcomes
 from tests.packet.targets import Target, opened
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
@@ -27,3 +29,19 @@ TARGETS = [
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """A switch with the default build; tests share it and use jobs and slots of their own."""
     yield from opened(request.param)
+
+
+@pytest.fixture
+def counted(target: Target) -> Callable[[], dict[Outcome, int]]:
+    """What was counted since the test began, but for forwarded markers; zeros left out."""
+    before = outcomes(target)
+
+    def since() -> dict[Outcome, int]:
+        now = outcomes(target)
+        return {
+            outcome: now[outcome] - before[outcome]
+            for outcome in Outcome
+            if now[outcome] != before[outcome] and outcome != Outcome.FORWARDED
+        }
+
+    return since

@@ -8,6 +8,7 @@ own (embedded or BMv2) on veth pairs in a network namespace of its own.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import shutil
@@ -38,6 +39,7 @@ DEVICE_ID = 1
 # everything the stimulus caused is out.
 MARKER = "10.200.0."
 WAIT_SECONDS = 20.0
+SPACES = itertools.count(1)
 
 Output = list[tuple[int, bytes]]
 
@@ -95,7 +97,7 @@ class OnInterfaces:
     def __init__(self, name: str, kind: str, *options: str) -> None:
         self.plane, program, _ = build(name)
         self._options = options
-        self._space = f"rackhub-test-{os.getpid()}-{kind}"
+        self._space = f"rackhub-test-{os.getpid()}-{kind}-{next(SPACES)}"
         self._stack = contextlib.ExitStack()
         self._sockets: dict[int, socket.socket] = {}
         try:

@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from scapy.layers.inet import IP, UDP
+from scapy.layers.inet import IP, UDP, IPOption_Router_Alert
 from scapy.layers.l2 import Ether
 
 from controller.entries import insertion
+from protocol.frames import ipv4_checksum
 from protocol.header import PORT, Flag, Op
 from protocol.scapy_layer import Aggregation
 from tests.packet.conftest import needs_root
+from tests.packet.node_rig import SWITCH_MAC, lanes, number
 from tests.packet.targets import OnInterfaces, Output
-from tests.packet.test_node import SWITCH_MAC, lanes, number
 
 pytestmark = [pytest.mark.packet, needs_root]
 
@@ -75,3 +76,26 @@ def test_a_long_queue_marks_and_a_full_one_drops(switch: OnInterfaces) -> None:
     assert all(marked[first:])
     fast = [Ether(frame) for port, frame in output if port == FAST]
     assert not any(int(p[Aggregation].flags) for p in fast)
+
+
+def test_a_mark_leaves_alone_what_no_switch_sums(switch: OnInterfaces) -> None:
+    """DIRECT and BYPASS chunks get the IP mark and nothing else; nor do options suffer."""
+    sent = []
+    for i in range(15):
+        ip = IP(src="10.0.0.1", dst=f"10.0.2.{SLOW}", tos=2)
+        if i % 3 == 2:
+            ip.options = [IPOption_Router_Alert()]
+        flags = (Flag.DIRECT, Flag.BYPASS, 0)[i % 3]
+        chunk = Aggregation(op=Op.CONTRIBUTE, job=60002, seq=i, flags=int(flags))
+        chunk.setfieldval("floats" if flags == Flag.DIRECT else "values", [7] * 256)
+        sent.append(Ether(dst=SWITCH_MAC) / ip / UDP(sport=40000, dport=PORT) / chunk)
+    frames = [bytes(packet) for packet in sent]
+    output = switch.exchange(1, frames, lambda output: count(output, SLOW) == len(frames))
+    marked = set()
+    for before, (_, after) in zip(frames, output, strict=True):
+        header = 4 * (after[14] & 0x0F)
+        assert ipv4_checksum(after[14 : 14 + header]) == 0
+        assert after[14 + header :] == before[14 + header :]
+        if after[15] & 3 == 3:
+            marked.add((header, int(Ether(before)[UDP].payload.flags)))
+    assert marked == {(20, Flag.DIRECT), (20, Flag.BYPASS), (24, 0)}

@@ -24,6 +24,58 @@ def test_validate_describes_a_topology() -> None:
     assert result.exit_code == 0
     facts = json.loads(result.stdout)
     assert (facts["racks"], facts["workers"], facts["switches"]) == (2, 8, 3)
+    assert [(job["job"], job["tree"], job["streams"]) for job in facts["jobs"]] == [
+        ("digits", "two-level", 1)
+    ]
+
+
+def test_validate_shows_what_each_job_gets_and_warns() -> None:
+    job = str(ROOT / "jobs" / "core.yaml")
+    result = rackhub("validate", str(ROOT / "topologies" / "server-rack.yaml"), "--job", job)
+    assert result.exit_code == 0
+    assert "tree     core: core0 over w0..w7" in result.stdout
+    assert "servers  s0, s1" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "up", "validate"])
+@pytest.mark.parametrize(("given", "needed"), [("program", "p4info"), ("p4info", "program")])
+def test_program_and_p4info_go_together(runs: Path, command: str, given: str, needed: str) -> None:
+    result = rackhub(command, TWO_RACKS, f"--{given}", str(ROOT / "LICENSE"))
+    assert result.exit_code == 1
+    assert f"--{given} {ROOT / 'LICENSE'} needs --{needed} FILE with it" in result.output
+    assert not runs.exists()
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_job_that_cannot_run_starts_nothing(runs: Path, tmp_path: Path, command: str) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("name: c\niterations: 2\nbatch: 512\ntree: core\n")
+    result = rackhub(command, TWO_RACKS, "--job", str(job))
+    assert result.exit_code == 1
+    assert f"{job}:4: tree: packets from w0 to s0 pass no core" in result.output
+    assert not runs.exists()
+
+
+def test_validate_refuses_what_the_embedded_target_cannot_execute(tmp_path: Path) -> None:
+    program, p4info = tmp_path / "x.json", ROOT / "p4src/build/aggregation.p4info.txtpb"
+    program.write_text('{"pipelines": []}')
+    options = ("--program", str(program), "--p4info", str(p4info))
+    result = rackhub("validate", TWO_RACKS, "--target", "embedded", *options)
+    assert result.exit_code == 1
+    assert str(program) in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rackhub").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = rackhub("run", TWO_RACKS, "--target", "embedded")
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'rackhub'}: compiled programs cannot be kept there" in result.output
+    assert "XDG_CACHE_HOME" in result.output
+    assert not runs.exists()
 
 
 def test_a_wrong_topology_is_refused_with_file_line_and_field(tmp_path: Path) -> None:
@@ -37,7 +89,7 @@ def test_a_wrong_topology_is_refused_with_file_line_and_field(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [("defaults: {delay: 5 ms}", "has a delay"), ("tls: true", "tls: true")],
+    [("defaults: {delay: 5 ms}", ":4: defaults.delay: "), ("tls: true", ":4: tls: ")],
 )
 def test_what_emulation_cannot_do_is_refused_with_the_reason(
     tmp_path: Path, change: str, reason: str

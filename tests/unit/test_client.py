@@ -26,6 +26,8 @@ from hosts.client import (
     JobRefusedError,
     PlanWithdrawnError,
     ServiceUnavailableError,
+    Stall,
+    StalledError,
     UseAfterLeaveError,
     WrongNonceError,
 )
@@ -296,13 +298,11 @@ def test_waiting_for_others_ends_with_the_timeout(service: SmallService) -> None
             client.init_service({"b": 30}, timeout=0.2)
 
 
-def stuck(
-    service: SmallService, server: Server, outage: float = 60.0
-) -> tuple[str, Client, Client]:
+def stuck(service: SmallService, server: Server, **options: Any) -> tuple[str, Client, Client]:
     """A job of two workers that are ready; the sums of one wait for the other."""
     nonce = create(service, 2)
     server.command(f"join {nonce} 0")
-    clients = [Client(service.address, address="127.0.0.1", outage=outage) for _ in range(2)]
+    clients = [Client(service.address, address="127.0.0.1", **options) for _ in range(2)]
     for rank, client in enumerate(clients):
         client.connect_service(nonce, rank)
     with ThreadPoolExecutor(2) as pool:
@@ -354,6 +354,62 @@ def test_a_timeout_says_what_is_missing(service: SmallService, server: Server) -
     with pytest.raises(TimeoutError, match=r"1 chunks without a sum after 0\.3 s.*exponent round"):
         waiting.push_pull({"b": np.ones(30, np.float32)}, timeout=0.3)
     assert waiting.explain()[0].kind == "exponent round"
+    other.leave()
+    waiting.leave()
+
+
+def test_patience_that_is_over_names_chunk_node_and_phase(
+    service: SmallService, server: Server
+) -> None:
+    _, waiting, other = stuck(service, server, patience=1.5)
+    expected = (
+        r"no sum for 1\.5 s, 1 chunks wait; the first: "
+        r"chunk 0 \(stream 0, seq 0, exponent round\): "
+        r"[0-9.]+ s ago node 1 was AGGREGATING, children in: 0b1, .*; given up after 1\.5 s"
+    )
+    with pytest.raises(StalledError, match=expected):
+        waiting.push_pull({"b": np.ones(30, np.float32)})
+    with pytest.raises(ClientError, match="an earlier call failed"):
+        waiting.push_pull({"b": np.ones(30, np.float32)})
+    other.leave()
+    waiting.leave()
+
+
+def test_a_server_that_never_answers_is_told_from_one_that_waits(
+    service: SmallService, server: Server
+) -> None:
+    _, waiting, other = stuck(service, server, patience=1.5)
+    server.process.send_signal(signal.SIGSTOP)
+    expected = r"the first, sent to node 1: chunk 0 .*: sent 1\.5 s ago, no node has told its phase"
+    with pytest.raises(StalledError, match=expected):
+        waiting.push_pull({"b": np.ones(30, np.float32)})
+    server.process.send_signal(signal.SIGCONT)
+    other.leave()
+    waiting.leave()
+
+
+def test_whoever_waits_says_so_and_goes_on_when_the_straggler_comes(
+    service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hosts.client._STALL_SECONDS", 0.5)
+    monkeypatch.setattr("hosts.client._STALL_AGAIN_SECONDS", 0.1)
+    stalls: list[Stall] = []
+    late = threading.Event()
+
+    def notice(stall: Stall) -> None:
+        stalls.append(stall)
+        if len(stalls) == 3:
+            late.set()
+
+    _, waiting, other = stuck(service, server, patience=50, on_stall=notice)
+    ones = {"b": np.ones(30, np.float32)}
+    with ThreadPoolExecutor(1) as pool:
+        straggler = pool.submit(lambda: late.wait(40) and other.push_pull(ones))
+        np.testing.assert_array_equal(waiting.push_pull(ones)["b"], 2 * ones["b"])
+        assert straggler.result()
+    assert stalls[0].missing == 1
+    assert stalls[0].node == 1
+    assert stalls[0].seconds < stalls[2].seconds
     other.leave()
     waiting.leave()
 

@@ -42,6 +42,19 @@ def test_without_a_compiler_an_edited_source_stops_with_advice(
 
 
 @pytest.mark.skipif(shutil.which(dataplane.COMPILER) is None, reason="needs p4c")
+def test_every_build_is_announced_and_made(copy_of_sources: Path) -> None:
+    source = copy_of_sources / "node.p4"
+    source.write_text(source.read_text() + "\n")
+    said: list[str] = []
+    assert dataplane.make_ready(copy_of_sources, said.append) == ["node.p4"]
+    assert said == [
+        f"compiling p4src/build/{build.name}.json ({number} of {len(dataplane.BUILDS)})"
+        for number, build in enumerate(dataplane.BUILDS, 1)
+    ]
+    assert dataplane.make_ready(copy_of_sources, said.append) == []
+
+
+@pytest.mark.skipif(shutil.which(dataplane.COMPILER) is None, reason="needs p4c")
 def test_a_broken_source_shows_the_compilers_message(copy_of_sources: Path) -> None:
     source = copy_of_sources / "forwarding.p4"
     source.write_text(source.read_text().replace("ttl - 1", "no_such_field - 1"))

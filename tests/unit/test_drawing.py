@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,6 +46,50 @@ def test_every_node_and_link_is_there_and_nothing_overlaps(path: Path) -> None:
             assert apart
     rates = [t.text for t in svg.iter(f"{SVG}text") if t.get("class") == "rate"]
     assert rates == ["20 Mbit/s"] * len(topology.links)
+
+
+THREE_RACKS = "name: three\nracks: [{workers: 4, servers: 1}, {workers: 2}, {workers: 4}]\n"
+CROSSING = [
+    THREE_RACKS + "cores: 3\n",
+    THREE_RACKS + "cores: 2\nuplinks: {rate: 20 Mbit/s, loss: 1 %}\n",
+]
+
+
+def straight(path: str) -> tuple[float, float, float, float]:
+    """Ends of a path that is one line."""
+    ax, ay, bx, by = map(float, re.findall(r"-?[\d.]+", path))
+    return ax, ay, bx, by
+
+
+def distance(x: float, y: float, line: tuple[float, float, float, float]) -> float:
+    ax, ay, bx, by = line
+    along = ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / math.dist((ax, ay), (bx, by)) ** 2
+    along = min(1.0, max(0.0, along))
+    return math.dist((x, y), (ax + along * (bx - ax), ay + along * (by - ay)))
+
+
+@pytest.mark.parametrize(
+    "text", [*CROSSING, *(path.read_text() for path in SHIPPED)], ids=range(2 + len(SHIPPED))
+)
+def test_no_link_crosses_what_is_written_on_another(text: str) -> None:
+    svg = ElementTree.fromstring(draw(parse(text)))
+    lines = [straight(p.get("d", "")) for p in svg.iter(f"{SVG}path")]
+    for label in svg.iter(f"{SVG}text"):
+        turned = re.match(r"rotate\((\S+) (\S+) (\S+)\)", label.get("transform", ""))
+        if turned is None or "halo" in label.get("class", ""):
+            continue
+        slope, x, y = math.radians(float(turned[1])), float(turned[2]), float(turned[3])
+        # The middle of its letters: 10 px high above the baseline, about 6 px wide.
+        v = float(label.get("y", 0)) - 4 - y
+        half = 5 * len(str(label.text)) / 2
+        for u in (-half, 0, half):
+            point = (
+                x + u * math.cos(slope) - v * math.sin(slope),
+                y + u * math.sin(slope) + v * math.cos(slope),
+            )
+            own, *others = sorted(distance(*point, line) for line in lines)
+            assert own < 14
+            assert all(other > 5 for other in others), label.text
 
 
 def test_impaired_and_uneven_links_stand_out() -> None:

@@ -41,7 +41,11 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("placement: {servers: []}", "placement.servers: is empty"),
         ("placement: {servers: some}", "should be all, or a list of node names"),
         ("batch: 12", "job.yaml:4: batch: 12 cannot be split evenly over 8 workers"),
-        ("tree: ring", "job.yaml:4: tree:"),
+        ("tree: ring", "job.yaml:4: tree: should be two-level, tor, core or none, not 'ring'"),
+        ("patience: 0", "job.yaml:4: patience: should be at least 1, not 0"),
+        ("patience: soon", "job.yaml:4: patience: should be a number, not 'soon'"),
+        ("optimizer: {momentum: 1}", "optimizer.momentum: should be less than 1, not 1"),
+        ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(line: str, expected: str) -> None:

@@ -183,8 +183,8 @@ def test_workers_keys_must_be_equal(table: Table) -> None:
     table.connect(job.nonce, Role.WORKER, 1, address)
     for keys, says in (
         ([KEYS[0], Key(1, "bias", 11)], r"worker 1 \(w1\) has key 1 \('bias'\) of 11 elements"),
-        ([KEYS[0]], "has 1 keys, workers before it have 2"),
-        ([], "0 keys: 1 to"),
+        ([KEYS[0]], "has 1 key, workers before it have 2"),
+        ([], "0 keys; allowed: 1 to"),
         ([Key(0, "weight", 0)], "no elements"),
         ([KEYS[0], KEYS[0]], "key 0 is given twice"),
         ([Key(0, "huge", 2**45)], "chunk number of a packet counts up to"),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import sys
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from controller.trees import TreeKind, plan_trees
 from testbed import record
 from testbed.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
-from testbed.processes import CONSEQUENCE, ProcessError, Processes
+from testbed.processes import CONSEQUENCE, ProcessError, Processes, describe
 from testbed.record import RunError
 from testbed.shaping import passed
 from tests.conftest import ROOT
@@ -92,13 +94,53 @@ def test_a_name_in_use_is_refused_when_chosen_and_numbered_when_not(runs: Path) 
         record.find(None)
 
 
-def test_sockets_of_a_crashed_run_are_swept_by_the_next(runs: Path) -> None:
+def test_sockets_of_a_crashed_run_are_swept_by_whoever_looks_next(runs: Path) -> None:
     with record.create("bed", chosen=False, facts={}) as crashed:
         pass
     (crashed.sockets / "control").touch()
     with record.create("bed", chosen=False, facts={}) as run:
         assert run.name == "bed"
         assert not crashed.sockets.exists()
+        assert record.live_runs()[0].sockets.exists()
+    assert record.live_runs() == []
+    assert not run.sockets.exists()
+
+
+@pytest.mark.parametrize("place", ["a file", "a folder below a file", "nobody's", "latest"])
+def test_a_runs_folder_that_cannot_be_used_is_refused_with_path_and_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    folder, reason = {
+        "a file": (tmp_path / "file", "it is not a folder"),
+        "a folder below a file": (tmp_path / "file" / "runs", "Not a directory"),
+        # A filesystem where not even root can make folders.
+        "nobody's": (
+            Path("/sys/kernel/runs"),
+            "(Operation not permitted|Permission denied|Read-only)",
+        ),
+        "latest": (tmp_path / "mine", "latest is in the way: it is not a link"),
+    }[place]
+    if place == "latest":
+        (folder / "latest").mkdir(parents=True)
+    monkeypatch.setenv("RACKHUB_RUNS", str(folder))
+    with (
+        pytest.raises(RunError, match=rf"{folder}.*{reason}.*RACKHUB_RUNS=FOLDER"),
+        record.create("bed", chosen=False, facts={}),
+    ):
+        pass
+    if place == "latest":
+        assert [entry.name for entry in folder.iterdir()] == ["latest"]
+
+
+def test_a_failure_is_added_to_a_summary_once(runs: Path) -> None:
+    with record.create("bed", chosen=False, facts={"target": "embedded"}) as run:
+        run.note_failure("supervisor was killed", "supervisor")
+        run.note_failure("nobody was there to take it down", None)
+        summary = json.loads(run.summary.read_text())
+        assert summary["failure"] == {"message": "supervisor was killed", "process": "supervisor"}
+        assert (summary["name"], summary["target"], summary["jobs"]) == ("bed", "embedded", [])
+        assert run.supervisor() is None
 
 
 def test_traffic_control_counters_are_read() -> None:
@@ -141,6 +183,41 @@ def test_the_cause_is_named_not_what_failed_because_of_it(tmp_path: Path) -> Non
     )
     assert failure.name == "culprit"
     assert "was killed by SIGKILL" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (1, "ended with exit status 1"),
+        (-9, "was killed by SIGKILL"),
+        (137, "was killed by SIGKILL"),
+        (128 + 99, "ended with exit status 227"),
+    ],
+)
+def test_exit_statuses_are_told_in_words(status: int, words: str) -> None:
+    assert describe(status) == words
+
+
+def test_a_stopped_process_is_found_and_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async def run() -> tuple[list[ProcessError], int]:
+        group = Processes(tmp_path, tmp_path)
+        up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        script = "import os, signal; print('up', flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+        process = group.start(
+            "w2", [sys.executable, "-c", script], on_line=lambda _: up.set_result(None)
+        )
+        await up
+        while not (found := group.stopped()):
+            assert process.running
+            await asyncio.sleep(0.01)  # nobody but the kernel knows
+        await group.stop()
+        assert not group.failure.done()
+        return found, await process.exited
+
+    found, status = asyncio.run(run())
+    assert [one.name for one in found] == ["w2"]
+    assert "w2 is stopped" in str(found[0])
+    assert status == -signal.SIGKILL
 
 
 def test_a_process_that_ignores_sigterm_is_killed(

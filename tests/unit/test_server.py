@@ -290,6 +290,41 @@ def test_direct_questions_say_whether_ones_own_contribution_is_there(server: Ser
     assert asked(1, seq=1) == (Phase.AGGREGATING, 0)
 
 
+@pytest.mark.parametrize("ahead", [2 * WINDOW, 2**31 - 4, 2**31, 3 * 2**30, 2**32 - 2**25])
+def test_a_slot_that_rested_serves_a_number_any_distance_ahead(
+    server: ServerState, ahead: int
+) -> None:
+    """Of a stream a server sees only its own chunks, and few go DIRECT: slots may rest long."""
+    everyone = range(4)
+    assert len(answers(server, *(direct(rank, [1.0] * 4) for rank in everyone))) == 4
+    assert len(answers(server, child(0), child(1))) == 2
+    query = packet(Op.QUERY, WORKERS[1], flags=Flag.DIRECT, sender=1, node=0, stream=0, seq=ahead)
+    state = answers(server, query).headers
+    assert (phases(state).tolist(), state["children"].tolist()) == ([Phase.AGGREGATING], [0])
+    assert phases(ask(server, 0, WORKERS[0], seq=ahead)).tolist() == [Phase.AGGREGATING]
+    out = answers(server, *(direct(rank, [2.0] * 4, seq=ahead) for rank in everyone))
+    assert floats_of(out.payloads).tolist() == [[8.0] * 4] * 4
+    assert len(answers(server, child(0, seq=ahead), child(1, seq=ahead))) == 2
+    assert "stale" not in server.counters(1)
+
+
+@pytest.mark.parametrize("behind", [2 * WINDOW, 4 * WINDOW, 64 * WINDOW, 2**20, 2**24])
+def test_a_late_copy_takes_no_slot_from_a_sum_that_somebody_may_lack(
+    server: ServerState, behind: int
+) -> None:
+    """However many windows late: the others have the result and would never send again."""
+    now = 2**24 - 2**23  # so that some of the copies come from before the wrap
+    late = (now - behind) % 2**32
+    everyone = range(4)
+    assert len(answers(server, *(direct(rank, [1.0] * 4, seq=now) for rank in everyone))) == 4
+    assert len(answers(server, child(0, seq=now), child(1, seq=now))) == 2
+    assert len(answers(server, direct(2, [5.0] * 4, seq=late), child(1, seq=late))) == 0
+    assert server.counters(1)["stale"] == 2
+    again = answers(server, direct(3, [1.0] * 4, seq=now))
+    assert floats_of(again.payloads).tolist() == [[4.0] * 4]
+    assert destinations(answers(server, child(1, seq=now))) == [SWITCH.pair()]
+
+
 def test_direct_is_taken_only_from_the_worker_that_it_names(server: ServerState) -> None:
     impostor = direct(0, [1.0] * 4)
     impostor.peers["port"] += 1

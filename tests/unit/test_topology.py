@@ -123,7 +123,14 @@ def test_every_problem_is_named_with_file_line_and_field(tmp_path: Path) -> None
         ("defaults: {queue_bytes: 1000}", "defaults.queue_bytes", "at least 1514 B"),
         ("defaults: {ecn_bytes: 1 MiB}", "defaults.ecn_bytes", "0 (never) to that"),
         ("cores: [1, 0]", "cores", "1 or more in each level"),
-        ("tls: maybe", "tls", "'maybe'"),
+        ("tls: maybe", "tls", "should be true or false, not 'maybe'"),
+        ("cores: one", "cores", "'one' should be a number of cores, like 2, or a list of them"),
+        ("cores: [x]", "cores[0]", "should be a whole number, not 'x'"),
+        ("cores: [1, 1, 1, 1, 1]", "cores", "takes up to 4, has 5"),
+        ("uplinks: {rate: -20 Mbit/s}", "uplinks.rate", "'-20 Mbit/s' is negative"),
+        ("uplinks: {rate: 5 bit/s}", "uplinks.rate", "allowed: 1 kbit/s to 1 Tbit/s"),
+        ("links: 3", "links", "should be a list, not 3"),
+        ("links: [{ends: [w1]}]", "links[0].ends", "needs at least 2, has 1"),
         ("name: twice", "name", "given twice, first on line 1"),
         ("defaults: [1, 2]", "defaults", "should be a group of fields (rate, delay"),
         ("defaults: {mtu: 1500", "", "not valid YAML"),
@@ -142,7 +149,8 @@ def test_what_is_refused(text: str, place: str, says: str, tmp_path: Path) -> No
         ("[{workers: 1, servers: 1}, {workers: 1}]", "2 racks and no core"),
         ("[{workers: 0, servers: 1}]", "no workers"),
         ("[{workers: 1}]", "no servers"),
-        ("[]", "at least 1 item"),
+        ("[]", "needs at least 1, has 0"),
+        ("[{workers: -1}]", "should be at least 0, not -1"),
         ("[{workers: 250, servers: 250}, {workers: 1}]\ncores: 1", "501 ports"),
     ],
 )
@@ -162,6 +170,14 @@ def test_a_direction_set_twice_is_refused(tmp_path: Path) -> None:
     assert problems(text, tmp_path) == [
         "bad.yaml:5: links[1].loss: already given for w1 to tor0 on line 4"
     ]
+
+
+@pytest.mark.parametrize("name", ["''", "../up", "a b", "7"])
+def test_a_name_becomes_part_of_file_names(name: str, tmp_path: Path) -> None:
+    (found,) = problems(f"name: {name}\nracks: [{{workers: 1, servers: 1}}]\n", tmp_path)
+    says = "should be text (in quotes if need be), not 7" if name == "7" else "should be letters"
+    assert found.startswith("bad.yaml:1: name: ")
+    assert says in found
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -341,3 +341,67 @@ def test_submissions_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="world"):
         WorkerTransport(replace(transport.plan, world=3), Exponents(1, 2))
     assert transport.idle
+
+
+def asked(transport: WorkerTransport, now: float) -> list[int]:
+    """Numbers that it asks about now."""
+    return [seq for op, seq, _ in sent(transport, now) if op == Op.QUERY]
+
+
+def test_while_another_worker_is_slow_only_the_oldest_number_is_asked_about() -> None:
+    transport = lone(window=8)
+    contacted(transport, *range(8))  # numbers 0..15
+    submit(transport, *range(8))
+    assert len(sent(transport, 1.0)) == 8
+    questions: list[int] = []
+    now = 1.0
+    for _ in range(4):
+        _, now = transport.poll(now)
+        questions += asked(transport, now)
+        transport.on_packets(now, state_of(transport, 16, 0, Phase.AGGREGATING, 0b01))
+    assert questions == [16] * 4
+    assert transport.statistics.retransmitted == 0
+
+
+def test_a_result_restarts_the_timer_of_its_stream() -> None:
+    transport = lone(window=4)
+    contacted(transport, *range(4))  # numbers 0..7
+    submit(transport, *range(4))
+    batch, deadline = transport.poll(1.0)
+    assert batch is not None
+    timeout = transport.poll(1.0)[1] - 1.0
+    later = 1.0 + timeout / 2
+    transport.on_packets(later, results_of(batch.select([0])))
+    assert asked(transport, 1.0 + timeout) == []
+    _, deadline = transport.poll(1.0 + timeout)
+    assert deadline == pytest.approx(later + timeout)
+    assert asked(transport, deadline) == [9]
+
+
+def test_after_a_loss_all_that_is_overdue_is_asked_about() -> None:
+    transport = lone(window=4)
+    contacted(transport, *range(4))
+    submit(transport, *range(4))
+    sent(transport, 1.0)
+    _, deadline = transport.poll(1.0)
+    assert asked(transport, deadline) == [8]
+    transport.on_packets(deadline, state_of(transport, 8, 0, Phase.AGGREGATING, 0b10))
+    assert sent(transport, deadline) == [
+        *((Op.QUERY, seq, 0) for seq in (9, 10, 11)),
+        (Op.CONTRIBUTE, 8, Flag.RETRANSMIT),
+    ]
+
+
+def test_what_is_sent_beside_a_question_has_its_own_timer() -> None:
+    """A stream that has waited for long, whose questions are rare, does not slow another down."""
+    plan = replace(lone().plan, streams=(StreamPlan(0, 7, 0, 2), StreamPlan(1, 7, 0, 2)))
+    transport = WorkerTransport(plan, Exponents(64, 2))
+    submit(transport, 0)  # stream 0
+    now = 0.0
+    for _ in range(5):
+        _, now = transport.poll(now)
+    submit(transport, 1)  # stream 1
+    batch, following = transport.poll(now)
+    assert batch is not None
+    assert ops(batch.headers).tolist() == [Op.QUERY, Op.CONTRIBUTE]
+    assert following - now == pytest.approx(float(transport.round_trips.timeouts[1]))

@@ -281,8 +281,24 @@ def test_more_children_than_bits_are_refused() -> None:
     everyone = " ".join(f"w{n}" for n in range(33))
     with pytest.raises(PlanRefusedError, match="tor0 would have 33 children, 32 are possible"):
         plan(plant, everyone, "s0", TreeKind.TWO_LEVEL)
-    with pytest.raises(PlanRefusedError, match="or tree TOR or TWO_LEVEL"):
+    # No advice that would not help.
+    with pytest.raises(PlanRefusedError, match=r"use at most that many workers there$"):
         plan(plant, everyone, "s0", TreeKind.NONE)
+    halves = build("racks: [{workers: 20, servers: 1}, {workers: 20}]\ncores: 1")
+    everyone = " ".join(f"w{n}" for n in range(40))
+    with pytest.raises(PlanRefusedError, match="or tree two-level or tor, where each ToR is one"):
+        plan(halves, everyone, "s0", TreeKind.NONE)
+
+
+def test_kinds_are_spelled_as_in_job_files() -> None:
+    assert [str(kind) for kind in TreeKind] == ["two-level", "tor", "core", "none"]
+    assert [TreeKind.of(str(kind)) for kind in TreeKind] == list(TreeKind)
+
+
+def test_a_core_tree_needs_a_core() -> None:
+    plant = build("racks: [{workers: 2, servers: 1}]")
+    with pytest.raises(PlanRefusedError, match="has no core, which tree core needs; use two-level"):
+        plan(plant, "w0 w1", "s0", TreeKind.CORE)
 
 
 def test_worker_and_server_on_one_host_bypass_the_switch() -> None:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether sums are what they should be, from the summands alone.
+
+The reference quantises as workers do and by the same code, so that the two agree to the last bit,
+right or wrong. This holds the sums against sums in float64 of the gradients themselves and the
+bound that docs/protocol.md promises ("Numbers"), and shares no code with what it checks: exponents
+are derived anew from the gradients, since a scale that is too coarse would widen its own bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_BITS = 30  # of a lane for the magnitude of a whole sum
+_HEADROOM = 2
+_FINEST = 149
+_LEAST, _MOST = -126, 127
+_UNIT = 2.0**-24  # of float32's rounding to nearest
+# The float64 sums round too, by less than a 2^-22th of the bounds that they are compared with.
+_MARGIN = 1 + 2.0**-20
+
+
+class InexactSumError(Exception):
+    """A sum is further from the exact one than it may be; the text says which and by how much."""
+
+
+class ExactSums:
+    """Checks one round after another of the same chunks; ``worst`` is the largest error so far.
+
+    ``worst`` is a share of what is allowed: of 1 for sums of integers and DIRECT ones alike.
+    """
+
+    def __init__(self, world: int, chunks: int) -> None:
+        self.worst = 0.0
+        self.rounds = 0
+        self._digits = _BITS - (world - 1).bit_length()
+        self._exponents = np.zeros(chunks, np.int64)  # that the coming round should have
+
+    def check(self, values: Floats, sums: Floats) -> None:
+        """One round: values (world, chunks, lanes) by rank, the sums (chunks, lanes) of them.
+
+        Raises ``InexactSumError``.
+        """
+        wide = values.astype(np.float64)
+        finite = np.isfinite(wide)
+        magnitudes = np.where(finite, np.abs(wide), 0)
+        largest = magnitudes.max(axis=(0, 2))
+        needed = np.frexp(largest)[1].astype(np.int64)  # least e with |x| < 2^e
+        if self.rounds == 0:
+            self._exponents = np.where(largest > 0, np.clip(needed, _LEAST, _MOST), 0)
+        direct = ~finite.all(axis=(0, 2)) | (largest >= np.ldexp(1.0, self._exponents))
+        with np.errstate(invalid="ignore"):
+            exact = wide.sum(axis=0)
+        allowed = np.where(
+            direct[:, None], self._float32(magnitudes), self._integers(len(values), sums)
+        )
+        usable = finite.all(axis=0) & np.isfinite(sums)
+        error = np.where(usable, np.abs(sums - np.where(usable, exact, 0)), 0)
+        wrong = error > allowed * _MARGIN
+        # Where float32 ends an infinity is right, of the sum's sign. On the way to a DIRECT sum
+        # partial sums may be larger than the sum and of another sign.
+        ends = float(np.finfo(np.float32).max) * (1 - _UNIT)
+        passes = direct[:, None] & (magnitudes.sum(axis=0) >= ends)
+        beyond = (np.abs(exact) + allowed >= ends) & np.isinf(sums) & (sums * exact > 0)
+        # Where a summand is not finite, the sum has to be what IEEE 754 makes of them.
+        odd = ~finite.all(axis=0)
+        right = (sums == exact) | (np.isnan(sums) & (np.isnan(exact) | passes))
+        wrong |= odd & ~right
+        wrong |= ~odd & ~np.isfinite(sums) & ~(passes | beyond)
+        if wrong.any():
+            self._complain(wrong, exact, sums, allowed)
+        shares = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0)
+        self.worst = max(self.worst, float(shares.max(initial=0)))
+        told = np.clip(needed, _LEAST, _MOST)
+        following = np.clip(told + _HEADROOM, _LEAST, _MOST)
+        self._exponents = np.where(largest > 0, following, self._exponents)
+        self.rounds += 1
+
+    def _integers(self, world: int, sums: Floats) -> Doubles:
+        """Half a step of the scale from each worker, and rounding to float32."""
+        scale = np.minimum(self._digits - self._exponents, _FINEST)
+        steps = world * np.ldexp(0.5, -scale)
+        rounding = _UNIT * np.abs(np.where(np.isfinite(sums), sums, 0).astype(np.float64))
+        return np.asarray(steps[:, None] + rounding, np.float64)
+
+    def _float32(self, magnitudes: Doubles) -> Doubles:
+        """Of sums one after another in float32 (Higham, Accuracy and Stability, section 4.2)."""
+        additions = (len(magnitudes) - 1) * _UNIT
+        return np.asarray(additions / (1 - additions) * magnitudes.sum(axis=0), np.float64)
+
+    def _complain(self, wrong: Mask, exact: Doubles, sums: Floats, allowed: Doubles) -> None:
+        chunk, lane = (int(i) for i in np.argwhere(wrong)[0])
+        raise InexactSumError(
+            f"round {self.rounds}, chunk {chunk}, lane {lane}: the sum is {sums[chunk, lane]!s},"
+            f" exactly it is {exact[chunk, lane]!s}, and no more than {allowed[chunk, lane]:.3g}"
+            f" apart is allowed ({int(wrong.sum())} lanes of this round are wrong): there is an"
+            " error in quantisation, so that agreement between workers and reference says nothing"
+        )

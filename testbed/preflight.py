@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be known before anything starts: that jobs fit a topology, and it the program.
+
+``check`` plans and admits jobs as the controller will, all at once on empty switches, so that a
+testbed that comes up also trains. What is wrong is an error of the file, line and field that says
+so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.admission import Reservation, Resources
+from controller.dataplane import DataPlane
+from controller.entries import EntryError
+from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
+from controller.windows import choose_window
+from testbed import jobfile
+from testbed.dataplane import DataPlaneError
+from testbed.digits import load_digits, split
+from testbed.jobfile import JobFile, JobFileError, Placement
+from testbed.targets import BMV2_QUEUE_PACKETS, Target
+from topologies.addressing import Addressing
+from topologies.documents import Location, Problem
+from topologies.spec import TopologyFile, few
+from topologies.topology import Topology
+
+__all__ = ["JobPlan", "Preflight", "check", "describe", "facts", "read_program"]
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """Where a job's ranks are, its trees, and what it will hold in the switches."""
+
+    file: JobFile
+    placement: Placement
+    trees: tuple[Tree, ...]
+    reservation: Reservation
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slots by switch."""
+        return self.reservation.slots()
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """A topology and the jobs on it that can run; warnings: what is of no use there."""
+
+    topology: Topology
+    jobs: tuple[JobPlan, ...]
+    warnings: tuple[Problem, ...]
+
+
+def read_program(program: Path, p4info: Path) -> DataPlane:
+    """A build of the data plane; ``DataPlaneError`` if it is none, or cannot carry gradients."""
+    for file in (program, p4info):
+        if not file.is_file():
+            raise DataPlaneError(f"{file}: no such file")
+    try:
+        plane = DataPlane.load(program, p4info)
+        document = json.loads(plane.device_config)
+    except EntryError as error:
+        raise DataPlaneError(str(error)) from error
+    except OSError as error:
+        raise DataPlaneError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DataPlaneError(
+            f"{program}: not a program for BMv2 (p4c-bm2-ss writes them): {error}"
+        ) from error
+    if not isinstance(document, dict) or "pipelines" not in document:
+        raise DataPlaneError(f"{program}: JSON, but not a program for BMv2: it has no `pipelines`")
+    try:
+        slots, lanes = plane.slots, plane.lanes
+    except EntryError as error:
+        raise DataPlaneError(f"{p4info}: not this data plane's: {error}") from error
+    if not (slots and lanes):
+        raise DataPlaneError(
+            f"{p4info}: its chunks have {lanes} lanes, so there is nothing to sum (a build with"
+            " BLOCKS=0 is for tests); use one with BLOCKS of 1 or more"
+        )
+    return plane
+
+
+def check(
+    topology: TopologyFile, jobs: Sequence[Path], plane: DataPlane, target: Target
+) -> Preflight:
+    """Places, plans and admits jobs; raises ``TopologyError``, then ``JobFileError``."""
+    _check_links(topology, plane)
+    addressing = Addressing(topology.topology)
+    resources = Resources((node.name for node in topology.topology.switches), plane.slots)
+    most = BMV2_QUEUE_PACKETS if target == "bmv2" else None
+    plans: list[JobPlan] = []
+    problems: list[Problem] = []
+    for number, path in enumerate(jobs):
+        try:
+            file = jobfile.load(path)
+            placement = file.place(topology.topology)
+            _check_batch(file, len(placement.workers))
+        except JobFileError as error:
+            problems += error.problems
+            continue
+        servers = [addressing.address(name) for name in placement.servers]
+        spec = file.spec
+        try:
+            trees = plan_trees(
+                topology.topology, addressing, placement.workers, servers,
+                TreeKind.of(spec.tree), spec.streams, number,
+            )  # fmt: skip
+        except PlanRefusedError as refusal:
+            problems.append(_plan_problem(topology, file, refusal))
+            continue
+        window = spec.window or choose_window(
+            addressing, trees, servers, plane.frame_bytes, queue_packets=most
+        )
+        try:
+            reservation = resources.reserve(trees, window, shrink=not spec.window)
+        except PlanRefusedError as refusal:
+            others = ", ".join(plan.file.spec.name for plan in plans)
+            text = f"{refusal} (after {others})" if others else str(refusal)
+            problems.append(file.document.problem(("window",), text))
+            continue
+        plans.append(JobPlan(file, placement, trees, reservation))
+    if problems:
+        raise JobFileError(problems)
+    return Preflight(topology.topology, tuple(plans), tuple(_idle(topology)))
+
+
+def _check_links(file: TopologyFile, plane: DataPlane) -> None:
+    """What an emulated testbed cannot do, and links that are too small for the program's chunks."""
+    needed = plane.packet_bytes
+    for link, places in zip(file.topology.links, file.places, strict=True):
+        for quality, where in zip((link.forward, link.backward), places, strict=True):
+            if quality.delay:
+                file.refuse(
+                    where["delay"],
+                    f"{link.a} to {link.b} would have a delay, and emulated links have none (not"
+                    " every kernel has netem); allowed: 0 ms",
+                )
+            if quality.mtu < needed:
+                file.refuse(
+                    where.get("mtu", ("defaults",)),
+                    f"{link.a} to {link.b} has MTU {quality.mtu}, and a chunk of {plane.lanes}"
+                    f" lanes makes packets of {needed} B; allowed: at least that, or a build with"
+                    " smaller chunks",
+                )
+    if file.topology.tls:
+        file.refuse(
+            ("tls",),
+            "control goes over unix sockets, which need no TLS (not in this version);"
+            " allowed: false",
+        )
+    file.check()
+
+
+def _check_batch(file: JobFile, world: int) -> None:
+    """A worker's share of a batch comes from its share of the data, without repetition."""
+    training, _ = split(load_digits(), file.spec.seed)
+    most = world * (len(training) // world)
+    if file.spec.batch > most:
+        raise file.refusal(
+            ("batch",),
+            f"{file.spec.batch} is more than the training set's {len(training)} images give"
+            f" {world} workers; allowed: multiples of {world} up to {most}",
+        )
+
+
+def _plan_problem(topology: TopologyFile, file: JobFile, refusal: PlanRefusedError) -> Problem:
+    text = str(refusal)
+    given = file.spec.placement.workers is not None
+    if refusal.tor is not None and not given:
+        rack = topology.topology.by_name[refusal.tor].rack
+        assert rack is not None
+        text += f" (job {file.spec.name} takes all: `placement` in {file.source} can name some)"
+        return topology.problem(("racks", rack, "workers"), text)
+    place: Location = (refusal.field,)
+    if refusal.field == "workers":
+        place = ("placement", "workers") if given else ("tree",)
+    return file.document.problem(place, text)
+
+
+def _idle(file: TopologyFile) -> list[Problem]:
+    """Switches that no packet can pass: every ToR is linked to all of the first level of cores."""
+    idle = [core.name for core in file.topology.cores if core.level > 2]
+    if not idle:
+        return []
+    text = (
+        f"{', '.join(idle)}: carries nothing, as every rack reaches all others by the first level"
+    )
+    return [file.problem(("cores",), text)]
+
+
+def facts(checked: Preflight, target: Target) -> dict[str, Any]:
+    """What was found, as data."""
+    topology = checked.topology
+    return {
+        "topology": topology.name,
+        "target": target,
+        "racks": topology.racks,
+        "workers": len(topology.workers),
+        "servers": len(topology.servers),
+        "switches": len(topology.switches),
+        "links": len(topology.links),
+        "warnings": [str(warning) for warning in checked.warnings],
+        "jobs": [
+            {
+                "job": plan.file.spec.name,
+                "file": plan.file.source,
+                "workers": list(plan.placement.workers),
+                "servers": list(plan.placement.servers),
+                "tree": plan.file.spec.tree,
+                "streams": len(plan.trees),
+                "window": plan.reservation.window,
+                "slots": plan.slots,
+            }
+            for plan in checked.jobs
+        ],
+    }
+
+
+def describe(checked: Preflight, plane: DataPlane) -> list[str]:
+    """What was found, in lines for people."""
+    topology = checked.topology
+    counts = [
+        (topology.racks, "rack"), (len(topology.workers), "worker"),
+        (len(topology.servers), "server"), (len(topology.switches), "switch"),
+        (len(topology.links), "link"),
+    ]  # fmt: skip
+    lines = [f"{topology.source}: {', '.join(_counted(*one) for one in counts)}"]
+    for plan in checked.jobs:
+        spec, window = plan.file.spec, plan.reservation.window
+        trees = Counter(_shape(tree) for tree in plan.trees)
+        slots = Counter(plan.slots.values())
+        held = [
+            f"{size} of {plane.slots} in {few([n for n, s in plan.slots.items() if s == size])}"
+            for size in slots
+        ]
+        lines += [
+            f"{plan.file.source}: job {spec.name}, {_counted(spec.iterations, 'iteration')} of"
+            f" {_counted(spec.batch, 'image')}",
+            f"  workers  {few(list(plan.placement.workers))}",
+            f"  servers  {few(list(plan.placement.servers))}",
+            f"  tree     {spec.tree}: {'; '.join(trees)}",
+            f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
+            f"  slots    {', '.join(held) or 'none'}",
+        ]
+    return lines
+
+
+def _shape(tree: Tree) -> str:
+    """A tree in words: core0 over tor0 (w0..w3), tor1 (w4..w7)."""
+    below = {node.node: few([c.name for c in node.children]) for node in tree.nodes}
+    parts = [
+        f"{child.name} ({below[child.node]})" for child in tree.root.children if child.rank is None
+    ]
+    root = tree.root.switch or "the servers"
+    return f"{root} over {', '.join(parts) or below[tree.root.node]}"
+
+
+def _counted(number: int, what: str) -> str:
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{number} {what if number == 1 else plural}"

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a job is, by what its workers report (``testbed.worker``, ``progress``).
+
+Workers report when it suits them, each at another iteration, with the losses of all iterations
+since. What is told of an iteration is told once every worker has reported it, so that it is the
+same in every run of the job.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class Progress:
+    """The progress of ``world`` workers over ``iterations``."""
+
+    def __init__(self, world: int, iterations: int) -> None:
+        self.iterations = iterations
+        self.iteration = 0  # the last that all have reported
+        self._reached = [0] * world
+        self._losses: dict[int, list[float]] = {}  # of iterations that not all have reported
+        self._loss = 0.0
+        self._accuracies: dict[int, float] = {}  # the same
+        self._accuracy: float | None = None
+        self._per_epoch = 1.0
+        self._statistics = {"completed": 0, "completed_direct": 0}  # of rank 0
+        self._rate: tuple[float, int, float] = (0.0, 0, 0.0)  # when, chunks then, chunks/s
+
+    def take(self, rank: int, report: Message) -> bool:
+        """A worker's report; returns whether there is an iteration more that all have done."""
+        reached, losses = int(report["iteration"]), report["losses"]
+        self._reached[rank] = reached
+        for iteration, loss in enumerate(losses, start=reached - len(losses) + 1):
+            self._losses.setdefault(iteration, []).append(loss)
+        if report["accuracy"] is not None:
+            self._accuracies[reached] = report["accuracy"]
+        if rank == 0:
+            self._statistics = report["statistics"]
+            self._per_epoch = reached / report["epoch"]
+        before, self.iteration = self.iteration, min(self._reached)
+        for iteration in range(before + 1, self.iteration + 1):
+            # In the same order always, as a sum of floats depends on it.
+            together = sorted(self._losses.pop(iteration))
+            self._loss = sum(together) / len(together)
+            self._accuracy = self._accuracies.pop(iteration, self._accuracy)
+        return self.iteration > before
+
+    def message(self) -> Message:
+        """Iteration, epoch, mean loss over workers, accuracy, chunks/s, summed in the tree (0-1).
+
+        Without figures before all workers have done an iteration.
+        """
+        told: Message = {"iteration": self.iteration, "iterations": self.iterations}
+        if not self.iteration:
+            return told
+        in_tree = self._statistics["completed"]
+        chunks = in_tree + self._statistics["completed_direct"]
+        now = time.monotonic()
+        then, before, rate = self._rate
+        if chunks > before:
+            rate = (chunks - before) / (now - then) if before else 0.0
+            self._rate = (now, chunks, rate)
+        return {
+            **told,
+            "epoch": self.iteration / self._per_epoch,
+            "loss": self._loss,
+            "accuracy": self._accuracy,
+            "chunks_per_second": rate or None,
+            "share_in_tree": in_tree / chunks if chunks else 0.0,
+        }

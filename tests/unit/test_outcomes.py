@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the switches' counters and the workers' reports say of a job, and of who is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from controller.dataplane import DataPlane
+from controller.trees import Tree, TreeKind, plan_trees
+from protocol.outcomes import Outcome
+from testbed import outcomes
+from testbed.processes import ProcessError, Processes
+from testbed.targets import SwitchProcess
+from testbed.waiting import Waits
+from tests.conftest import ROOT
+from topologies.addressing import Addressing
+from topologies.spec import load
+
+SERVERS = ("s0", "s1")
+
+
+def trees(kind: TreeKind, name: str = "two-racks") -> tuple[Tree, ...]:
+    topology = load(ROOT / "topologies" / f"{name}.yaml")
+    addressing = Addressing(topology)
+    workers = [node.name for node in topology.workers]
+    servers = [addressing.address(node.name) for node in topology.servers]
+    return plan_trees(topology, addressing, workers, servers, kind)
+
+
+COUNTS = {
+    "tor0": Counter(
+        {Outcome.COMPLETED: 7, Outcome.PARTIAL_SENT: 70, Outcome.REPLAYED: 3, Outcome.RESENT: 2}
+    ),
+    "tor1": Counter({Outcome.PARTIAL_SENT: 70, Outcome.FORWARDED: 9}),
+    "core0": Counter({Outcome.COMPLETED: 69, Outcome.REPLAYED: 10}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sums", "again"),
+    [
+        ("two-racks", TreeKind.TWO_LEVEL, 69, 15),
+        ("two-racks", TreeKind.TOR, 70, 5),
+        ("two-racks", TreeKind.NONE, 0, 0),
+        ("one-rack", TreeKind.TWO_LEVEL, 7, 5),  # the ToR is the root
+    ],
+)
+def test_a_job_counts_what_the_switches_of_its_trees_did(
+    name: str, kind: TreeKind, sums: int, again: int
+) -> None:
+    assert outcomes.sums_made(trees(kind, name), COUNTS) == sums
+    assert outcomes.sent_again(trees(kind, name), COUNTS) == again
+
+
+def test_only_what_was_counted_since_is_the_jobs() -> None:
+    before = {"tor0": Counter({Outcome.COMPLETED: 5, Outcome.CLAIMED: 1})}
+    now = {"tor0": Counter({Outcome.COMPLETED: 12, Outcome.CLAIMED: 1, Outcome.REPLAYED: 2})}
+    assert outcomes.since(before, now) == {
+        "tor0": {Outcome.COMPLETED: 7, Outcome.CLAIMED: 0, Outcome.REPLAYED: 2}
+    }
+
+
+def test_a_switch_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket takes connections, as that of a process that hangs does; no answer ever comes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("testbed.outcomes.ANSWER_SECONDS", 0.5)
+    (tmp_path / "sockets").mkdir()
+    (tmp_path / "hangs.log").write_text("ready\n")
+    build = ROOT / "p4src" / "build"
+    plane = DataPlane.load(build / "aggregation.json", build / "aggregation.p4info.txtpb")
+
+    async def run() -> list[ProcessError]:
+        switch = SwitchProcess("hangs", "embedded", ())
+        group = Processes(tmp_path, tmp_path)
+        switch.process = group.start("hangs", [sys.executable, "-c", "input()"], wants_input=True)
+        _, silent = await outcomes.read([switch], plane)
+        await group.stop()
+        return silent
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("sockets/hangs")
+        listener.listen()
+        (error,) = asyncio.run(run())
+    assert error.name == "hangs"
+    assert "hangs does not answer P4Runtime within 0.5 s: DEADLINE_EXCEEDED" in str(error)
+
+
+def report(children: int, node: int, phase: str | None = "AGGREGATING") -> dict[str, object]:
+    oldest = {"stream": 0, "node": node, "phase": phase, "children": children}
+    return {"seconds": 7.5, "oldest": oldest, "text": "no sum for 7.5 s"}
+
+
+def test_who_is_missing_is_told_by_name() -> None:
+    (tree,) = trees(TreeKind.TWO_LEVEL)
+    core, tor0, _ = tree.nodes
+    waits = Waits([tree], SERVERS)
+    assert waits.seconds == 0
+    waits.take(4, report(0b10, core.node))  # rack 1 is in, rack 0 is not
+    assert (waits.missing(), waits.seconds) == (["tor0 at core0"], 7.5)
+    waits.take(0, report(0b1011, tor0.node))
+    assert str(waits) == "not in: w2 at tor0"
+    waits.over(0)
+    waits.over(4)
+    waits.take(1, report(0, tor0.node, phase=None))
+    assert waits.missing() == []
+    assert str(waits) == "no sum for 7.5 s"

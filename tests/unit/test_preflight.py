@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot run is refused before anything starts, where the file says it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from testbed import preflight
+from testbed.dataplane import SOURCES, DataPlaneError
+from testbed.preflight import Preflight, read_program
+from tests.conftest import ROOT
+from topologies.documents import DocumentError
+from topologies.spec import read
+
+BUILD = SOURCES / "build"
+PLANE = read_program(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
+SHIPPED = ROOT / "topologies"
+JOB = "name: x\niterations: 5\nbatch: 8\n"
+
+
+def checked(topology: Path, *jobs: Path) -> Preflight:
+    return preflight.check(read(topology), jobs, PLANE, "embedded")
+
+
+def problems(tmp_path: Path, topology: str, *jobs: str) -> list[str]:
+    """What is wrong with files of these texts (a shipped topology's name stands for it)."""
+    at = SHIPPED / f"{topology}.yaml"
+    if not at.exists():
+        at = tmp_path / "t.yaml"
+        at.write_text(topology)
+    files = [tmp_path / f"job{number}.yaml" for number in range(len(jobs))]
+    for file, text in zip(files, jobs, strict=True):
+        file.write_text(text)
+    with pytest.raises(DocumentError) as caught:
+        checked(at, *files)
+    return [line.replace(f"{tmp_path}/", "") for line in str(caught.value).splitlines()]
+
+
+def rack(workers: int, more: str = "") -> str:
+    return f"name: t\nracks:\n  - {{workers: {workers}, servers: 1}}\n{more}"
+
+
+@pytest.mark.parametrize(
+    ("topology", "job", "says"),
+    [
+        ("two-racks", "tree: core", "job0.yaml:4: tree: packets from w0 to s0 pass no core, only"),
+        ("one-rack", "tree: core", "job0.yaml:4: tree: one-rack has no core, which tree core"),
+        ("two-racks", "tree: tor\nstreams: 1",
+         "job0.yaml:5: streams: stream 0 has servers s0, s1, to which tor0 has different ways;"
+         " a multiple of 2 streams"),
+        ("two-racks", "window: 8192", "job0.yaml:4: window: core0 has no run of 16384 free slots"),
+        ("two-racks", "batchsize: 1", "job0.yaml:4: batchsize: unknown field"),
+        (rack(33), "", "job0.yaml:3: batch: 8 cannot be split evenly over 33 workers"),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_run(tmp_path: Path, topology: str, job: str, says: str) -> None:
+    (found,) = problems(tmp_path, topology, JOB + job)
+    assert found.startswith(says)
+
+
+def test_a_rack_of_too_many_workers_is_an_error_of_that_rack(tmp_path: Path) -> None:
+    job = "name: x\niterations: 5\nbatch: 40\n"
+    (found,) = problems(tmp_path, rack(40), job)
+    assert found.startswith("t.yaml:3: racks[0].workers: tor0 would have 40 children, 32 are")
+    assert "`placement` in job0.yaml can name some" in found
+    named = ", ".join(f"w{n}" for n in range(33))
+    job = f"name: x\niterations: 5\nbatch: 33\nplacement:\n  workers: [{named}]\n"
+    (found,) = problems(tmp_path, rack(40), job)
+    assert found.startswith("job0.yaml:5: placement.workers: tor0 would have 33 children")
+
+
+@pytest.mark.parametrize(("batch", "fits"), [(1432, True), (1440, True), (1448, False)])
+def test_a_batch_is_no_more_than_the_training_set(tmp_path: Path, batch: int, fits: bool) -> None:
+    # 1,797 images in ten classes of 174 to 183, a fifth of each (rounded down) held out: 1,442.
+    job = f"name: x\niterations: 5\nbatch: {batch}\n"
+    if fits:
+        path = tmp_path / "job.yaml"
+        path.write_text(job)
+        assert checked(SHIPPED / "two-racks.yaml", path).jobs
+        return
+    (found,) = problems(tmp_path, "two-racks", job)
+    assert found.startswith("job0.yaml:3: batch: 1448 is more than")
+    assert found.endswith("allowed: multiples of 8 up to 1440")
+
+
+def test_jobs_are_admitted_together(tmp_path: Path) -> None:
+    half = JOB + "window: 2048\n"
+    found = problems(tmp_path, "two-racks", half, half, half)
+    assert len(found) == 1
+    assert found[0].startswith("job2.yaml:4: window: core0 has no run of 4096 free slots")
+
+
+@pytest.mark.parametrize(
+    ("more", "place", "says"),
+    [
+        ("defaults: {delay: 5 ms}", "t.yaml:4: defaults.delay: ", "allowed: 0 ms"),
+        ("links: [{ends: [w1, tor0], delay: 1 ms}]", "t.yaml:4: links[0].delay: ", "w1 to tor0"),
+        ("defaults:\n  mtu: 1000", "t.yaml:5: defaults.mtu: ", "packets of 1084 B"),
+        ("tls: true", "t.yaml:4: tls: ", "allowed: false"),
+    ],
+)
+def test_a_topology_that_cannot_be_emulated(
+    tmp_path: Path, more: str, place: str, says: str
+) -> None:
+    (found,) = problems(tmp_path, rack(2, more))
+    assert found.startswith(place)
+    assert says in found
+
+
+def test_cores_that_carry_nothing_are_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text("name: t\nracks: [{workers: 1, servers: 1}, {workers: 1}]\ncores: [2, 1]\n")
+    (warning,) = checked(path).warnings
+    assert str(warning).startswith(f"{path}:3: cores: core2: carries nothing")
+
+
+@pytest.mark.parametrize("job", ["digits", "core"])
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_files(path: Path, job: str) -> None:
+    file = ROOT / "jobs" / f"{job}.yaml"
+    if job == "core" and path.stem != "server-rack":
+        with pytest.raises(DocumentError, match="tree core needs"):
+            checked(path, file)
+        return
+    assert checked(path, file).warnings == ()
+
+
+def test_what_is_printed_is_what_the_job_gets() -> None:
+    found = checked(SHIPPED / "two-racks.yaml", ROOT / "jobs" / "digits.yaml")
+    (job,) = found.jobs
+    window = job.reservation.window
+    assert preflight.describe(found, PLANE)[0].endswith(
+        "two-racks.yaml: 2 racks, 8 workers, 2 servers, 3 switches, 12 links"
+    )
+    assert preflight.describe(found, PLANE)[2:] == [
+        "  workers  w0..w7",
+        "  servers  s0, s1",
+        "  tree     two-level: core0 over tor0 (w0..w3), tor1 (w4..w7)",
+        f"  streams  1, window {window} (chunks in flight in each)",
+        f"  slots    {2 * window} of 8192 in core0, tor0, tor1",
+    ]
+    slots = preflight.facts(found, "embedded")["jobs"][0]["slots"]
+    assert slots == dict.fromkeys(("core0", "tor0", "tor1"), 2 * window)
+
+
+def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "files.md").read_text()
+    topology, job = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    for name, example in (("topology", topology), ("job", job)):
+        (tmp_path / f"{name}.yaml").write_text(example)
+    read_back = checked(tmp_path / "topology.yaml", tmp_path / "job.yaml")
+    assert [job.file.spec.name for job in read_back.jobs] == ["example"]
+    # The values that it says are those of a file without them are.
+    (tmp_path / "bare.yaml").write_text(re.sub(r"defaults:.*?(?=racks:)", "", topology, flags=re.S))
+    assert read(tmp_path / "bare.yaml").topology.links == read_back.topology.links
+
+
+@pytest.mark.parametrize(
+    ("program", "p4info", "says"),
+    [
+        ("LICENSE", "aggregation.p4info.txtpb", "LICENSE: not a program for BMv2"),
+        ("aggregation.json", "LICENSE", "LICENSE is not a p4info text file"),
+        ("nowhere.json", "aggregation.p4info.txtpb", "nowhere.json: no such file"),
+        ("aggregation_headers.json", "aggregation_headers.p4info.txtpb", "have 0 lanes"),
+        ("../../tests/p4/router.json", "../../tests/p4/router.p4info.txtpb",
+         "not this data plane's: no register 'aggregation.slots.state'"),
+    ],
+)  # fmt: skip
+def test_a_program_that_cannot_carry_gradients(program: str, p4info: str, says: str) -> None:
+    def at(name: str) -> Path:
+        return ROOT / name if name == "LICENSE" else BUILD / name
+
+    with pytest.raises(DataPlaneError, match=re.escape(says)):
+        read_program(at(program), at(p4info))
+
+
+def test_chunks_larger_than_the_links_packets() -> None:
+    jumbo = read_program(BUILD / "aggregation_jumbo.json", BUILD / "aggregation_jumbo.p4info.txtpb")
+    with pytest.raises(DocumentError, match=r"two-racks\.yaml:\d+: defaults\.mtu: .*2048 lanes"):
+        preflight.check(read(SHIPPED / "two-racks.yaml"), [], jumbo, "embedded")

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of an iteration does not depend on when workers happened to report."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from testbed.progress import Progress
+
+
+def report(iteration: int, *losses: float, accuracy: float | None = None) -> dict[str, Any]:
+    return {
+        "iteration": iteration,
+        "epoch": iteration / 4,
+        "losses": list(losses),
+        "accuracy": accuracy,
+        "statistics": {"completed": 9 * iteration, "completed_direct": iteration},
+    }
+
+
+def test_losses_of_one_iteration_are_averaged_whenever_they_arrive() -> None:
+    progress = Progress(world=2, iterations=8)
+    assert progress.message() == {"iteration": 0, "iterations": 8}
+    assert not progress.take(0, report(3, 8.0, 4.0, 2.0))  # rank 1 has reported nothing
+    assert progress.message()["iteration"] == 0
+    assert progress.take(1, report(2, 6.0, 5.0))
+    told = progress.message()
+    assert (told["iteration"], told["loss"], told["epoch"]) == (2, 4.5, 0.5)
+    assert told["share_in_tree"] == 0.9
+    assert progress.take(1, report(4, 4.0, 3.0))
+    assert (progress.message()["iteration"], progress.message()["loss"]) == (3, 3.0)
+
+
+def test_every_order_of_the_last_reports_ends_with_the_same_figures() -> None:
+    ends = set()
+    for order in permutations(range(3)):
+        progress = Progress(world=3, iterations=2)
+        for rank in order:
+            progress.take(rank, report(1, 0.1 * (rank + 1)))
+        taken = []
+        for rank in reversed(order):
+            taken.append(progress.take(rank, report(2, 0.7 / (rank + 1), accuracy=0.5)))
+        assert taken == [False, False, True]
+        ends.add((progress.message()["loss"], progress.message()["accuracy"]))
+    ((loss, accuracy),) = ends
+    assert loss == pytest.approx((0.7 + 0.35 + 0.7 / 3) / 3)
+    assert accuracy == 0.5
+
+
+def test_an_accuracy_is_told_from_its_iteration_on() -> None:
+    progress = Progress(world=2, iterations=8)
+    progress.take(0, report(4, 1.0, 1.0, 1.0, 1.0, accuracy=0.25))
+    progress.take(1, report(3, 1.0, 1.0, 1.0))
+    assert progress.message()["accuracy"] is None
+    progress.take(1, report(5, 1.0, 1.0, accuracy=None))
+    assert progress.message()["accuracy"] == 0.25

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first second of the command line, in which it only imports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+# Interrupts this process when the command line is about to be imported.
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupting:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "testbed.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+
+if "testbed" in sys.orig_argv:
+    sys.meta_path.insert(0, Interrupting)
+"""
+
+
+@pytest.mark.parametrize(("ignored", "status"), [(False, -signal.SIGINT), (True, 0)])
+def test_ctrl_c_while_it_starts_leaves_no_traceback(
+    tmp_path: Path, ignored: bool, status: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-m", "testbed", "--version"]
+    if ignored:  # as a shell does for what it starts in the background
+        command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        timeout=60,
+    )
+    assert result.returncode == status
+    assert result.stderr == ""

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people read, on terminals of several widths and where there is none."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+
+from testbed.view import View, count, deviation, show_results, show_rows
+
+REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
+ROWS = [
+    {"job": "digits", "state": "failed", "iteration": 123456, "loss": 0.0123456, "reason": REASON},
+    {"job": "digits-2", "state": "running", "iteration": 7, "loss": None, "reason": ""},
+]
+COLUMNS = {
+    "job": "job",
+    "state": "state",
+    "iteration": "iteration",
+    "loss": "loss",
+    "reason": "why",
+}
+
+
+def console(width: int | None) -> Console:
+    """A terminal of a width in columns, or none (a file or a pipe)."""
+    if width is None:
+        return Console(file=io.StringIO(), width=80, highlight=False)
+    return Console(
+        file=io.StringIO(), width=width, force_terminal=True, color_system=None, highlight=False
+    )
+
+
+def lines(of: Console) -> list[str]:
+    assert isinstance(of.file, io.StringIO)
+    return of.file.getvalue().splitlines()
+
+
+def rendered(what: RenderableType, width: int) -> list[str]:
+    of = console(width)
+    of.print(what)
+    return [line.rstrip() for line in lines(of)]
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """A job's part of a summary."""
+    machine = {"cpu_busy": 0.42, "cpu_bound": False}
+    chunks = {"aggregated_in_network": 91, "served_by_server": 9, "in_float32": 0}
+    return {
+        "job": "digits", "topology": "one-rack", "racks": 1, "workers": 4, "servers": 1,
+        "target": "embedded", "clock": "emulated", "iterations": 10, "alongside": [],
+        "seconds_per_iteration": [0.03, 0.02, 0.04], "test_accuracy": 0.96,
+        "matches_reference": True, "chunks": {**chunks, "retransmitted": 0}, "machine": machine,
+        **changes,
+    }  # fmt: skip
+
+
+def link(sender: str, receiver: str, carried: int, wanted: int | None) -> dict[str, Any]:
+    return {"from": sender, "to": receiver, "bytes": carried, "expected_bytes": wanted}
+
+
+LINKS = [link("w0", "tor0", 5_000_000, 5_000_000), link("tor0", "s0", 39_528, 0)]
+
+
+def test_without_a_terminal_nothing_is_cut_and_no_line_ends_in_blanks() -> None:
+    piped = console(None)
+    show_rows(piped, ROWS, COLUMNS)
+    show_results(piped, [job(job=f"job-{number}" * 3) for number in range(6)], LINKS)
+    text = lines(piped)
+    assert text[1].endswith(REASON)
+    assert [line for line in text if line != line.rstrip()] == []
+    heading = next(line for line in text if "job-0job-0" in line)
+    assert "job-5job-5job-5" in heading
+
+
+@pytest.mark.parametrize("width", [40, 70, 120])
+def test_on_a_narrow_terminal_rows_become_blocks_with_whole_values(width: int) -> None:
+    terminal = console(width)
+    show_rows(terminal, ROWS, COLUMNS)
+    text = lines(terminal)
+    assert max(map(cell_len, text)) <= width
+    words = " ".join(" ".join(text).split())
+    for whole in ("digits-2", "123456", "0.01235", "failed", "running"):
+        assert whole in words
+    assert "".join(REASON.split()) in "".join(words.split())
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    terminal = console(70)
+    show_rows(terminal, [{**ROWS[1], "loss": 0.5}], COLUMNS)
+    assert lines(terminal)[0].split() == ["job", "state", "iteration", "loss"]
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 120])
+def test_the_live_view_keeps_its_heading_on_one_line(width: int) -> None:
+    view = View(console(width))
+    with view:
+        view.event({"event": "starting", "job": "digits"})
+        starting = rendered(view.picture(), width)
+        view.event(
+            {"event": "progress", "job": "digits", "iteration": 93, "iterations": 100,
+             "epoch": 33.0, "loss": 0.0913, "accuracy": 0.969, "chunks_per_second": 1234.5,
+             "share_in_network": 1.0}
+        )  # fmt: skip
+        heading, row = rendered(view.picture(), width)
+        view.event({"event": "waiting", "job": "digits", "seconds": 5, "why": REASON})
+        waiting = rendered(view.picture(), width)
+    assert starting[-1] == "digits: starting workers"
+    assert heading.startswith("job ")
+    assert "iteration" in heading
+    assert "loss" in heading
+    assert "0.0913" in row
+    assert " 93/100" in row  # apart from the bar
+    assert waiting[:2] == [heading, row]
+    assert "digits: waiting for 5 s: w2 is stopped" in waiting[2]
+
+
+def test_a_cpu_that_was_the_bottleneck_is_said_and_no_other() -> None:
+    idle, bound = console(None), console(None)
+    show_results(idle, [job()], LINKS)
+    show_results(bound, [job(machine={"cpu_busy": 0.984, "cpu_bound": True})], LINKS)
+    said = "times are this machine's, not the network's"
+    assert said not in "\n".join(lines(idle))
+    assert said in "\n".join(lines(bound))
+    (row,) = [line for line in lines(bound) if line.startswith("CPU busy")]
+    assert row.split()[-2:] == ["98", "%"]
+
+
+def test_bytes_of_chunks_in_float32_are_explained() -> None:
+    plain, overflown = console(None), console(None)
+    show_results(plain, [job()], LINKS)
+    chunks = {**job()["chunks"], "in_float32": 9}
+    show_results(overflown, [job(chunks=chunks)], LINKS)
+    assert "float32" not in "\n".join(lines(plain))
+    assert "9 chunks did not fit fixed point" in lines(overflown)[-1]
+
+
+def test_links_shared_with_another_job_are_said_to_be() -> None:
+    piped = console(None)
+    unknown = [link("w0", "tor0", 5_000_000, None)]
+    show_results(piped, [job(alongside=["other"])], unknown)
+    assert lines(piped)[-1] == "These include what other sent meanwhile."
+    assert not any("expected" in line for line in lines(piped))
+
+
+@pytest.mark.parametrize(
+    ("carried", "wanted", "text"),
+    [
+        (1000, 1000, "0 %"),
+        (1010, 1000, "+1.00 %"),
+        (990, 1000, "-1.00 %"),
+        (10_000_074, 10_000_000, "+74 B"),
+        (39_528, 0, "+39,528 B"),
+    ],
+)
+def test_small_differences_are_told_in_bytes(carried: int, wanted: int, text: str) -> None:
+    assert deviation(link("a", "b", carried, wanted)) == text
+
+
+def test_things_are_counted_in_english() -> None:
+    assert count(1, "server") == "1 server"
+    assert count(2, "switch", "switches") == "2 switches"
+
+
+def test_jobs_that_do_not_fit_beside_each_other_are_shown_one_below_the_other() -> None:
+    jobs = [job(job=f"job-{number}") for number in range(4)]
+    wide, narrow = console(200), console(70)
+    for of in (wide, narrow):
+        show_results(of, jobs, LINKS)
+    for of, tables in ((wide, 1), (narrow, 4)):
+        assert sum(line.startswith("test accuracy") for line in lines(of)) == tables
+        assert max(cell_len(line.rstrip()) for line in lines(of)) <= 120
+        assert "one-rack, 1 rack" in "\n".join(lines(of))
+    assert max(map(cell_len, lines(narrow))) <= 70
