@@ -8,7 +8,6 @@ one, sends, and prints what happened as JSON.
 from __future__ import annotations
 
 import json
-import math
 import re
 import subprocess
 import sys
@@ -115,7 +114,6 @@ def receive(lanes: int, count: int) -> None:
         def listen() -> None:
             sys.stdin.readline()
             all_sent.set()
-            endpoint.wake()
 
         threading.Thread(target=listen).start()
         seqs: list[int] = []
@@ -123,7 +121,7 @@ def receive(lanes: int, count: int) -> None:
             batch = endpoint.receive()
             if batch is None:
                 last = all_sent.is_set()
-                endpoint.wait(SILENCE if last else math.inf)
+                endpoint.wait(SILENCE)
                 batch = endpoint.receive()
                 if batch is None and last:
                     break
