@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job service over gRPC, on a unix socket: PHub's calls (SoCC'18, section 3.1) and a few more.
 
-A refused call ends with a status whose text says what is wrong; Watch ends with the job.
+A refused call ends with a status whose text says what is wrong; Watch ends with the job, or with
+UNAVAILABLE when the service is stopped.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         self._stopping = False
 
     def stop(self) -> None:
-        """End all watches, so that the server can stop."""
+        """End all watches, so that the server can stop: with UNAVAILABLE, for jobs go on."""
         with self.table.changed:
             self._stopping = True
             self.table.changed.notify_all()
@@ -124,6 +125,9 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                         continue
                 seen = now
                 yield now
+            if self._stopping:
+                # OK would say that the job is over. A controller may come back.
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the job service is being stopped")
         finally:
             with changed:
                 self._watchers -= 1

@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.chunks import Layout
-from hosts.explanation import Waiting
+from hosts.explanation import Outline, Waiting
 from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import (
     OUTAGE_SECONDS,
@@ -305,6 +305,11 @@ class Client:
         return part.membership.world if part.transport is None else part.transport.plan.world
 
     @property
+    def epoch(self) -> int:
+        """Number of the plan at hand; a job that is planned anew gets the next one."""
+        return self._transport.plan.epoch
+
+    @property
     def statistics(self) -> dict[str, Any]:
         """Counts since the start: those of `hosts.reports.Statistics`, and the socket's.
 
@@ -321,6 +326,18 @@ class Client:
     def explain(self) -> list[Waiting]:
         """What is known of each chunk that this worker waits for."""
         return self._transport.explain(time.monotonic())
+
+    def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
+        """Has `tell` called soon, perhaps by another thread, with what this worker waits for.
+
+        At most so many chunks of each stream; None: no plan yet. From any thread, also while
+        another is in `push_pull`. Raises UseAfterLeaveError, RuntimeError before connect_service.
+        """
+
+        def look(transport: WorkerTransport | None) -> None:
+            tell(transport.outline(time.monotonic(), most) if transport is not None else None)
+
+        self._connected().look(look)
 
     # -- inside -----------------------------------------------------------------------------------
 

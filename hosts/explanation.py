@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hosts.slots import DIRECT, DONE, EMPTY, HELD, Slots
 from protocol.header import Phase
+from protocol.plan import WorkerPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +18,9 @@ class Waiting:
     """What is known of one number in flight.
 
     kind: "exponent round", "sum", "direct sum" or "held" (its exponent is not known yet). Times
-    are seconds before the `now` asked with, None if never. `node`, `phase` and `children` are the
-    last STATE's (for a direct sum the server's; its bit is this worker's rank mod 32).
+    are seconds before the `now` asked with, None if never: of the first and last CONTRIBUTE, of the
+    last QUERY, and of the last STATE (`heard`), which `node`, `phase` and `children` are from (for
+    a direct sum the server's; its bit is this worker's rank mod 32).
     """
 
     stream: int
@@ -27,6 +30,7 @@ class Waiting:
     sent: int
     sent_first: float | None
     sent_last: float | None
+    asked_last: float | None
     unanswered_queries: int
     node: int | None
     phase: str | None
@@ -45,6 +49,60 @@ class Waiting:
                 f"children in: {self.children:#b}"
             )
         return f"{text}, {self.unanswered_queries} questions unanswered"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutline:
+    """A stream as a worker sees it: its place in the tree, and what it waits for.
+
+    following: the next number to enter the window (mod 2^32). open: how many in it have no result,
+    the oldest of which are in `oldest`, in the order of their numbers. timeout: RTO in seconds.
+    """
+
+    stream: int
+    node: int
+    sender: int
+    following: int
+    open: int
+    timeout: float
+    oldest: list[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a worker knows of its chunks in flight.
+
+    rank: its position among the workers of this epoch. frozen: it is held for a change of plan.
+    """
+
+    epoch: int
+    world: int
+    rank: int
+    frozen: bool
+    streams: list[StreamOutline]
+
+
+def streams_of(
+    plan: WorkerPlan, slots: Slots, timeouts: Sequence[float], now: float, most: int
+) -> list[StreamOutline]:
+    """Of each stream, with at most so many of its oldest open numbers."""
+    outlines = []
+    for index, stream in enumerate(plan.streams):
+        left, following = slots.left[index], slots.next[index]
+        rows = slots.rows(index, np.arange(left, following))
+        rows = rows[slots.stage[rows] != DONE]
+        outlines.append(
+            StreamOutline(
+                stream.stream,
+                stream.node,
+                stream.sender,
+                following & 0xFFFFFFFF,
+                len(rows),
+                float(timeouts[index]),
+                [_explain(slots, row, now) for row in rows[:most].tolist()],
+            )
+        )
+    return outlines
 
 
 def explain(slots: Slots, now: float) -> list[Waiting]:
@@ -79,6 +137,7 @@ def _explain(slots: Slots, row: int, now: float) -> Waiting:
         sent=int(slots.sent[row]),
         sent_first=now - float(slots.sent_first[row]) if sent else None,
         sent_last=now - float(slots.sent_last[row]) if sent else None,
+        asked_last=now - float(slots.asked_last[row]) if slots.asked_last[row] else None,
         unanswered_queries=int(slots.asked[row]),
         node=int(slots.state_node[row]) if heard else None,
         phase=Phase(int(slots.state_phase[row])).name if heard else None,

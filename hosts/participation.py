@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from hosts.follower import WorkerFollower
@@ -40,6 +41,7 @@ class Participation:
         self.follower: WorkerFollower | None = None
         self.turn = threading.Lock()
         self._wake = wake
+        self._looks: deque[Callable[[WorkerTransport | None], None]] = deque()
         self._changed = threading.Event()  # since the last look at whether there is a plan
         self._ready = threading.Event()  # the line below is done
         self.membership = Membership(
@@ -85,7 +87,7 @@ class Participation:
         # Who gives the turn back looks once more, so none is left when two meet here.
         while (
             self.follower is not None
-            and self.membership.pending
+            and (self.membership.pending or self._looks)
             and self.turn.acquire(blocking=False)
         ):
             try:
@@ -97,6 +99,8 @@ class Participation:
         """Carries out what the job service says; with the turn."""
         follower, membership = self.follower, self.membership
         assert follower is not None
+        while self._looks:
+            self._looks.popleft()(follower.transport)
         while (instruction := membership.take_instruction()) is not None:
             before = follower.epoch
             try:
@@ -108,6 +112,15 @@ class Participation:
             if follower.epoch != before:
                 _log.info("job %d: epoch %d", membership.job, follower.epoch)
                 membership.runs(follower.epoch)
+
+    def look(self, what: Callable[[WorkerTransport | None], None]) -> None:
+        """Has this called soon by whoever has the turn, with the transport; from any thread."""
+        if self.follower is None:
+            what(None)
+            return
+        self._looks.append(what)
+        self.serve()
+        self._wake()
 
     def report_failures(self) -> None:
         """Tells the job service of sums that failed for good; with the turn.

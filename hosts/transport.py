@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.contributions import Contributions
-from hosts.explanation import Waiting, explain, unanswered
+from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
 from hosts.reports import Completed, Failure, Statistics
 from hosts.round_trip import RoundTrips
@@ -145,6 +145,12 @@ class WorkerTransport:
     def explain(self, now: float) -> list[Waiting]:
         """Each number in a window that has no result, the longest submitted first."""
         return explain(self._slots, now)
+
+    def outline(self, now: float, most: int) -> Outline:
+        """What it knows of at most so many of each stream's oldest numbers."""
+        plan = self.plan
+        streams = streams_of(plan, self._slots, self.round_trips.timeouts.tolist(), now, most)
+        return Outline(plan.epoch, plan.world, plan.rank, self._frozen, streams)
 
     def unanswered(self, now: float) -> float:
         """Seconds without a sign of life of the number that is worst off; 0: none waits."""

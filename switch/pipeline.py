@@ -15,6 +15,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
@@ -91,7 +92,7 @@ class Pipeline:
         """
         self.program = program
         self.layout = Layout(program)
-        self.library = declare(ctypes.CDLL(str(build(generate(program), tuple(flags)))))
+        self.library = declare(ctypes.CDLL(str(build(_source(program), tuple(flags)))))
         handle = self.library.sw_create(pool)
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
@@ -414,6 +415,12 @@ class Pipeline:
             raise ValueError(f"{what}: the number (or its priority) is out of range")
         if result == _NO_MEMORY:
             raise MemoryError(f"no memory for {what}")
+
+
+@lru_cache(maxsize=8)
+def _source(program: Program) -> str:
+    """A program's C source, written once however many switches run it."""
+    return generate(program)
 
 
 def _words(values: Sequence[int]) -> Any:

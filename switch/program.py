@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Union
 
@@ -330,7 +331,7 @@ class Checksum:
     source: Source | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # one is equal to itself, so that it can be a key
 class Program:
     """digest: sha256 (hex) of the document, which names the compiled code."""
 
@@ -371,11 +372,15 @@ class Program:
     @classmethod
     def load(cls, path: str | Path) -> Program:
         """Reads a program from a JSON file. ProgramError, UnsupportedConstruct, OSError."""
-        try:
-            document = json.loads(Path(path).read_bytes())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ProgramError(f"{path}: not a JSON document: {error}") from error
-        return cls.parse(document, str(path))
+        return cls.parse_text(Path(path).read_bytes(), str(path))
+
+    @classmethod
+    def parse_text(cls, text: bytes, name: str = "program") -> Program:
+        """The same for a file's content; the very same object for one and the same text and name.
+
+        ProgramError, UnsupportedConstruct.
+        """
+        return _parse_text(text, name)
 
     @classmethod
     def parse(cls, document: Json, name: str = "program") -> Program:
@@ -383,6 +388,17 @@ class Program:
         from switch.loader import read_program  # the loader builds these very classes
 
         return read_program(document, name)
+
+
+# Every switch of one process, and one that is pushed its program again, share what was read: a
+# Program is immutable.
+@lru_cache(maxsize=8)
+def _parse_text(text: bytes, name: str) -> Program:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ProgramError(f"{name}: not a JSON document: {error}") from error
+    return Program.parse(document, name)
 
 
 def digest_of(document: Json) -> str:

@@ -15,19 +15,23 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
-from testbed import preflight, record
+from testbed import faults, preflight, record
 from testbed.control import ControlError, SupervisorGoneError, ask, converse
 from testbed.dataplane import DataPlaneError
 from testbed.execution import execute
+from testbed.explained import show_trace, show_why
 from testbed.jobfile import JobFileError
 from testbed.launcher import LaunchError, check_jobs, program_files, translate
 from testbed.namespaces import SandboxError
+from testbed.pcap import CaptureError
 from testbed.preflight import read_program
 from testbed.processes import ROOT, python
 from testbed.record import RunDirectory, RunError, shown
 from testbed.run import bringing_up, run
 from testbed.targets import DEVICE_ID, TargetError, choose
-from testbed.view import View, link_table, show, show_results, show_rows
+from testbed.trace import TraceError
+from testbed.trace import read as read_trace
+from testbed.view import View, link_table, show, show_faults, show_results, show_rows
 from topologies.documents import DocumentError
 from topologies.drawing import draw
 from topologies.spec import load as load_topology
@@ -35,8 +39,10 @@ from topologies.spec import read as read_topology
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
+WAITS = 3
 
 _ERRORS = (
+    CaptureError,
     ControlError,
     DataPlaneError,
     DocumentError,
@@ -45,6 +51,7 @@ _ERRORS = (
     RunError,
     SandboxError,
     TargetError,
+    TraceError,
 )
 _File = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -183,6 +190,41 @@ def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options
 
 @main.command()
 @click.argument("topology", type=_File)
+@click.option("--faults", "file", type=_File, required=True, help="File of faults.")
+@click.option("--job", type=_File, default=DEFAULT_JOB, help="Job file. [default: digits]")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of random faults.")
+@_launching
+@_json
+def chaos(
+    topology: Path, file: Path, job: Path, seed: int | None, as_json: bool, **options: Any
+) -> None:
+    """Run a job while things break: processes are killed or stopped, links impaired.
+
+    Exit status 0 means that the job was done nevertheless and its weights match the reference bit
+    by bit, if it has kept its workers.
+    """
+    chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
+    if choose(options["target"]) == "bmv2" and any(one.kind == "impair" for one in chosen):
+        raise TargetError(
+            f"{file}: impair needs P4Runtime roles, which BMv2 does not have: use --target embedded"
+        )
+    console = _console(stderr=as_json)
+    with View(console) as view:
+        launched, matches = run(topology, [job], view, faults=chosen, **options)
+    summary = json.loads(launched.run.summary.read_text())
+    if as_json:
+        _print_json(summary)
+    else:
+        show_results(console, summary["jobs"], summary["links"])
+        show(console)
+        show_faults(console, summary["faults"])
+        click.echo(f"\n{shown(launched.run.summary)}")
+    if not matches:
+        raise LaunchError(f"the weights differ from the reference's; see {launched.run.path}")
+
+
+@main.command()
+@click.argument("topology", type=_File)
 @_launching
 @_json
 def up(topology: Path, as_json: bool, **options: Any) -> None:
@@ -225,7 +267,7 @@ def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
     else:
         show_results(console, [summary], summary["links"])
         click.echo(f"\n{shown(target.summary)}")
-    if not summary["matches_reference"]:
+    if summary["matches_reference"] is False:
         raise LaunchError(f"job {summary['job']}: the weights differ from the reference's")
 
 
@@ -266,6 +308,51 @@ def jobs(on: str | None, as_json: bool) -> None:
 def stop(job: str, on: str | None) -> None:
     """Stop a job; the testbed stays up."""
     click.echo(f"stopped {ask(record.find(on), 'stop', job=job)}")
+
+
+@main.command("why")
+@click.argument("job")
+@_on
+@_json
+def why_command(job: str, on: str | None, as_json: bool) -> None:
+    """Show what a JOB waits for: its oldest chunks, node by node.
+
+    Exit status 0 means that it does not wait, 3 that it does: a chunk is in flight for more than
+    ten times its timeout.
+    """
+    told = ask(record.find(on), "why", job=job)
+    if as_json:
+        _print_json(told)
+    else:
+        show_why(_console(), told)
+    sys.exit(WAITS if told["waits"] else 0)
+
+
+@main.command("trace")
+@click.argument("job")
+@click.option("--chunk", type=click.IntRange(min=0), required=True, help="Which, from 0.")
+@click.option("--iteration", type=click.IntRange(min=1), help="Which; default: the last one.")
+@click.option(
+    "--run",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Which run; default: the newest.",
+)
+@_json
+def trace_command(
+    job: str, chunk: int, iteration: int | None, directory: Path | None, as_json: bool
+) -> None:
+    """Show what happened to one chunk of a JOB, hop by hop.
+
+    The run, over or not, must have been started with --pcap. Times are those of the capturing
+    switch port; what a port has sent, it captured when it left the switch.
+    """
+    run_directory = RunDirectory(directory.resolve()) if directory else record.newest()
+    told = read_trace(run_directory, job, chunk, iteration)
+    if as_json:
+        _print_json(told)
+    else:
+        show_trace(_console(), job, chunk, told)
 
 
 @main.command()

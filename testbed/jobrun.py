@@ -15,24 +15,23 @@ from typing import Any
 from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
 from hosts.membership import ClientError, create_service
-from testbed import links, outcomes
+from testbed import links, outcomes, results
 from testbed.digits import shapes
 from testbed.emulated import Network
 from testbed.expected import Direction, Load, Workload, expected
+from testbed.inquiry import Inquiry
 from testbed.jobfile import JobFile, Placement
-from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, python, tail
+from testbed.nodes import JOBS_ADDRESS, Nodes
+from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, describe, python, tail
 from testbed.progress import Progress
 from testbed.record import RunDirectory, cpu_seconds
-from testbed.serverhost import JobError, ServerHost
-from testbed.targets import SwitchProcess
+from testbed.recovery import FaultLog
+from testbed.serverhost import JobError
 from testbed.waiting import Waits
 
 Message = dict[str, Any]
-JOBS_ADDRESS = "unix:sockets/jobs"
 _REFERENCE_SECONDS = 600.0
 _LOOK_SECONDS = 5.0
-# Busier than that, times say more of the machine than of the network.
-_CPU_BOUND = 0.95
 _TREES = {
     "two-level": TreeKind.TWO_LEVEL,
     "tor": TreeKind.TOR,
@@ -45,18 +44,19 @@ _TREES = {
 class Place:
     """What a job needs of the testbed that it runs on.
 
-    suspects: an error for each of the testbed's processes that is stuck. jobs: all of them.
+    suspects: an error for each of the testbed's processes that is stuck. jobs: all of them. tell:
+    tells whoever watches of a fault.
     """
 
     run: RunDirectory
     network: Network
     dataplane: DataPlane
-    servers: Mapping[str, ServerHost]
-    target: str
+    nodes: Nodes
     clock: str
-    switches: Mapping[str, SwitchProcess]
     suspects: Callable[[], Awaitable[list[ProcessError]]]
     jobs: Mapping[str, JobRun]
+    faults: FaultLog
+    tell: Callable[[str], None]
 
 
 @dataclass
@@ -75,9 +75,12 @@ class JobRun:
     alongside: set[str] = field(default_factory=set)  # jobs on the same network meanwhile
     shared_with: set[str] = field(default_factory=set)  # those of them on the same switches
     results: dict[int, Message] = field(default_factory=dict)  # final reports, by rank
+    lost: dict[int, str] = field(default_factory=dict)  # how workers ended that it goes on without
     _members: dict[str, Process] = field(default_factory=dict)  # workers, by host
     _errors: dict[int, str] = field(default_factory=dict)  # what ended a worker, by rank
     _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
+    _wiped: list[str] = field(default_factory=list)  # those that lost counts meanwhile
+    _plan: int = 0  # its first epoch
     _carried: list[Message] = field(default_factory=list)  # by links while it trained
     _training: bool = False
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
@@ -92,12 +95,13 @@ class JobRun:
         processes: a group of its own, so that a failing worker takes the job with it and no more.
         """
         start = time.monotonic()
+        watching = asyncio.get_running_loop().create_task(self.inquiry.watch())
         try:
             await self._train(processes)
             wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
             self.emit({"event": "checking", "job": self.name})
-            reference = await self._reference(processes)
+            reference = await self._reference(processes) if not self.lost else None
             counted = self._check_sums()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
@@ -108,10 +112,12 @@ class JobRun:
             self.state, self.reason = "stopped", self.ending
             raise
         finally:
+            watching.cancel()
             if self._explaining is not None:
                 self._explaining.cancel()
             await processes.stop()
             self._training = False
+            self.place.faults.over(self.name)
         self.state = "done"
         self._outcome = self._summary(reference, counted, wall, busy)
         self.emit({"event": "done", "job": self.name})
@@ -137,15 +143,15 @@ class JobRun:
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         joins = (
-            self.place.servers[name].join(nonce, rank)
+            self.place.nodes.servers[name].join(nonce, rank)
             for rank, name in enumerate(placement.servers)
         )
         await asyncio.gather(*joins)
         self._waits = Waits(self.trees, placement.servers)
         # First: whoever starts or ends between here and the counting counts as being alongside.
         self._share()
-        before = await self._count()
-        network, switches = self.place.network, self.place.switches
+        wiped, before = self._wipes(), await self._count()
+        network, switches = self.place.network, self.place.nodes.switches
         carried = await links.measure(network, switches)
         world = len(placement.workers)
         for rank, name in enumerate(placement.workers):
@@ -164,26 +170,33 @@ class JobRun:
                 on_line=lambda line, rank=rank: self._report(rank, line, processes),  # type: ignore[misc]
                 wants_input=True,
                 may_finish=True,
+                survived=lambda process, rank=rank: self._survived(rank, process),  # type: ignore[misc]
             )
             process.write(nonce)
             self._members[name] = process
         await self._until_ended(processes)
-        silent = [placement.workers[r] for r in range(world) if r not in self.results]
+        self.place.faults.over(self.name)
+        ended = {*self.results, *self.lost}
+        silent = [name for rank, name in enumerate(placement.workers) if rank not in ended]
         if silent:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
-        self._counted = outcomes.since(before, await self._count())
-        carried = links.since(carried, await links.measure(network, switches))
-        # What other jobs should have sent meanwhile, nobody can say.
-        wanted = None if self.alongside else self.expected()
-        self._carried = links.rows(network.addressing, carried, wanted)
+        after = await self._count(strict=False)
+        self._counted = outcomes.since(before, after)
+        now = self._wipes()
+        self._wiped = [n for n in now if now[n] != wiped[n] or n not in self._counted]
+        measured = await links.measure(network, switches)
+        carried_since = links.since(network.addressing, carried, measured)
+        # What other jobs should have sent meanwhile, or after a fault, nobody can say.
+        wanted = None if self.alongside or self.disturbed else self.expected()
+        self._carried = links.rows(network.addressing, carried_since, wanted)
         self._training = False
 
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
         patience = self.file.spec.patience
         first: str | None = None
-        while left := [name for name, process in self._members.items() if process.running]:
-            either: list[asyncio.Future[Any]] = [self._members[name].exited for name in left]
+        while left := [n for n, process in self._members.items() if not process.judged.done()]:
+            either: list[asyncio.Future[Any]] = [self._members[name].judged for name in left]
             ended, _ = await asyncio.wait(
                 [*either, processes.failure],
                 timeout=None if first is None else patience,
@@ -194,17 +207,49 @@ class JobRun:
             if not ended:
                 what = f"has not ended {patience:g} s after {first} did"
                 raise ProcessError(left[0], what, self._members[left[0]].log)
-            first = next(n for n, process in self._members.items() if not process.running)
-            if any(not p.running and p.exited.result() for p in self._members.values()):
+            over = [p for p in self._members.values() if p.judged.done()]
+            if not all(process.judged.result() for process in over):
                 # The group tells which end was the cause.
                 await asyncio.wait([processes.failure])
                 processes.failure.result()
+            hosts = self.placement.workers
+            first = next((hosts[rank] for rank in self.results), None)
 
-    async def _count(self) -> outcomes.Counts:
-        """The outcomes counted at this job's switches so far; ``ProcessError`` if one is stuck."""
-        chosen = [self.place.switches[name] for name in sorted(outcomes.switches_of(self.trees))]
-        counts, silent = await outcomes.read(chosen, self.place.dataplane)
-        if silent:
+    def _survived(self, rank: int, process: Process) -> bool:
+        """A worker has ended without a result; whether the job goes on with the others.
+
+        Only if it was not the worker's own doing: it was killed, or the job went on without it.
+        """
+        status = process.exited.result()
+        others = [r for r in range(len(self.placement.workers)) if r != rank and r not in self.lost]
+        left_behind = status == CONSEQUENCE and "goes on without" in self._errors.get(rank, "")
+        if self.state != "running" or not others or not (status < 0 or left_behind):
+            return False
+        what = "was too long without a sign of life" if left_behind else describe(status)
+        name = self.placement.workers[rank]
+        self.lost[rank] = what
+        self._progress.drop(rank)
+        self._waits.over(rank)
+        self.place.faults.died(name, what)
+        self.place.faults.lost(self.name, rank)
+        rest = ", ".join(self.placement.workers[other] for other in others)
+        self.place.tell(f"{name} {what}; job {self.name} goes on with {rest}")
+        return True
+
+    def _wipes(self) -> dict[str, int]:
+        """How often each of its switches has lost what it had counted."""
+        switches = self.place.nodes.switches
+        return {name: switches[name].wiped for name in sorted(outcomes.switches_of(self.trees))}
+
+    async def _count(self, strict: bool = True) -> outcomes.Counts:
+        """The outcomes counted at this job's switches so far.
+
+        strict: ``ProcessError`` if one is stuck, else those of the others.
+        """
+        switches = self.place.nodes.switches
+        chosen = [switches[name] for name in sorted(outcomes.switches_of(self.trees))]
+        counts, silent = await outcomes.read([s for s in chosen if s.serving], self.place.dataplane)
+        if silent and strict:
             raise silent[0]
         return counts
 
@@ -256,7 +301,7 @@ class JobRun:
 
     def _processes(self) -> list[tuple[str, Process]]:
         """Its members' processes, by host."""
-        servers = [(name, self.place.servers[name].process) for name in self.placement.servers]
+        servers = [(n, self.place.nodes.servers[n].process) for n in self.placement.servers]
         return [*self._members.items(), *((name, p) for name, p in servers if p is not None)]
 
     def _process_name(self, host: str) -> str:
@@ -271,12 +316,14 @@ class JobRun:
         if kind == "started":
             self._started += 1
             if self._started == len(self.placement.workers):
-                self.state = "running"
+                self.state, self._plan = "running", report["plan"]
+                self.place.faults.runs(self.name, range(self._started), self._plan)
                 cpu = cpu_seconds()
                 self._trained_from = (cpu["busy"], cpu["all"])
                 self.emit({"event": "running", "job": self.name})
         elif kind == "progress":
             self._waits.over(rank)
+            self.place.faults.progress(self.name, rank, report)
             if self._progress.take(rank, report):
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
         elif kind == "waiting":
@@ -284,6 +331,8 @@ class JobRun:
             if self._explaining is None or self._explaining.done():
                 explaining = self._explain(processes)
                 self._explaining = asyncio.get_running_loop().create_task(explaining)
+        elif kind == "outline":
+            self.inquiry.answer(self._members[self.placement.workers[rank]], report)
         elif kind == "failed":
             self._errors[rank] = report["error"]
         elif kind == "done":
@@ -298,6 +347,16 @@ class JobRun:
             self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
 
     @cached_property
+    def inquiry(self) -> Inquiry:
+        """Asks what it waits for."""
+        return Inquiry(self, JOBS_ADDRESS)
+
+    @property
+    def members(self) -> Mapping[str, Process]:
+        """Its workers' processes, by host."""
+        return self._members
+
+    @cached_property
     def _progress(self) -> Progress:
         return Progress(len(self.placement.workers), self.file.spec.iterations)
 
@@ -308,6 +367,10 @@ class JobRun:
             share = told.pop("share_in_tree")
             told["share_in_network"] = share if self.file.spec.tree != "none" else 0.0
         return told
+
+    def worker(self, host: str) -> Process | None:
+        """The process of its worker on a host."""
+        return self._members.get(host)
 
     def pids(self, host: str) -> list[int]:
         """Process ids, in the sandbox, of its worker on a host."""
@@ -363,9 +426,24 @@ class JobRun:
             self.number - 1,
         )
 
-    def _check_sums(self) -> int:
-        """Chunks that the switches summed; ``JobError`` unless workers got as many sums of them."""
-        one = self.results[0]["statistics"]
+    @property
+    def disturbed(self) -> str:
+        """Why switches' counts say nothing of a job that is done; empty if they do."""
+        if self._wiped:
+            return f"{', '.join(self._wiped)} lost what was counted there"
+        plan = max((result["plan"] for result in self.results.values()), default=self._plan)
+        if plan != self._plan:
+            return f"the job was planned anew on its way, epoch {plan}"
+        return ""
+
+    def _check_sums(self) -> int | None:
+        """Chunks that the switches summed; ``JobError`` unless workers got as many sums of them.
+
+        None if nobody can tell after a fault.
+        """
+        if self.disturbed:
+            return None
+        one = self.results[min(self.results)]["statistics"]
         rounds = outcomes.sums_made(self.trees, self._counted)
         if self.file.spec.tree == "none":
             return 0
@@ -403,9 +481,10 @@ class JobRun:
         spec, topology = self.file.spec, self.place.network.topology
         return {
             "job": self.name,
+            "number": self.number,
             "state": self.state,
             "reason": self.reason.split("\n", 1)[0],
-            "target": self.place.target,
+            "target": self.place.nodes.target,
             "clock": self.place.clock,
             "topology": topology.name,
             "racks": topology.racks,
@@ -418,44 +497,22 @@ class JobRun:
             "seed": spec.seed,
         }
 
-    def _summary(self, reference: Message, counted: int, wall: float, busy: float) -> Message:
-        first = self.results[0]
-        statistics = [self.results[rank]["statistics"] for rank in sorted(self.results)]
-        digests = {result["digest"] for result in self.results.values()}
-        in_tree, direct = first["statistics"]["completed"], first["statistics"]["completed_direct"]
-        by_switches = outcomes.sent_again(self.trees, self._counted)
-        by_server = in_tree if self.file.spec.tree == "none" else 0
+    def _summary(
+        self, reference: Message | None, counted: int | None, wall: float, busy: float
+    ) -> Message:
+        workers, served = self.placement.workers, self.file.spec.tree == "none"
+        by_switches = None if self._wiped else outcomes.sent_again(self.trees, self._counted)
         return {
             **self._described(),
-            "test_accuracy": first["accuracy"],
-            "matches_reference": digests == {reference["digest"]},
-            "workers_agree": len(digests) == 1,
-            "weights_sha256": first["digest"],
-            "reference_sha256": reference["digest"],
-            "reference_accuracy": reference["accuracy"],
-            "seconds_per_iteration": first["seconds"],
-            "chunks": {
-                "aggregated_in_network": counted,
-                "served_by_server": by_server + direct,
-                # Those that went to a server because their values did not fit fixed point.
-                "in_float32": direct,
-                # By workers and switches.
-                "retransmitted": sum(one["retransmitted"] for one in statistics) + by_switches,
-                "retransmitted_by_switches": by_switches,
-            },
+            **results.weights(workers, self.results, self.lost, reference),
+            "chunks": results.chunks(
+                self.results, counted, self.disturbed, by_switches, served=served
+            ),
             # Switches count for all their jobs: with these what they sent again is theirs too.
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),
             "links": self._carried,
-            "wrong_checksum": sum(one["wrong_checksum"] for one in statistics),
-            "machine": {
-                "wall_seconds": wall,
-                "cpu_busy": busy,
-                "cpu_bound": busy > _CPU_BOUND,
-                # How often a worker asked what became of a chunk, or heard of a full queue.
-                "queries": sum(one["queries"] for one in statistics),
-                "congested": sum(one["congested"] for one in statistics),
-            },
+            "machine": results.machine(self.results, wall, busy),
         }
 
 

@@ -4,13 +4,14 @@
 A host's interface: its traffic-control class. A switch's port: the target's own counters, or for
 BMv2 the kernel's. Both count frames as a wire would carry them, each segment of a train with its
 headers, without FCS. Packets that a host sent are counted where they arrive, since traffic control
-counts a train as one.
+counts a train as one. A switch that is killed takes its counters along; then nobody knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from testbed.emulated import Network
@@ -19,42 +20,74 @@ from testbed.shaping import read
 from testbed.targets import SwitchProcess
 from topologies.addressing import Addressing
 
-Measured = dict[Direction, Load]
+
+@dataclass(frozen=True)
+class Carried:
+    """What a link direction carried; None where a counter was lost."""
+
+    bytes: int | None
+    packets: int | None
+
+    def since(self, before: Carried) -> Carried:
+        """What was added."""
+        return Carried(_less(self.bytes, before.bytes), _less(self.packets, before.packets))
+
+
+UNKNOWN = Carried(None, None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Counters of every link direction, and which start of each switch its own are of."""
+
+    loads: Mapping[Direction, Carried]
+    counting: Mapping[str, int]
 
 
 async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Measured:
-    """Bytes and packets of every link direction since the testbed came up."""
+    """Bytes and packets of every link direction since the testbed, or that switch, came up."""
     names = list(switches)
+    counting = {name: switches[name].counting for name in names}
     told = await asyncio.gather(*(switches[name].counters() for name in names))
     counters = dict(zip(names, told, strict=True))
-    loads: Measured = {}
+    loads: dict[Direction, Carried] = {}
     for name, ports in counters.items():
         for port in network.addressing.ports(name):
-            counted = ports[port.number]
-            loads[Direction(name, port.interface)] = Load(counted.tx_bytes, counted.tx_packets)
+            direction = Direction(name, port.interface)
+            loads[direction] = UNKNOWN
+            if ports is not None:
+                counted = ports[port.number]
+                loads[direction] = Carried(counted.tx_bytes, counted.tx_packets)
     for host in network.topology.hosts:
         prefix = network.node(host.name).command([])
         for end in network.addressing.host_interfaces(host.name):
             passed = await asyncio.to_thread(read, end.interface, prefix)
-            arrived = counters[end.switch][end.switch_port].rx_packets
-            loads[Direction(host.name, end.interface)] = Load(passed.bytes, arrived)
-    return loads
+            there = counters[end.switch]
+            arrived = None if there is None else there[end.switch_port].rx_packets
+            loads[Direction(host.name, end.interface)] = Carried(passed.bytes, arrived)
+    return Measured(loads, counting)
 
 
-def since(before: Measured, now: Measured) -> Measured:
-    """What was added to ``before``."""
-    return {
-        direction: Load(
-            load.bytes - before[direction].bytes, load.packets - before[direction].packets
-        )
-        for direction, load in now.items()
-    }
+def since(addressing: Addressing, before: Measured, now: Measured) -> dict[Direction, Carried]:
+    """What was added to ``before``; unknown at switches that were started again meanwhile."""
+    added = {way: load.since(before.loads[way]) for way, load in now.loads.items()}
+    for name, start in now.counting.items():
+        if start == before.counting[name]:
+            continue
+        for port in addressing.ports(name):
+            added[Direction(name, port.interface)] = UNKNOWN
+            if port.peer_is_host:
+                way = Direction(port.peer, port.peer_interface)
+                added[way] = Carried(added[way].bytes, None)
+    return added
 
 
 def rows(
-    addressing: Addressing, measured: Measured, expected: Mapping[Direction, Load] | None
+    addressing: Addressing,
+    carried: Mapping[Direction, Carried],
+    expected: Mapping[Direction, Load] | None,
 ) -> list[dict[str, Any]]:
-    """One entry per link and direction; ``expected_bytes`` is None where nobody can say."""
+    """One entry per link and direction; None where nobody can say."""
     peers = {
         Direction(port.switch, port.interface): port.peer
         for node in addressing.topology.switches
@@ -74,5 +107,9 @@ def rows(
             "packets": load.packets,
             "expected_bytes": (None if expected is None else expected.get(direction, Load()).bytes),
         }
-        for direction, load in measured.items()
+        for direction, load in carried.items()
     ]
+
+
+def _less(now: int | None, before: int | None) -> int | None:
+    return None if now is None or before is None else now - before

@@ -74,7 +74,19 @@ def since(before: Counts, now: Counts) -> Counts:
     return {
         name: Counter({outcome: count - before[name][outcome] for outcome, count in counts.items()})
         for name, counts in now.items()
+        if name in before
     }
+
+
+def open_slots(counts: Counter[Outcome]) -> tuple[int, int]:
+    """Slots of a switch that were AGGREGATING and PARTIAL when it had counted that.
+
+    Each was claimed by one contribution, and left by another that completed the sum; a partial sum
+    is left when the parent's result comes. Slots that a change of epoch gave up stay counted.
+    """
+    partial = counts[Outcome.PARTIAL_SENT] - counts[Outcome.RESULT_DOWN]
+    ended = counts[Outcome.PARTIAL_SENT] + counts[Outcome.COMPLETED]
+    return counts[Outcome.CLAIMED] - ended, partial
 
 
 def switches_of(trees: Sequence[Tree]) -> set[str]:

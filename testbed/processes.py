@@ -92,6 +92,8 @@ class Process:
         self.log = log
         self.expected = False  # whether its end is what somebody asked for
         self.exited: asyncio.Future[int] = loop.create_future()
+        # Whether the group goes on after its end; known a moment later.
+        self.judged: asyncio.Future[bool] = loop.create_future()
         self._on_line = on_line
         self._partial = b""
         with log.open("ab") as output:
@@ -241,11 +243,13 @@ class Processes:
         on_line: Callable[[str], None] | None = None,
         wants_input: bool = False,
         may_finish: bool = False,
+        survived: Callable[[Process], bool] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Process:
         """Starts a process; its standard error (and output, without ``on_line``) go to NAME.log.
 
         on_line gets each line of its standard output. may_finish: ending with status 0 is fine.
+        survived: asked when it ends otherwise; True if the group goes on without it.
         Raises ``ProcessError`` if it cannot be started.
         """
         log = self._logs / f"{name}.log"
@@ -263,7 +267,7 @@ class Processes:
             what = f"cannot be started: {arguments[0]}: {error.strerror}"
             raise ProcessError(name, what, log) from error
         self._members.append(process)
-        task = asyncio.get_running_loop().create_task(self._watch(process, may_finish))
+        task = asyncio.get_running_loop().create_task(self._watch(process, may_finish, survived))
         self._watchers.add(task)
         task.add_done_callback(self._watchers.discard)
         return process
@@ -281,9 +285,18 @@ class Processes:
         if not self.failure.done():
             self.failure.set_exception(failure)
 
-    async def _watch(self, process: Process, may_finish: bool) -> None:
+    async def _watch(
+        self,
+        process: Process,
+        may_finish: bool,
+        survived: Callable[[Process], bool] | None,
+    ) -> None:
         status = await asyncio.shield(process.exited)
-        if process.expected or (may_finish and status == 0) or self.failure.done():
+        fine = process.expected or (may_finish and status == 0)
+        if not fine and not self.failure.done() and survived is not None:
+            fine = survived(process)
+        process.judged.set_result(fine)
+        if fine or self.failure.done():
             return
         failed = ProcessError(process.name, describe(status), process.log, status)
         if status == CONSEQUENCE:

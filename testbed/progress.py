@@ -20,27 +20,33 @@ class Progress:
     def __init__(self, world: int, iterations: int) -> None:
         self.iterations = iterations
         self.iteration = 0  # the last that all have reported
-        self._reached = [0] * world
+        self._reached = dict.fromkeys(range(world), 0)  # by rank
         self._losses: dict[int, list[float]] = {}  # of iterations that not all have reported
         self._loss = 0.0
         self._accuracies: dict[int, float] = {}  # the same
         self._accuracy: float | None = None
         self._per_epoch = 1.0
-        self._statistics = {"completed": 0, "completed_direct": 0}  # of rank 0
+        self._statistics = {"completed": 0, "completed_direct": 0}  # of the first
         self._rate: tuple[float, int, float] = (0.0, 0, 0.0)  # when, chunks then, chunks/s
+
+    def drop(self, rank: int) -> None:
+        """A worker is lost; there are others."""
+        self._reached.pop(rank, None)
 
     def take(self, rank: int, report: Message) -> bool:
         """A worker's report; returns whether there is an iteration more that all have done."""
+        if rank not in self._reached:
+            return False
         reached, losses = int(report["iteration"]), report["losses"]
         self._reached[rank] = reached
         for iteration, loss in enumerate(losses, start=reached - len(losses) + 1):
             self._losses.setdefault(iteration, []).append(loss)
         if report["accuracy"] is not None:
             self._accuracies[reached] = report["accuracy"]
-        if rank == 0:
+        if rank == min(self._reached):
             self._statistics = report["statistics"]
             self._per_epoch = reached / report["epoch"]
-        before, self.iteration = self.iteration, min(self._reached)
+        before, self.iteration = self.iteration, min(self._reached.values())
         for iteration in range(before + 1, self.iteration + 1):
             # In the same order always, as a sum of floats depends on it.
             together = sorted(self._losses.pop(iteration))

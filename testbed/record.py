@@ -203,6 +203,14 @@ def live_runs() -> list[RunDirectory]:
     return live
 
 
+def newest() -> RunDirectory:
+    """The newest run, alive or not; ``RunError`` if there is none."""
+    runs = all_runs()
+    if not runs:
+        raise RunError(f"there is no run in {runs_folder()}")
+    return runs[-1]
+
+
 def find(name: str | None) -> RunDirectory:
     """The live testbed of a name, or the only one; ``RunError`` listing those there are."""
     live = live_runs()

@@ -30,16 +30,17 @@ from testbed.jobfile import JobFileError, JobSpec, load
 from testbed.training import Replica, apply, check_one_thread, digest, optimizer
 
 
-class Sums:
-    """Sums over all ranks as the network makes them, from everyone's arrays at once."""
+class Means:
+    """Means over all ranks as the network and clients make them, from everyone's arrays at once."""
 
     def __init__(self, sizes: Sequence[int], lanes: int, world: int) -> None:
         self._layout = Layout(sizes, lanes)
         self._policy = Exponents(self._layout.chunks, world)
+        self._world = world
         self.exact = ExactSums(world, self._layout.chunks)
 
     def __call__(self, everyone: Sequence[Parameters]) -> Parameters:
-        """everyone[rank][name]: float32 arrays; returns their sums by name, flat.
+        """everyone[rank][name]: float32 arrays; returns their means by name, flat.
 
         Raises ``InexactSumError``.
         """
@@ -52,8 +53,10 @@ class Sums:
         )
         result = reference_round(values, np.arange(layout.chunks), self._policy)
         self.exact.check(values, result.sums)
+        # As ``hosts.client`` divides.
+        means = (result.sums.astype(np.float64) / self._world).astype(np.float32)
         return {
-            name: layout.unpack(key, result.sums[layout.chunks_of(key)])
+            name: layout.unpack(key, means[layout.chunks_of(key)])
             for key, name in enumerate(everyone[0])
         }
 
@@ -75,11 +78,11 @@ def train(job: JobSpec, world: int, lanes: int) -> Reference:
     for rank in ranks:
         rank.model.parameters = shared
     step = optimizer(job)
-    sums = Sums([values.size for values in shared.values()], lanes, world)
+    means = Means([values.size for values in shared.values()], lanes, world)
     for _ in range(job.iterations):
         gradients = [rank.gradients()[1] for rank in ranks]
-        apply(step, shared, sums(gradients), world)
-    return Reference(shared, ranks[0].model.accuracy(ranks[0].test), sums.exact.worst)
+        apply(step, shared, means(gradients))
+    return Reference(shared, ranks[0].model.accuracy(ranks[0].test), means.exact.worst)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,11 +7,12 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from testbed.control import ControlError, Emit
+from testbed.faults import Fault
 from testbed.launcher import Launch, LaunchError, launch
 from testbed.record import RunDirectory, shown
 from testbed.view import View, count
@@ -63,15 +64,23 @@ def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> I
         raise
 
 
-def follow(launched: Launch, jobs: list[Path], on_event: Emit) -> list[Message]:
-    """Submits jobs at once and waits for all; raises the first error. Events come in order."""
+def follow(
+    launched: Launch, jobs: list[Path], on_event: Emit, faults: Sequence[Fault] = ()
+) -> list[Message]:
+    """Submits jobs at once and waits for all; raises the first error. Events come in order.
+
+    faults: to be had while the first one runs.
+    """
     events: queue.Queue[Message | None] = queue.Queue()
     results: dict[int, Message] = {}
     errors: list[LaunchError] = []
 
     def one(number: int, path: Path) -> None:
         try:
-            results[number] = launched.ask("submit", job=str(path.resolve()), on_event=events.put)
+            chaos = [fault.to_message() for fault in faults] if number == 0 else []
+            results[number] = launched.ask(
+                "submit", job=str(path.resolve()), faults=chaos, on_event=events.put
+            )
         except LaunchError as error:
             errors.append(error)
         finally:
@@ -93,8 +102,10 @@ def follow(launched: Launch, jobs: list[Path], on_event: Emit) -> list[Message]:
     return [results[number] for number in range(len(jobs))]
 
 
-def run(topology: Path, jobs: list[Path], view: View, **options: Any) -> tuple[Launch, bool]:
-    """Runs jobs on a topology of their own.
+def run(
+    topology: Path, jobs: list[Path], view: View, faults: Sequence[Fault] = (), **options: Any
+) -> tuple[Launch, bool]:
+    """Runs jobs on a topology of their own, the first one under faults.
 
     options: those of ``launcher.launch``. Returns the launch, which is over, and whether all
     weights match the reference. Raises what ``launch`` does, ``JobFileError``, ``LaunchError``.
@@ -107,11 +118,11 @@ def run(topology: Path, jobs: list[Path], view: View, **options: Any) -> tuple[L
             f"{facts['topology']}: {', '.join(nodes)} ({facts['target']}), up after"
             f" {facts['seconds_up']:.1f} s\n{shown(launched.run.path)}"
         )
-        summaries = follow(launched, jobs, view.event)
+        summaries = follow(launched, jobs, view.event, faults)
         status = launched.down()
         if status != 0:
             raise launched.failure()
-    return launched, all(summary["matches_reference"] for summary in summaries)
+    return launched, all(summary["matches_reference"] is not False for summary in summaries)
 
 
 __all__ = ["ControlError", "bringing_up", "follow", "run"]

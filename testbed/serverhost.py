@@ -30,6 +30,15 @@ class ServerHost:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers: list[asyncio.Future[str]] = []
 
+    def begin(self, process: Process) -> None:
+        """Its process was started, perhaps again: what the one before owed, nobody owes now."""
+        self.process = process
+        if self.ready.done():
+            self.ready = asyncio.get_running_loop().create_future()
+        for answer in self._answers:
+            answer.cancel()
+        self._answers.clear()
+
     def line(self, line: str) -> None:
         """Takes a line of its standard output."""
         if line.startswith("ready") and not self.ready.done():
@@ -42,13 +51,16 @@ class ServerHost:
     async def join(self, nonce: str, rank: int) -> None:
         """Makes it a server of a job; raises ``JobError`` with its reason if it refuses."""
         assert self.process is not None
+        await asyncio.wait([self.ready], timeout=_JOIN_SECONDS)  # it may just be started again
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
         self.process.write(f"join {nonce} {rank}")
-        try:
-            said = await asyncio.wait_for(answer, _JOIN_SECONDS)
-        except asyncio.TimeoutError:
+        await asyncio.wait([answer], timeout=_JOIN_SECONDS)
+        if answer.cancelled():
+            raise ProcessError(self.name, "ended while it joined", self.process.log)
+        if not answer.done():
             what = f"did not join within {_JOIN_SECONDS:g} s"
-            raise ProcessError(self.name, what, self.process.log) from None
+            raise ProcessError(self.name, what, self.process.log)
+        said = answer.result()
         if not said.startswith("joined"):
             raise JobError(f"{self.name}: {said}", self.name)

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +33,26 @@ if __name__ == "__main__":
 
 from controller.dataplane import DataPlane
 from testbed import links, outcomes, record
+from testbed.chaos import Chaos
 from testbed.control import SOCKET, ControlError, Emit, Message, serve
 from testbed.emulated import Network, NetworkError
 from testbed.execution import SOCKET as EXEC_SOCKET
 from testbed.execution import ExecutionServer
-from testbed.expected import total
+from testbed.expected import Direction, Load, total
+from testbed.faults import Fault
+from testbed.inquiry import why
 from testbed.jobfile import JobFileError, load
-from testbed.jobrun import JOBS_ADDRESS, JobRun, Place, unique_name
-from testbed.processes import ProcessError, Processes, python
+from testbed.jobrun import JobRun, Place, unique_name
+from testbed.nodes import Nodes
+from testbed.processes import ProcessError, Processes
 from testbed.record import RunDirectory
-from testbed.serverhost import JobError, ServerHost
-from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, complete_captures, switches
+from testbed.recovery import FaultLog
+from testbed.serverhost import JobError
+from testbed.targets import SwitchProcess, complete_captures
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
 
 log = logging.getLogger("supervisor")
-
-_READY_SECONDS = 60.0
 
 
 class Testbed:
@@ -64,8 +67,8 @@ class Testbed:
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
         self.target = self.facts["target"]
         self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
-        self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
-        self.servers: dict[str, ServerHost] = {}
+        self.nodes = Nodes(run, self.network, self.processes, self._died)
+        self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.jobs: dict[str, JobRun] = {}
         self.problems: list[str] = []
         self.failure: Message | None = None  # the first, for the summary
@@ -74,7 +77,8 @@ class Testbed:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ready.add_done_callback(lambda f: f.cancelled() or f.exception())
         self._started = time.monotonic()
-        self._before: links.Measured = {}
+        self._before: links.Measured | None = None
+        self._told = 0  # faults, to those who watch
         self._tasks: dict[str, asyncio.Task[Message]] = {}
         self._going_down = False
 
@@ -82,56 +86,23 @@ class Testbed:
 
     async def bring_up(self) -> None:
         """Starts everything, each as soon as what it needs is there; sets ``ready``."""
-        pcap = None
-        if self.facts["pcap"]:
-            pcap = self.run.pcap
-            pcap.mkdir(exist_ok=True)
-        for number, switch in enumerate(self.switches.values()):
-            switch.start(self.processes, number, pcap)
-        await asyncio.gather(*(switch.ready(self.processes) for switch in self.switches.values()))
-        serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def heard(line: str) -> None:
-            if line.startswith("ready") and not serving.done():
-                serving.set_result(None)
-
-        words = [w for s in self.switches.values() for w in ("--switch", f"{s.name}={s.address}")]
-        program = ["--program", self.facts["program"], "--p4info", self.facts["p4info"]]
-        if self.target == "bmv2":
-            program += ["--queue-packets", str(BMV2_QUEUE_PACKETS)]
-        self.processes.start(
-            "controller",
-            python(
-                "controller",
-                *("--topology", self.facts["topology"], *words, *program),
-                *("--listen", JOBS_ADDRESS),
-            ),
-            on_line=heard,
-        )
-        for node in self.topology.servers:
-            self._start_server(node.name)
-        await self.processes.until(serving, _READY_SECONDS, "the controller to program switches")
-        for name, server in self.servers.items():
-            await self.processes.until(server.ready, _READY_SECONDS, f"{name} to serve")
-        self._before = await links.measure(self.network, self.switches)
+        await self.nodes.bring_up()
+        self._before = await links.measure(self.network, self.nodes.switches)
         self.ready.set_result(None)
         log.info("up after %.2f s", time.monotonic() - self._started)
 
-    def _start_server(self, name: str) -> None:
-        server = self.servers[name] = ServerHost(name)
-        end = self.addressing.host_interfaces(name)[0]
-        program = python(
-            "hosts.server_main",
-            *("--address", str(end.ipv4), "--service", JOBS_ADDRESS),
-            *("--link-rate", str(end.outgoing.rate)),
-            *("--queue-bytes", str(end.outgoing.queue_bytes)),
-        )
-        server.process = self.processes.start(
-            name,
-            self.network.node(name).command(program),
-            on_line=server.line,
-            wants_input=True,
-        )
+    def _died(self, name: str, what: str, then: str) -> None:
+        """A process of the testbed ended, and the testbed goes on."""
+        log.warning("%s %s; %s", name, what, then)
+        self.faults.died(name, what)
+        self._tell(f"{name} {what}; {then}")
+
+    def _tell(self, text: str) -> None:
+        """Tells everybody who watches a job of a fault."""
+        self._told += 1
+        for name in self._running():
+            job = self.jobs[name]
+            job.emit({"event": "fault", "job": name, "number": self._told, "text": text})
 
     async def take_down(self) -> None:
         """Stops jobs, then all processes in the order opposite to their start."""
@@ -139,6 +110,7 @@ class Testbed:
         if self.failure is not None:
             why = f"the testbed failed: {self.failure['message']}"
         self._going_down = True
+        self.nodes.stay_down()
         for name, task in self._tasks.items():
             self.jobs[name].ending = why
             task.cancel()
@@ -154,8 +126,8 @@ class Testbed:
 
     # --- jobs ---
 
-    async def run_job(self, path: str, emit: Emit) -> Message:
-        """Runs a job to its end; returns its summary. Raises ``ControlError``."""
+    async def run_job(self, path: str, emit: Emit, faults: Sequence[Fault] = ()) -> Message:
+        """Runs a job to its end, under faults; returns its summary. Raises ``ControlError``."""
         try:
             file = load(path)
             placement = file.place(self.topology)
@@ -164,11 +136,13 @@ class Testbed:
         name = unique_name(file.spec.name, set(self.jobs))
         emit({"event": "starting", "job": name})
         place = Place(
-            self.run, self.network, self.dataplane, self.servers, self.target, self.facts["clock"],
-            self.switches, self.suspects, self.jobs,
+            self.run, self.network, self.dataplane, self.nodes, self.facts["clock"],
+            self.suspects, self.jobs, self.faults, self._tell,
         )  # fmt: skip
-        job = self.jobs[name] = JobRun(place, file, name, placement, emit)
-        task = self._tasks[name] = asyncio.get_running_loop().create_task(self._conduct(job))
+        chaos = Chaos(place, faults, emit)
+        job = self.jobs[name] = JobRun(place, file, name, placement, chaos.heard)
+        conducted = self._conduct(job, chaos)
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(conducted)
         try:
             return await asyncio.shield(task)
         except JobError as error:
@@ -181,10 +155,11 @@ class Testbed:
                 raise
             raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
 
-    async def _conduct(self, job: JobRun) -> Message:
+    async def _conduct(self, job: JobRun, chaos: Chaos) -> Message:
         """Runs a job, whoever watches it, and records how it ended."""
         try:
-            return await job.execute(Processes(self.run.logs, self.run.path))
+            async with chaos.around(job):
+                return await job.execute(Processes(self.run.logs, self.run.path))
         except JobError as error:
             self.problems.append(str(error))
             self.note(error, error.process, job=job.name)
@@ -207,8 +182,12 @@ class Testbed:
         """An error for each process of the testbed that is stuck."""
         stopped = self.processes.stopped()
         names = {one.name for one in stopped}
-        chosen = [switch for name, switch in self.switches.items() if name not in names]
+        chosen = [s for s in self.nodes.switches.values() if s.serving and s.name not in names]
         return [*stopped, *(await outcomes.read(chosen, self.dataplane))[1]]
+
+    async def _read(self, chosen: Iterable[SwitchProcess]) -> outcomes.Counts:
+        """What switches have counted, of those that answer."""
+        return (await outcomes.read(chosen, self.dataplane))[0]
 
     async def _write_summary(self) -> None:
         """Writes what is known; then raises ``TimeoutError`` if links could not be measured."""
@@ -217,14 +196,15 @@ class Testbed:
         # Whoever is gone or stuck does not tell what it has sent.
         if self._before and not self.processes.failure.done() and not self.processes.stopped():
             try:
-                now = await links.measure(self.network, self.switches)
-                # What an unfinished job should have sent, nobody can say.
-                whole = all(job.state == "done" for job in self.jobs.values())
+                now = await links.measure(self.network, self.nodes.switches)
+                # What an unfinished or disturbed job should have sent, nobody can say.
+                whole = all(job.state == "done" and not job.disturbed for job in self.jobs.values())
                 loads = total([job.expected() for job in self.jobs.values()]) if whole else None
-                rows = links.rows(self.addressing, links.since(self._before, now), loads)
+                rows = self._rows(now, loads)
             except TimeoutError as error:
                 silent = error
                 self.note(error, None)
+        await self.faults.settled()
         jobs = [job.record() for job in self.jobs.values()]
         done = [one for one in jobs if one["state"] == "done"]
         first = {"target": self.target, "clock": self.facts["clock"]}
@@ -239,6 +219,7 @@ class Testbed:
                 "shaping": self.network.shaping,
                 "links": rows,
                 "jobs": jobs,
+                "faults": self.faults.rows(),
                 "machine": {**record.machine(self.target), **timing},
             }
         )
@@ -261,11 +242,14 @@ class Testbed:
             return [_job_row(self.jobs[name]) for name in self._running()]
         await self._until_ready()
         if do == "submit":
-            return await self.run_job(str(request["job"]), emit)
+            faults = [Fault.from_message(one) for one in request.get("faults", ())]
+            return await self.run_job(str(request["job"]), emit, faults)
         if do == "jobs":
             return [_job_row(job) for job in self.jobs.values()]
         if do == "stop":
             return await self._stop_job(str(request["job"]))
+        if do == "why":
+            return await why(self.jobs, str(request["job"]))
         if do == "status":
             return await self._status()
         raise ControlError(f"{do!r} is no request")
@@ -305,27 +289,34 @@ class Testbed:
 
     async def _status(self) -> Message:
         try:
-            measured = links.since(self._before, await links.measure(self.network, self.switches))
+            now = await links.measure(self.network, self.nodes.switches)
         except TimeoutError as error:
             raise ControlError(str(error)) from error
         return {
             **self._describe(),
             "nodes": [self._node(node.name, node.kind) for node in self.topology.nodes],
             "jobs": [_job_row(job) for job in self.jobs.values()],
-            "links": links.rows(self.addressing, measured, None),
+            "links": self._rows(now, None),
         }
 
+    def _rows(
+        self, now: links.Measured, loads: Mapping[Direction, Load] | None
+    ) -> list[dict[str, Any]]:
+        """What links have carried since the testbed came up."""
+        assert self._before is not None
+        carried = links.since(self.addressing, self._before, now)
+        return links.rows(self.addressing, carried, loads)
+
     def _node(self, name: str, kind: str) -> Message:
-        own = self.switches.get(name) or self.servers.get(name)
-        process = own.process if own is not None else None
-        pids = [process.pid] if process is not None else []
+        process, switches = self.nodes.process(name), self.nodes.switches
+        pids = [process.pid] if process is not None and process.running else []
         return {
             "name": name,
             "kind": kind,
             "address": str(self.addressing.address(name)),
             # In the sandbox; whoever asks knows them by other numbers.
             "pids": pids + [pid for job in self.jobs.values() for pid in job.pids(name)],
-            "p4runtime": self.switches[name].address if name in self.switches else None,
+            "p4runtime": switches[name].address if name in switches else None,
         }
 
     def command(self, node: str, program: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ import json
 import shutil
 import signal
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,6 +73,8 @@ class SwitchProcess:
         self.target = target
         self.ports = ports
         self.process: Process | None = None
+        self.starts = 0
+        self.wiped = 0  # how often it lost what its program counted, as far as is known
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._counters: asyncio.Future[dict[str, Any]] | None = None
         self._asking = asyncio.Lock()  # its answers do not say whose question they answer
@@ -81,8 +84,36 @@ class SwitchProcess:
         """Where it serves P4Runtime, seen from the run directory."""
         return f"unix:sockets/{self.name}"
 
-    def start(self, processes: Processes, number: int, pcap: Path | None) -> None:
-        """Starts it, the ``number``-th switch; raises ``ProcessError``."""
+    @property
+    def serving(self) -> bool:
+        """Whether it runs, and P4Runtime listens."""
+        return self.process is not None and self.process.running and self._ready.done()
+
+    @property
+    def counting(self) -> int:
+        """Another number when its ports' counters began anew; the kernel's, for BMv2, never do."""
+        return self.starts if self.target == "embedded" else 0
+
+    def start(
+        self,
+        processes: Processes,
+        number: int,
+        pcap: Path | None,
+        survived: Callable[[Process], bool] | None = None,
+    ) -> None:
+        """Starts it, the ``number``-th switch, also again after its end; raises ``ProcessError``.
+
+        pcap: folder for captures; those of each later start have one of their own in it.
+        """
+        self.starts += 1
+        self.wiped += 1
+        if self._ready.done():
+            self._ready = asyncio.get_running_loop().create_future()
+        # One that was killed leaves it behind, and nobody else serves there.
+        Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
+        if pcap is not None and self.starts > 1:
+            pcap = pcap / f"{self.name}-start-{self.starts}"
+            pcap.mkdir()
         if self.target == "embedded":
             command = [*python("switch"), "-L", "info", *self._ports_as_paced()]
         else:
@@ -92,7 +123,7 @@ class SwitchProcess:
         if pcap is not None:
             command += ["--pcap", str(pcap)] if self.target == "embedded" else [f"--pcap={pcap}"]
         command += ["--", "--grpc-server-addr", self.address, "--cpu-port", str(CPU_PORT)]
-        self.process = processes.start(self.name, command, on_line=self._line)
+        self.process = processes.start(self.name, command, on_line=self._line, survived=survived)
 
     async def ready(self, processes: Processes) -> None:
         """Waits until P4Runtime listens; raises ``ProcessError`` or ``TimeoutError``."""
@@ -114,18 +145,26 @@ class SwitchProcess:
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def counters(self) -> dict[int, PortCounters]:
-        """Counters of every port, now. ``TimeoutError`` if it does not tell."""
+    async def counters(self) -> dict[int, PortCounters] | None:
+        """Counters of every port, now; None if there is no process that has them.
+
+        ``TimeoutError`` if it does not tell.
+        """
         if self.target == "bmv2":
             return {port.number: _interface_counters(port.interface) for port in self.ports}
-        assert self.process is not None
         async with self._asking:
+            process = self.process
+            if process is None or not self.serving:
+                return None
             self._counters = asyncio.get_running_loop().create_future()
-            self.process.signal(signal.SIGUSR1)
-            try:
-                told = await asyncio.wait_for(self._counters, _ANSWER_SECONDS)
-            except asyncio.TimeoutError:
-                raise TimeoutError(f"{self.name} does not tell its ports' counters") from None
+            process.signal(signal.SIGUSR1)
+            either: list[asyncio.Future[Any]] = [self._counters, process.exited]
+            await asyncio.wait(either, timeout=_ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if process.exited.done():
+                return None
+            if not self._counters.done():
+                raise TimeoutError(f"{self.name} does not tell its ports' counters")
+            told = self._counters.result()
         return {
             port.number: PortCounters(
                 rx_packets=told[str(port.number)]["rx_packets"],
@@ -178,7 +217,7 @@ def complete_captures(folder: Path) -> None:
     # https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html, section 4: magic number,
     # version, two fields of 0, the longest packet, Ethernet; in this machine's byte order.
     header = struct.pack("=IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, 1)
-    for capture in folder.glob("*.pcap"):
+    for capture in folder.rglob("*.pcap"):
         if capture.stat().st_size == 0:
             capture.write_bytes(header)
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one worker computes, whoever sums the gradients.
 
-Every iteration: the gradient of the worker's own batch, summed over all workers, divided by their
-number, one step of the optimizer.
+Every iteration: the gradient of the worker's own batch, its mean over all workers, one step of the
+optimizer. A worker that is lost takes its shard of the data along; means are over those who are in
+the sums.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from testbed.jobfile import JobSpec
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: mean loss of the worker's last batch, accuracy on the test set or None."""
+    """How far a run is: mean loss of the worker's last batch, accuracy on the test set or None.
+
+    began, ended: when the iteration did, by ``time.monotonic``.
+    """
 
     iteration: int
+    began: float
+    ended: float
     loss: float
     accuracy: float | None
 
@@ -34,7 +40,6 @@ class Replica:
 
     def __init__(self, job: JobSpec, rank: int, world: int) -> None:
         training, self.test = split(load_digits(), job.seed)
-        self.world = world
         self.per_pass = len(training) / job.batch  # iterations for once through the training set
         self.model = Perceptron(job.hidden, job.seed)
         part = shard(training, job.seed, rank, world)
@@ -51,9 +56,9 @@ class Replica:
         batch: Data = next(self._batches)
         return self.model.gradients(batch)
 
-    def apply(self, sums: Parameters) -> None:
-        """One step with the gradients' sums over all ranks."""
-        apply(self.optimizer, self.parameters, sums, self.world)
+    def apply(self, means: Parameters) -> None:
+        """One step with the gradients' means over all ranks."""
+        apply(self.optimizer, self.parameters, means)
 
 
 def optimizer(job: JobSpec) -> MomentumSGD:
@@ -62,10 +67,10 @@ def optimizer(job: JobSpec) -> MomentumSGD:
     return MomentumSGD(job.optimizer.rate, momentum)
 
 
-def apply(step: MomentumSGD, parameters: Parameters, sums: Parameters, world: int) -> None:
-    """One step with mean gradients, the sums divided by the number of workers in float32."""
-    means = [sums[name].reshape(p.shape) / np.float32(world) for name, p in parameters.items()]
-    step.step(list(parameters.values()), means)
+def apply(step: MomentumSGD, parameters: Parameters, means: Parameters) -> None:
+    """One step with mean gradients."""
+    shaped = [means[name].reshape(p.shape) for name, p in parameters.items()]
+    step.step(list(parameters.values()), shaped)
 
 
 def digest(parameters: Parameters) -> str:
@@ -89,12 +94,12 @@ def check_one_thread() -> None:
 def train(
     replica: Replica,
     iterations: int,
-    all_reduce: Callable[[Parameters], Parameters],
+    average: Callable[[Parameters], Parameters],
     report: Callable[[Progress], None],
 ) -> list[float]:
     """Runs the iterations; returns the seconds that each took.
 
-    all_reduce: a dict of arrays to the same dict of sums over all workers. report: called after
+    average: a dict of arrays to the same dict of means over all workers. report: called after
     each iteration; the accuracy is measured after each pass through the data and at the end.
     """
     seconds = []
@@ -102,12 +107,13 @@ def train(
     for iteration in range(1, iterations + 1):
         start = time.monotonic()
         loss, gradients = replica.gradients()
-        replica.apply(all_reduce(gradients))
-        seconds.append(time.monotonic() - start)
+        replica.apply(average(gradients))
+        end = time.monotonic()
+        seconds.append(end - start)
         accuracy = None
         passes = int(iteration / replica.per_pass)
         if passes > measured or iteration == iterations:
             measured = passes
             accuracy = replica.model.accuracy(replica.test)
-        report(Progress(iteration, loss, accuracy))
+        report(Progress(iteration, start, end, loss, accuracy))
     return seconds

@@ -59,6 +59,7 @@ class View:
         self._jobs: dict[str, Message] = {}
         self._printed: dict[str, tuple[float, str]] = {}
         self._live: Live | None = None
+        self._faults: set[int] = set()
 
     def __enter__(self) -> View:
         return self
@@ -78,6 +79,11 @@ class View:
 
     def event(self, message: Message) -> None:
         """Shows the state of a job as an event changes it."""
+        if message["event"] == "fault":  # told once for each job that it meets
+            if message["number"] not in self._faults:
+                self._faults.add(message["number"])
+                self.note(message["text"])
+            return
         job = self._jobs.setdefault(message["job"], {})
         job.update(message)
         if not self._console.is_terminal:
@@ -201,9 +207,9 @@ def _results(jobs: Sequence[Message]) -> Table:
         ("CPU busy", [_busy(job["machine"]) for job in jobs]),
         ("test accuracy", [f"{job['test_accuracy']:.4f}" for job in jobs]),
         ("matches reference", [_yes(job["matches_reference"]) for job in jobs]),
-        ("chunks in network", [f"{_chunks(job, 'aggregated_in_network'):,}" for job in jobs]),
-        ("chunks by server", [f"{_chunks(job, 'served_by_server'):,}" for job in jobs]),
-        ("packets sent again", [f"{_chunks(job, 'retransmitted'):,}" for job in jobs]),
+        ("chunks in network", [_chunks(job, "aggregated_in_network") for job in jobs]),
+        ("chunks by server", [_chunks(job, "served_by_server") for job in jobs]),
+        ("packets sent again", [_chunks(job, "retransmitted") for job in jobs]),
     ]
     for title, values in rows:
         table.add_row(title, *values)
@@ -217,10 +223,11 @@ def _busy(machine: Message) -> str:
 
 def link_table(links: list[Message]) -> Table:
     """Bytes per link direction beside what they should be; a rack's hosts share a row."""
-    known = all(row["expected_bytes"] is not None for row in links)
+    known = all(row["expected_bytes"] is not None and row["bytes"] is not None for row in links)
     table = _plain("link", "MB", *(("expected", "difference") if known else ()))
     for names, group in _grouped(links):
-        carried = _range([row["bytes"] / 1e6 for row in group])
+        told = [row["bytes"] / 1e6 for row in group if row["bytes"] is not None]
+        carried = _range(told) if told else "unknown"
         if not known:
             table.add_row(names, carried)
             continue
@@ -270,12 +277,15 @@ def _milliseconds(seconds: list[float]) -> str:
     return f"{ordered[len(ordered) // 2] * 1e3:.1f} ms (median)"
 
 
-def _yes(matches: bool) -> str:
+def _yes(matches: bool | None) -> str:
+    if matches is None:
+        return "[yellow]workers were lost[/]"
     return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
 
 
-def _chunks(job: Message, which: str) -> int:
-    return int(job["chunks"][which])
+def _chunks(job: Message, which: str) -> str:
+    known = job["chunks"][which]
+    return "unknown" if known is None else f"{known:,}"
 
 
 def _plain(first: str, *others: str) -> Table:
@@ -310,6 +320,17 @@ def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) ->
         if number:
             show(console)
         show(console, block)
+
+
+def show_faults(console: Console, faults: list[Message]) -> None:
+    """What happened, and how long the job took to go on."""
+    columns = {
+        "at": "at, s", "node": "node", "what": "fault", "seconds": "went on after, s",
+        "epochs": "epoch", "aggregating": "aggregating", "partial": "partial",
+        "resent_packets": "sent again", "resent_bytes": "bytes",
+    }  # fmt: skip
+    rows = [{**row, "epochs": f"{row['epoch_before']} to {row['epoch_after']}"} for row in faults]
+    show_rows(console, rows, columns)
 
 
 def _cell(row: Message, name: str) -> str:

@@ -2,7 +2,8 @@
 """The worker process: ``python -m testbed.worker --help``.
 
 Reads the job's nonce from its standard input, trains, and reports on its standard output, a JSON
-object a line (``started``, ``progress``, ``waiting``, ``failed``, ``done``).
+object a line (``started``, ``progress``, ``waiting``, ``failed``, ``done``). Each further line of
+its input asks what it does at the moment: the answer is ``outline``.
 """
 
 from __future__ import annotations
@@ -10,37 +11,46 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from hosts.client import Client, ClientError, PlanWithdrawnError, ServiceUnavailableError, Stall
+from hosts.explanation import Outline
 from testbed.jobfile import JobFileError, load
 from testbed.processes import CONSEQUENCE
 from testbed.training import Progress, Replica, check_one_thread, digest, train
 
 _REPORT_SECONDS = 0.2
+_printing = threading.Lock()  # lines of two threads must not mix
 
 
 class _Reporter:
     """Writes progress, not more often than somebody could follow."""
 
-    def __init__(self, statistics: Callable[[], dict[str, Any]], per_pass: float) -> None:
+    def __init__(
+        self, statistics: Callable[[], dict[str, Any]], plan: Callable[[], int], per_pass: float
+    ) -> None:
         self._statistics = statistics
+        self._plan = plan
         self._per_pass = per_pass
         self._next = 0.0
         self._losses: list[float] = []  # of all iterations since the last report
+        self._spans: list[tuple[float, float]] = []  # when they began and ended
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         self._losses.append(progress.loss)
+        self._spans.append((progress.began, progress.ended))
         if now < self._next and progress.accuracy is None:
             return
         self._next = now + _REPORT_SECONDS
@@ -49,15 +59,59 @@ class _Reporter:
             iteration=progress.iteration,
             epoch=progress.iteration / self._per_pass,
             losses=self._losses,
+            spans=self._spans,
+            plan=self._plan(),
             accuracy=progress.accuracy,
             statistics=self._statistics(),
         )
-        self._losses = []
+        self._losses, self._spans = [], []
+
+
+class _Desk(threading.Thread):
+    """Answers questions about what this worker does, one for each line of its input."""
+
+    def __init__(self, questions: IO[bytes], client: Client) -> None:
+        super().__init__(name="desk", daemon=True)
+        self._questions = questions
+        self._client = client
+        self._calls = 0  # of `sums`
+        self._does = "starts", time.monotonic()  # what, and since when
+
+    def computes(self) -> None:
+        """From now on it computes."""
+        self._does = "computes", time.monotonic()
+
+    def sums(self, *arrays: Any, **options: Any) -> Any:
+        """``Client.push_pull``, noting that this is what it does meanwhile."""
+        self._calls += 1
+        self._does = "waits", time.monotonic()
+        try:
+            return self._client.push_pull(*arrays, **options)
+        finally:
+            self.computes()
+
+    def run(self) -> None:
+        """Until the end of the input."""
+        for _ in self._questions:
+            try:
+                self._client.inquire(self._tell)
+            except (ClientError, RuntimeError):  # it has left, or is not in yet
+                self._tell(None)
+
+    def _tell(self, outline: Outline | None) -> None:
+        doing, since = self._does
+        emit(
+            "outline",
+            doing=doing,
+            seconds=time.monotonic() - since,
+            iteration=self._calls,
+            outline=dataclasses.asdict(outline) if outline is not None else None,
+        )
 
 
 def emit(what: str, **fields: Any) -> None:
     """Reports on standard output. A reader that is gone is no reason to fail."""
-    with contextlib.suppress(BrokenPipeError):
+    with _printing, contextlib.suppress(BrokenPipeError):
         print(json.dumps({"report": what, **fields}), flush=True)
 
 
@@ -79,7 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     # So that a worker that is told to stop leaves its job.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    nonce = sys.stdin.readline().strip()
+    # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
+    questions = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+    nonce = questions.readline().decode().strip()
     check_one_thread()
     job = load(options.job).spec
     replica = Replica(job, options.rank, options.world)
@@ -92,16 +148,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             patience=job.patience,
             on_stall=report_stall,
         )
+        desk = _Desk(questions, client)
+        desk.start()
         with client:
             client.connect_service(nonce, rank=options.rank)
             client.init_service(
                 {name: value.size for name, value in replica.parameters.items()},
                 timeout=job.patience,
             )
-            emit("started")
-            reporter = _Reporter(lambda: dict(client.statistics), replica.per_pass)
-            seconds = train(replica, job.iterations, client.push_pull, reporter)
-            statistics = dict(client.statistics)
+            desk.computes()
+            emit("started", plan=client.epoch)
+            reporter = _Reporter(
+                lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass
+            )
+            average = functools.partial(desk.sums, average=True)
+            seconds = train(replica, job.iterations, average, reporter)
+            statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
         logging.getLogger("worker").error("%s", error)
@@ -115,6 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         accuracy=replica.model.accuracy(replica.test),
         seconds=seconds,
         statistics=statistics,
+        plan=plan,
     )
     return 0
 

@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from p4.v1 import p4runtime_pb2
 
 from switch.compile import CompilerError
@@ -38,11 +35,7 @@ def build(request: p4runtime_pb2.SetForwardingPipelineConfigRequest) -> Forwardi
     check_headers(schema)
     name = str(config.p4info.pkg_info.name) or "the pushed program"
     try:
-        document = json.loads(config.p4_device_config)
-    except ValueError as error:
-        raise invalid_argument(f"p4_device_config is not BMv2 JSON: {error}") from error
-    try:
-        program: Any = Program.parse(document, name)
+        program = Program.parse_text(config.p4_device_config, name)
         bound = bind(schema, program)
         pipeline = Pipeline(program)
     except (ProgramError, PipelineError, CompilerError) as error:

@@ -9,9 +9,12 @@ repeats one, and prints the packets of a chunk: of the one that went wrong, or o
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from controller.connection import SwitchError
@@ -40,7 +43,8 @@ class Outcome:
 
     seed: int
     what: str  # the run in words
-    error: Exception | None = None
+    error: str = ""
+    chunk: int | None = None  # the one that the error is about
     chunks: int = 0  # sums asked for
     epochs: int = 0
     worlds: int = 0
@@ -50,8 +54,8 @@ class Outcome:
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.what}", *self.events]
-        if self.error is not None:
-            lines += [f"{type(self.error).__name__}: {self.error}", f"repeat it: {self.command}"]
+        if self.error:
+            lines += [self.error, f"repeat it: {self.command}"]
         return "\n".join(lines)
 
     @property
@@ -67,7 +71,7 @@ class Scenario:
         self.topology = draw.choice([*TOPOLOGIES][:4] * 5 + ["four by four"])
         kind = draw.choice(kinds_of(self.topology))
         # Under heavy fire a chunk takes long, in virtual and in real time.
-        heavy = draw.random() < 0.1
+        heavy = draw.random() < 0.05
         faults = Faults(
             loss=0.3 if heavy else draw.choice([0.0, 0.001, 0.01, 0.05]),
             duplicate=draw.choice([0.0, 0.0, 0.01, 0.3]),
@@ -76,7 +80,7 @@ class Scenario:
         window = draw.choice([1, 2, 4, 8] if heavy else [2, 8, 32, 64, 128])
         # What goes in few large batches goes quickly.
         self.limit = LIMIT if heavy else LIMIT / 10
-        chunks = draw.randint(1, 4) if heavy else draw.randint(10, 20 + 3 * window)
+        chunks = draw.randint(1, 4) if heavy else draw.randint(10, 20 + 6 * window)
         chunks = chunks // 2 + 1 if faults.loss > 0.01 else chunks
         self.windows = [w for w in (window // 8, window // 2, window, 2 * window) if 1 <= w <= 128]
         options = {
@@ -120,7 +124,8 @@ class Scenario:
             self.run.check()
             assert self.started.reported == 0, "a sum failed its check"
         except Exception as error:  # whatever it is, the seed has to be told
-            outcome.error = error
+            outcome.error = f"{type(error).__name__}: {error}"
+            outcome.chunk = error.chunk if isinstance(error, ChunkError) else None
         finally:
             network.close()
         outcome.chunks = self.run.values.shape[0] * self.run.chunks
@@ -222,6 +227,16 @@ def play(seed: int, trace: bool = False) -> Outcome:
     return Scenario(seed, trace).play()
 
 
+def play_all(seeds: Iterable[int]) -> Iterator[Outcome]:
+    """Runs one after the other, in order, on all processors."""
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn)
+    try:
+        yield from pool.map(play, seeds)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def line(seen: Seen, chunk: int) -> str | None:
     """A frame in words, if it is about a chunk."""
     batch, malformed = decode([seen.frame[OVERHEAD:]], [(0, 0)], LANES)
@@ -251,8 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     outcome = play(options.seed, trace=True)
     chunk = options.chunk
-    if chunk is None and isinstance(outcome.error, ChunkError):
-        chunk = outcome.error.chunk
+    if chunk is None:
+        chunk = outcome.chunk
     if chunk is not None and outcome.trace is not None:
         for seen in outcome.trace:
             text = line(seen, chunk)

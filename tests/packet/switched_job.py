@@ -159,7 +159,7 @@ class StartedJob:
             table.init(nonce, rank, [Key(0, "all", chunks * LANES)])
         self._states = [network.server(server) for server in servers]
         self._hosts: list[Host | None] = [None] * len(workers)
-        self._ports = ports
+        self.ports = ports
         self.server_members = [
             Member(self, Role.SERVER, rank, ServerFollower(state, self.job.number))
             for rank, state in enumerate(self._states)
@@ -185,7 +185,7 @@ class StartedJob:
         transport = self.transport(rank)
         host = self._hosts[rank]
         if host is None:
-            host = self.network.attach(self.workers[rank], self._ports[rank], transport)
+            host = self.network.attach(self.workers[rank], self.ports[rank], transport)
             self._hosts[rank] = host
         host.machine = transport
         host.poke()

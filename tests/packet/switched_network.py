@@ -31,8 +31,10 @@ from topologies.addressing import Addressing, HostInterface
 from topologies.topology import Topology
 
 HOP_SECONDS = 0.001
-# Arrivals are on this grid, so that a host gets those of one moment together, as from a socket.
+# Arrivals are on a grid, so that a host gets those of one moment together, as from a socket: this
+# one, or the coarser one that divides the jitter by this.
 TICK_SECONDS = 0.002
+TICKS_PER_JITTER = 10
 # The most that a Write takes until it is applied.
 WRITE_SECONDS = 0.01
 LEASE_SECONDS = 6.0
@@ -209,7 +211,11 @@ class SwitchedNetwork:
         """Lets packets and members go on for as long as a Write takes."""
         if not self._calling:
             return
-        end = self.now + self.random.random() * WRITE_SECONDS
+        self.run_for(self.random.random() * WRITE_SECONDS)
+
+    def run_for(self, seconds: float) -> None:
+        """Runs for a time, whatever happens."""
+        end = self.now + seconds
         while self._events and self._events[0][0] <= end:
             self.now, _, action = heapq.heappop(self._events)
             action()
@@ -258,7 +264,8 @@ class SwitchedNetwork:
                 self._note(name, frame, "dropped by the test")
                 continue
             time = self.now + HOP_SECONDS + draw() * faults.jitter
-            time = math.ceil(time / TICK_SECONDS - 1e-6) * TICK_SECONDS
+            tick = max(TICK_SECONDS, faults.jitter / TICKS_PER_JITTER)
+            time = math.ceil(time / tick - 1e-6) * tick
             self._note(name, carried, f"arrives {time:.4f}")
             self.at(time, lambda f=carried: arrive(f))
 

@@ -38,6 +38,7 @@ DEVICE_ID = 1
 # Packets to 10.200.0.<port> are routed to <port>: one of them per port behind a stimulus says that
 # everything the stimulus caused is out.
 MARKER = "10.200.0."
+MARKER_SOURCE = "10.201.0.1"
 WAIT_SECONDS = 20.0
 SPACES = itertools.count(1)
 
@@ -195,7 +196,7 @@ class OnInterfaces:
         if complete is None:
             waiting = set(PORTS)
             for other in PORTS:
-                ip = IP(src="10.201.0.1", dst=f"{MARKER}{other}")
+                ip = IP(src=MARKER_SOURCE, dst=f"{MARKER}{other}")
                 marker = Ether(dst="02:00:00:00:00:aa") / ip / UDP(sport=9, dport=9)
                 sender.send(bytes(marker / Raw(b"marker")))
         output: Output = []

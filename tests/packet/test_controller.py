@@ -626,3 +626,22 @@ def test_the_process_says_why_it_cannot_start(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert f"{topology}:8: core: unknown field; allowed here: name, defaults" in ended.stderr
     assert not ended.stdout
+
+
+def test_a_service_that_is_stopped_does_not_say_that_its_jobs_are_over(switches: Fabric) -> None:
+    table = JobTable(switches)
+    with tempfile.TemporaryDirectory(prefix="rh-") as directory:
+        address = f"unix:{directory}/jobs"
+        server = JobServer(table, address)
+        with grpc.insecure_channel(address) as channel:
+            stub = jobs_pb2_grpc.JobServiceStub(channel)
+            job = run(table, TreeKind.TWO_LEVEL, "w0 w2", "s0")
+            who = {"nonce": job.nonce, "role": jobs_pb2.SERVER, "rank": 0}
+            watch = stub.Watch(jobs_pb2.WatchRequest(**who))
+            assert next(watch).plan.epoch == 1
+            server.stop()
+            with pytest.raises(grpc.RpcError) as caught:
+                next(watch)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "being stopped" in caught.value.details()
+    assert not job.state.over

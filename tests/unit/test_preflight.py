@@ -10,6 +10,7 @@ import pytest
 
 from testbed import preflight
 from testbed.dataplane import SOURCES, DataPlaneError
+from testbed.faults import parse, schedule
 from testbed.preflight import Preflight, read_program
 from tests.conftest import ROOT
 from topologies.documents import DocumentError
@@ -148,7 +149,7 @@ def test_what_is_printed_is_what_the_job_gets() -> None:
 
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "files.md").read_text()
-    topology, job = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    topology, job, faults = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     for name, example in (("topology", topology), ("job", job)):
         (tmp_path / f"{name}.yaml").write_text(example)
     read_back = checked(tmp_path / "topology.yaml", tmp_path / "job.yaml")
@@ -156,6 +157,8 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     # The values that it says are those of a file without them are.
     (tmp_path / "bare.yaml").write_text(re.sub(r"defaults:.*?(?=racks:)", "", topology, flags=re.S))
     assert read(tmp_path / "bare.yaml").topology.links == read_back.topology.links
+    two_racks = read(ROOT / "topologies" / "two-racks.yaml").topology
+    assert len(schedule(parse(faults), two_racks)) == 6 + 10  # listed and drawn
 
 
 @pytest.mark.parametrize(

@@ -57,3 +57,15 @@ def test_an_accuracy_is_told_from_its_iteration_on() -> None:
     assert progress.message()["accuracy"] is None
     progress.take(1, report(5, 1.0, 1.0, accuracy=None))
     assert progress.message()["accuracy"] == 0.25
+
+
+def test_a_job_whose_worker_is_lost_gets_on_with_the_others() -> None:
+    progress = Progress(world=3, iterations=8)
+    for rank in range(3):
+        progress.take(rank, report(1, 3.0))
+    progress.drop(0)
+    assert not progress.take(0, report(2, 1.0))  # what was still on its way
+    assert not progress.take(1, report(4, 3.0, 2.0, 1.0))
+    assert progress.take(2, report(4, 5.0, 4.0, 3.0))
+    told = progress.message()
+    assert (told["iteration"], told["loss"], told["epoch"]) == (4, 2.0, 1.0)

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that say which faults a run is to have, and when (docs/files.md).
+
+``load(path)`` reads one; ``schedule(file, topology, seed)`` makes the list of faults of it, random
+ones included. Both raise ``FaultsError``, which lists everything wrong with file, line and field.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from topologies.documents import Document, DocumentError, Location, Name
+from topologies.documents import load as load_document
+from topologies.documents import parse as parse_document
+from topologies.topology import Topology
+from topologies.units import TIMES, Fraction, duration, quantity
+
+CONTROLLER = "controller"
+Kind = Literal["kill", "stop", "repush", "impair"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LASTING: tuple[Kind, ...] = ("stop", "impair")
+_QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
+_LONGEST = "1000000 s"
+# Of random faults: how long a process is stopped or a link impaired, and how badly, at most.
+_SECONDS = (0.2, 3.0)
+_WORST = {"loss": 0.1, "duplicate": 0.1, "reorder": 0.1, "corrupt": 0.001}
+
+
+class FaultsError(DocumentError):
+    """A file of faults that cannot be used, or not on this topology."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault. ``at``: seconds from when the job runs, or, with ``chunks``, that many of them.
+
+    node: of a kill, stop or repush; ends: of the link to impair, by the probabilities in quality.
+    seconds: how long it lasts; of a kill, how long the process stays away (inf: for good).
+    """
+
+    kind: Kind
+    at: float = 0.0
+    chunks: int | None = None
+    node: str = ""
+    ends: tuple[str, ...] = ()
+    seconds: float = 0.0
+    quality: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The node, or the link."""
+        return self.node or "-".join(self.ends)
+
+    def to_message(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {**asdict(self), "seconds": None if self.seconds == math.inf else self.seconds}
+
+    @staticmethod
+    def from_message(message: dict[str, Any]) -> Fault:
+        """What ``to_message`` made."""
+        quality = tuple((str(name), float(value)) for name, value in message["quality"])
+        seconds = math.inf if message["seconds"] is None else message["seconds"]
+        fields = {**message, "ends": tuple(message["ends"]), "quality": quality}
+        return Fault(**{**fields, "seconds": seconds})
+
+
+@dataclass(frozen=True)
+class _When:
+    seconds: float = 0.0
+    chunks: int | None = None
+
+
+def _when(value: object) -> object:
+    words = value.split() if isinstance(value, str) else []
+    if len(words) == 2 and words[1] == "chunks" and words[0].isdecimal():
+        return _When(chunks=int(words[0]))
+    return _When(quantity(value, TIMES, '"2 s" or "1500 chunks"'))
+
+
+def _away(value: object) -> object:
+    return math.inf if value == "forever" else quantity(value, TIMES, '"5 s", or forever')
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class _Impair(_Strict):
+    ends: list[str] = Field(min_length=2, max_length=2)
+    loss: Fraction = 0.0
+    duplicate: Fraction = 0.0
+    reorder: Fraction = 0.0
+    corrupt: Fraction = 0.0
+
+
+_Span = Annotated[float, duration("1 ms", _LONGEST)]
+
+
+class _Fault(_Strict):
+    at: Annotated[_When, BeforeValidator(_when)]
+    kill: str | None = None
+    stop: str | None = None
+    repush: str | None = None
+    impair: _Impair | None = None
+    gone: Annotated[float, BeforeValidator(_away)] | None = None
+    for_: _Span | None = Field(default=None, alias="for")
+
+
+class _Random(_Strict):
+    seed: int = Field(default=1, strict=True, ge=0, lt=2**32)
+    every: _Span
+    kinds: list[Kind] = Field(default=list(KINDS), min_length=1)
+    nodes: list[str] = Field(default=["switches", "controller", "servers"], min_length=1)
+    count: int = Field(strict=True, ge=1, le=100_000)
+
+
+class FaultsFile(_Strict):
+    """A file's content."""
+
+    name: Name = Field(max_length=60)
+    faults: list[_Fault] = []
+    random: _Random | None = None
+
+
+def load(path: str | Path) -> Document[FaultsFile]:
+    """Read a file of faults; raises ``FaultsError``."""
+    try:
+        return load_document(path, FaultsFile)
+    except DocumentError as error:
+        raise FaultsError(error.problems) from error
+
+
+def parse(text: str, file: str = "<text>") -> Document[FaultsFile]:
+    """Read faults from text; raises ``FaultsError`` naming ``file``."""
+    try:
+        return parse_document(text, file, FaultsFile)
+    except DocumentError as error:
+        raise FaultsError(error.problems) from error
+
+
+def schedule(
+    document: Document[FaultsFile], topology: Topology, seed: int | None = None
+) -> list[Fault]:
+    """The faults of a file on a topology, those at times in their order.
+
+    seed: of random faults, instead of the file's. The same seed gives the same faults. Raises
+    ``FaultsError`` for nodes and links that the topology does not have, and other nonsense.
+    """
+    document = Document(document.file, document.content, document.lines)
+    file = document.content
+    faults = []
+    for number, given in enumerate(file.faults):
+        fault = _read(document, ("faults", number), given, topology)
+        if fault is not None:
+            faults.append(fault)
+    if file.random is not None:
+        faults += _drawn(document, file.random, topology, seed)
+    elif not file.faults:
+        document.refuse((), "says of no fault; allowed: faults, random, or both")
+    elif seed is not None:
+        document.refuse((), "--seed is for random faults, and this file has no group `random`")
+    try:
+        document.check()
+    except DocumentError as error:
+        raise FaultsError(error.problems) from error
+    return sorted(faults, key=lambda fault: (fault.chunks is not None, fault.at))
+
+
+def _read(
+    document: Document[FaultsFile], place: Location, given: _Fault, topology: Topology
+) -> Fault | None:
+    kinds = [kind for kind in KINDS if getattr(given, kind) is not None]
+    if len(kinds) != 1:
+        document.refuse(place, f"needs exactly one of {', '.join(KINDS)}")
+        return None
+    kind = kinds[0]
+    lasting = kind in LASTING
+    if lasting != (given.for_ is not None):
+        needs = "needs" if lasting else "takes no"
+        document.refuse(place, f"{kind} {needs} `for`, how long it lasts")
+    if given.gone is not None and kind != "kill":
+        document.refuse((*place, "gone"), f"is for kill, not for {kind}")
+    seconds = (given.gone if kind == "kill" else given.for_) or 0.0
+    at = {"at": given.at.seconds, "chunks": given.at.chunks, "seconds": seconds}
+    if given.impair is not None:
+        return _impair(document, (*place, kind), given.impair, topology, at)
+    node = getattr(given, kind)
+    switches = [one.name for one in topology.switches]
+    allowed = switches if kind == "repush" else [one.name for one in topology.nodes] + [CONTROLLER]
+    if node not in allowed:
+        text = f"there is no such thing as {node!r} here; allowed: {', '.join(allowed)}"
+        document.refuse((*place, kind), text)
+        return None
+    workers = [one.name for one in topology.workers]
+    if node in workers and kind == "kill" and given.gone is not None:
+        document.refuse((*place, "gone"), "is for what is started again; a worker is not")
+    return Fault(kind, node=node, **at)  # type: ignore[arg-type]
+
+
+def _impair(
+    document: Document[FaultsFile],
+    place: Location,
+    given: _Impair,
+    topology: Topology,
+    at: dict[str, Any],
+) -> Fault | None:
+    if not any({link.a, link.b} == set(given.ends) for link in topology.links):
+        document.refuse((*place, "ends"), f"no link joins {given.ends[0]} and {given.ends[1]}")
+        return None
+    quality = tuple((name, getattr(given, name)) for name in _QUALITIES if getattr(given, name))
+    if not quality:
+        document.refuse(place, f"needs one of {', '.join(_QUALITIES)}")
+        return None
+    return Fault("impair", ends=tuple(given.ends), quality=quality, **at)
+
+
+def _drawn(
+    document: Document[FaultsFile], given: _Random, topology: Topology, seed: int | None
+) -> list[Fault]:
+    groups = {
+        "switches": [one.name for one in topology.switches],
+        "servers": [one.name for one in topology.servers],
+        "workers": [one.name for one in topology.workers],
+        CONTROLLER: [CONTROLLER],
+    }
+    nodes: list[str] = []
+    for number, name in enumerate(given.nodes):
+        if name in groups:
+            nodes += groups[name]
+        elif name in topology.by_name:
+            nodes.append(name)
+        else:
+            text = f"{name!r} is no node here; allowed: names, {', '.join(groups)}"
+            document.refuse(("random", "nodes", number), text)
+    switches = [name for name in nodes if name in groups["switches"]]
+    if not switches and not {"kill", "stop"} & set(given.kinds):
+        text = "repush and impair need switches, of which there are none in `nodes`"
+        document.refuse(("random", "kinds"), text)
+    if document.problems:
+        return []
+    draw = random.Random(given.seed if seed is None else seed)
+    faults = []
+    for number in range(1, given.count + 1):
+        kinds = [kind for kind in given.kinds if switches or kind in ("kill", "stop")]
+        faults.append(_draw(draw, draw.choice(kinds), number * given.every, nodes, topology))
+    return faults
+
+
+def _draw(
+    draw: random.Random, kind: Kind, at: float, nodes: Sequence[str], topology: Topology
+) -> Fault:
+    seconds = round(draw.uniform(*_SECONDS), 3)
+    if kind in ("kill", "stop"):
+        node = draw.choice(nodes)
+        return Fault(kind, at, node=node, seconds=seconds if kind == "stop" else 0.0)
+    switch = draw.choice(
+        [name for name in nodes if topology.by_name.get(name) in topology.switches]
+    )
+    if kind == "repush":
+        return Fault(kind, at, node=switch)
+    link = draw.choice(topology.links_of(switch))
+    name = draw.choice(_QUALITIES)
+    quality = ((name, round(draw.uniform(0, _WORST[name]), 6)),)
+    return Fault(kind, at, ends=(link.a, link.b), seconds=seconds, quality=quality)

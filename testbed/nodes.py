@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The testbed's own processes: switches, controller, servers. One that dies is started again.
+
+With the same interfaces, sockets, device id and command line, and its log goes on. What it had in
+memory is lost: the controller gives a switch its program and entries back, and has its own from its
+journal; jobs go on without a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+
+from testbed.emulated import Network
+from testbed.processes import Process, ProcessError, Processes, describe, python
+from testbed.record import RunDirectory
+from testbed.serverhost import ServerHost
+from testbed.targets import BMV2_QUEUE_PACKETS, SwitchProcess, switches
+
+JOBS_ADDRESS = "unix:sockets/jobs"
+CONTROLLER = "controller"
+JOURNAL = "journal.db"
+# A process that dies more often than that will do so again.
+MOST_RESTARTS = 5
+RESTARTS_SECONDS = 60.0
+_READY_SECONDS = 60.0
+
+
+class Nodes:
+    """They stand and fall with ``processes``, except for what is started again.
+
+    died: told the name of a process that ended, how, and what becomes of it. Where ``hold`` has
+    the name of a process, it stays away for so many seconds after its next end.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        network: Network,
+        processes: Processes,
+        died: Callable[[str, str, str], None],
+    ) -> None:
+        self.target = run.facts["target"]
+        self.network = network
+        self.addressing = network.addressing
+        self.processes = processes
+        self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
+        self.servers: dict[str, ServerHost] = {}
+        self.controller: Process | None = None
+        self.hold: dict[str, float] = {}
+        self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._died = died
+        self._run = run
+        self._pcap = run.pcap if run.facts["pcap"] else None
+        self._ends: dict[str, deque[float]] = {}
+        self._returning: set[asyncio.Task[None]] = set()
+        self._up = False
+
+    async def bring_up(self) -> None:
+        """Starts everything, each as soon as what it needs is there.
+
+        Raises ``ProcessError``, ``TimeoutError``.
+        """
+        if self._pcap is not None:
+            self._pcap.mkdir(exist_ok=True)
+        for name in self.switches:
+            self._start_switch(name)
+        await asyncio.gather(*(one.ready(self.processes) for one in self.switches.values()))
+        self._start_controller()
+        for node in self.network.topology.servers:
+            self.servers[node.name] = ServerHost(node.name)
+            self._start_server(node.name)
+        for name in (CONTROLLER, *self.servers):
+            await self._until_ready(name)
+        self._up = True
+
+    def stay_down(self) -> None:
+        """From now on nothing is started again."""
+        self._up = False
+        for task in self._returning:
+            task.cancel()
+
+    def process(self, name: str) -> Process | None:
+        """The process of a switch, a server or the controller; None if there is none."""
+        if name == CONTROLLER:
+            return self.controller
+        own = self.switches.get(name) or self.servers.get(name)
+        return own.process if own is not None else None
+
+    # --- inside ---
+
+    def _start(self, name: str) -> None:
+        if name == CONTROLLER:
+            self._start_controller()
+        elif name in self.switches:
+            self._start_switch(name)
+        else:
+            self._start_server(name)
+
+    async def _until_ready(self, name: str) -> None:
+        if name == CONTROLLER:
+            what = "the controller to program switches"
+            await self.processes.until(self._serving, _READY_SECONDS, what)
+        elif name in self.switches:
+            await self.switches[name].ready(self.processes)
+        else:
+            ready = self.servers[name].ready
+            await self.processes.until(ready, _READY_SECONDS, f"{name} to serve")
+
+    def _start_switch(self, name: str) -> None:
+        number = list(self.switches).index(name)
+        self.switches[name].start(self.processes, number, self._pcap, self._survived)
+
+    def _start_controller(self) -> None:
+        facts = self._run.facts
+        words = [w for s in self.switches.values() for w in ("--switch", f"{s.name}={s.address}")]
+        program = ["--program", facts["program"], "--p4info", facts["p4info"]]
+        if self.target == "bmv2":
+            program += ["--queue-packets", str(BMV2_QUEUE_PACKETS)]
+        serving = self._serving = asyncio.get_running_loop().create_future()
+
+        def heard(line: str) -> None:
+            if line.startswith("ready") and not serving.done():
+                serving.set_result(None)
+
+        self.controller = self.processes.start(
+            CONTROLLER,
+            python(
+                "controller",
+                *("--topology", facts["topology"], *words, *program),
+                *("--listen", JOBS_ADDRESS, "--journal", JOURNAL),
+            ),
+            on_line=heard,
+            survived=self._survived,
+        )
+
+    def _start_server(self, name: str) -> None:
+        server = self.servers[name]
+        end = self.addressing.host_interfaces(name)[0]
+        program = python(
+            "hosts.server_main",
+            *("--address", str(end.ipv4), "--service", JOBS_ADDRESS),
+            *("--link-rate", str(end.outgoing.rate)),
+            *("--queue-bytes", str(end.outgoing.queue_bytes)),
+        )
+        process = self.processes.start(
+            name,
+            self.network.node(name).command(program),
+            on_line=server.line,
+            wants_input=True,
+            survived=self._survived,
+        )
+        server.begin(process)
+
+    def _survived(self, process: Process) -> bool:
+        """A process has ended, which nobody asked for; whether it will be there again."""
+        name, now = process.name, time.monotonic()
+        away = self.hold.pop(name, 0.0)
+        ends = self._ends.setdefault(name, deque(maxlen=MOST_RESTARTS))
+        often = len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS
+        if not self._up or (often and not away):
+            return False
+        if not away:
+            ends.append(now)
+        what = describe(process.exited.result())
+        if away == math.inf:
+            self._died(name, what, "it stays away")
+            return True
+        try:
+            if not away:
+                self._start(name)
+        except ProcessError as error:
+            self.processes.fail(error)
+            return True
+        self._died(name, what, f"it stays away for {away:g} s" if away else "started again")
+        task = asyncio.get_running_loop().create_task(self._return(name, away))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+        return True
+
+    async def _return(self, name: str, seconds: float) -> None:
+        try:
+            if seconds:
+                await asyncio.sleep(seconds)
+                self._start(name)
+            await self._until_ready(name)
+        except Exception as error:
+            process = self.process(name)
+            # One that ended while it was started has been looked after.
+            if process is None or process.running:
+                self.processes.fail(error)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's part of the summary, from its workers' last reports (``testbed.worker``, ``done``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.recovery import sent_again
+
+Message = dict[str, Any]
+# Busier than that, times say more of the machine than of the network.
+_CPU_BOUND = 0.95
+
+
+def weights(
+    workers: Sequence[str],
+    results: Mapping[int, Message],
+    lost: Mapping[int, str],
+    reference: Message | None,
+) -> Message:
+    """What came of it, and whether it is what should have.
+
+    workers: names by rank. results: last reports, by rank. lost: how workers ended that the job
+    went on without. reference: what a single process came to (``testbed.reference``); None where
+    it cannot tell, as workers were lost: whether weights match is None then, if they agree.
+    """
+    first = results[min(results)]
+    digests = {result["digest"] for result in results.values()}
+    matches: bool | None = reference is not None and digests == {reference["digest"]}
+    why = ""
+    if reference is None and len(digests) == 1:
+        matches = None
+        names = ", ".join(workers[rank] for rank in sorted(lost))
+        why = f"the job went on without {names}, which the reference knows nothing of"
+    return {
+        "test_accuracy": first["accuracy"],
+        "matches_reference": matches,
+        "no_reference": why,
+        "workers_agree": len(digests) == 1,
+        "lost_workers": {workers[rank]: how for rank, how in sorted(lost.items())},
+        "finished_workers": [workers[rank] for rank in sorted(results)],
+        "weights_sha256": first["digest"],
+        "reference_sha256": reference["digest"] if reference else None,
+        "reference_accuracy": reference["accuracy"] if reference else None,
+        "seconds_per_iteration": first["seconds"],
+        "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
+    }
+
+
+def chunks(
+    results: Mapping[int, Message],
+    in_network: int | None,
+    unknown: str,
+    by_switches: int | None,
+    *,
+    served: bool,
+) -> Message:
+    """Where chunks were summed, and what was sent again.
+
+    in_network: sums by the switches' own counters, None where nobody can tell: ``unknown`` says
+    why. by_switches: packets that they sent again, None likewise. served: all are the servers'.
+    """
+    one = results[min(results)]["statistics"]
+    direct = one["completed_direct"]
+    by_server = (one["completed"] if served else 0) + direct
+    # After a change of epoch a contribution is sent again under another number.
+    again = sum(
+        max(result["statistics"]["retransmitted"], sent_again(result["statistics"]))
+        for result in results.values()
+    )
+    return {
+        "aggregated_in_network": in_network,
+        "unknown": unknown,
+        "served_by_server": None if in_network is None else by_server,
+        # Those that went to a server because their values did not fit fixed point.
+        "in_float32": direct,
+        # By workers and switches.
+        "retransmitted": again + (by_switches or 0),
+        "retransmitted_by_switches": by_switches,
+    }
+
+
+def machine(results: Mapping[int, Message], wall: float, busy: float) -> Message:
+    """What depends on the machine. wall: seconds; busy: share of all CPUs."""
+    statistics = [result["statistics"] for result in results.values()]
+    return {
+        "wall_seconds": wall,
+        "cpu_busy": busy,
+        "cpu_bound": busy > _CPU_BOUND,
+        # How often a worker asked what became of a chunk, or heard of a full queue.
+        "queries": sum(one["queries"] for one in statistics),
+        "congested": sum(one["congested"] for one in statistics),
+    }

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a job waits: what its workers know of their oldest chunks, node by node, in names.
+
+A node that is asked (QUERY) and still sums answers with the children that are in (STATE); one that
+is PARTIAL passes the question up, so an answer from above says that of it. Together with what each
+worker says of itself that tells of every node of a tree, without asking any switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.trees import Child, Tree, TreeNode
+from protocol.header import Phase
+
+Message = dict[str, Any]
+
+# Timeouts (RTO) after which a chunk is late, and its job waits.
+LATE = 10
+_DOING = {
+    "stopped": "is stopped (SIGSTOP, or a debugger)",
+    "ended": "has ended",
+    "silent": "does not answer",
+    "starts": "is starting",
+}
+_DIRECT = "direct sum"
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """What a node was when it was last asked: `heard` seconds ago, as it told the worker `told`."""
+
+    phase: Phase
+    children: int | None
+    heard: float
+    told: str
+
+
+def after(number: int, other: int) -> int:
+    """How far a number of a stream is after another, negative if before (RFC 1982)."""
+    return (number - other + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+class _Number:
+    """One number of a stream, as all workers see it."""
+
+    def __init__(
+        self, workers: Mapping[str, Message], views: Mapping[str, Message], oldest: Message
+    ) -> None:
+        self.workers = workers
+        self.oldest = oldest
+        seq = oldest["seq"]
+        self.open: dict[str, Message] = {}  # by worker: what it knows of it, if it has no result
+        self.to_come: set[str] = set()  # workers that are not so far
+        for name, view in views.items():
+            mine = next((one for one in view["oldest"] if one["seq"] == seq), None)
+            if mine is not None:
+                self.open[name] = mine
+            elif after(seq, view["following"]) >= 0:
+                self.to_come.add(name)
+        self.unknown = set(workers) - set(views)
+
+    @property
+    def direct(self) -> bool:
+        """Whether its server adds it up in float32."""
+        return any(one["kind"] == _DIRECT for one in self.open.values())
+
+    def age(self, names: Iterable[str]) -> float | None:
+        """Seconds since the first of these workers sent it; None if none is known to have."""
+        sent = [self.open[name]["sent_first"] for name in names if name in self.open]
+        return max((one for one in sent if one is not None), default=None)
+
+
+class _Explained:
+    """A number against its tree: what is known of each node, and what each waits for."""
+
+    def __init__(
+        self, number: _Number, nodes: Sequence[TreeNode], place: Callable[[TreeNode], str],
+        stuck: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self._number = number
+        self._nodes = {node.node: node for node in nodes}
+        self._root = nodes[0]
+        self._place = place
+        self._stuck = stuck
+        self._facts: dict[int, _Fact] = {}
+        for node in nodes:
+            for child in node.children:
+                if child.rank is not None:
+                    self._take(child.name, node)
+
+    def _take(self, worker: str, node: TreeNode) -> None:
+        """Of what a worker below a node has been told."""
+        mine = self._number.open.get(worker)
+        if mine is None or mine["heard"] is None:
+            return
+        if (mine["kind"] == _DIRECT) != self._number.direct:
+            return
+        heard = mine["heard"]
+        at: TreeNode | None = node
+        while at is not None and at.node != mine["node"]:  # it was passed on
+            self._know(at.node, _Fact(Phase.PARTIAL, at.full, heard, worker))
+            at = self._nodes.get(at.parent.node) if at.parent is not None else None
+        if at is not None:
+            self._know(at.node, _Fact(Phase[mine["phase"]], mine["children"], heard, worker))
+
+    def _know(self, node: int, fact: _Fact) -> None:
+        known = self._facts.get(node)
+        if known is None or fact.heard < known.heard:
+            self._facts[node] = fact
+
+    def missing(self, node: TreeNode) -> list[Child]:
+        """Children whose contributions are not in."""
+        fact = self._facts.get(node.node)
+        if fact is None:
+            return [child for child in node.children if self._lacks(child)]
+        if fact.phase is not Phase.AGGREGATING or fact.children is None:
+            return []
+        return [child for child in node.children if not fact.children >> child.sender & 1]
+
+    def _lacks(self, child: Child) -> bool:
+        """Whether a child has surely, or perhaps, not sent it, as far as others know."""
+        if child.rank is not None:
+            return child.name in self._number.to_come | self._number.unknown
+        node = self._nodes[child.node]
+        fact = self._facts.get(child.node)
+        if fact is not None:
+            return fact.phase is Phase.AGGREGATING
+        return any(self._lacks(one) for one in node.children)
+
+    def below(self, node: TreeNode) -> list[str]:
+        """Names of the workers below a node."""
+        names: list[str] = []
+        for child in node.children:
+            names += [child.name] if child.rank is not None else self.below(self._nodes[child.node])
+        return names
+
+    def causes(self) -> list[str]:
+        """What is waited for, from the root down, each in a few words."""
+        return list(dict.fromkeys(self._causes(self._root)))
+
+    def _causes(self, node: TreeNode) -> list[str]:
+        place, fact, missing = self._place(node), self._facts.get(node.node), self.missing(node)
+        if place in self._stuck:
+            return [f"{place} {self._stuck[place]}"]
+        if missing:
+            said = [f"{place} waits for {', '.join(child.name for child in missing)}"]
+            for child in missing:
+                said += self._of_child(place, child)
+            return said
+        if fact is not None and fact.phase is Phase.FINAL:
+            return [f"{place} has the sum, which is not at {', '.join(self._number.open)}"]
+        if fact is not None and fact.phase is Phase.PARTIAL:
+            return [f"{place} waits for the result from above"]
+        below = [child for child in node.children if child.rank is None]
+        said = [text for one in below for text in self._causes(self._nodes[one.node])]
+        asked = sum(
+            self._number.open[name]["unanswered_queries"]
+            for name in self.below(node)
+            if name in self._number.open
+        )
+        return [*said, f"nothing is known of {place}: {asked} questions are unanswered"]
+
+    def _of_child(self, place: str, child: Child) -> list[str]:
+        if child.rank is None:
+            fact = self._facts.get(child.node)
+            if fact is not None and fact.phase is not Phase.AGGREGATING:
+                return [f"what {child.name} sent is not at {place}"]
+            return self._causes(self._nodes[child.node])
+        mine = self._number.open.get(child.name)
+        if mine is not None and mine["sent"]:
+            times = "once" if mine["sent"] == 1 else f"{mine['sent']} times"
+            ago = mine["sent_last"]
+            return [f"{child.name} has sent it {times}, last {ago:.1f} s ago: it is not at {place}"]
+        return [f"{child.name} {doing(self._number.workers[child.name])}"]
+
+    def row(self, node: TreeNode) -> Message:
+        """What is known of a node."""
+        fact, missing = self._facts.get(node.node), self.missing(node)
+        names = [child.name for child in node.children]
+        absent = [child.name for child in missing]
+        return {
+            "node": self._place(node),
+            "phase": fact.phase.name if fact is not None else None,
+            "in": [name for name in names if name not in absent] if fact is not None else None,
+            "missing": absent,
+            "seconds": self._number.age(self.below(node)),
+            "told": fact.told if fact is not None else None,
+            "heard": fact.heard if fact is not None else None,
+            "stuck": self._stuck.get(self._place(node)),
+        }
+
+
+def doing(worker: Message) -> str:
+    """What a worker does, in words that follow its name."""
+    known = _DOING.get(worker["doing"])
+    if known is not None:
+        return known
+    if worker["outline"] is not None and worker["outline"]["frozen"]:
+        return f"is held for a change of plan ({worker['seconds']:.1f} s)"
+    what = "waits for sums" if worker["doing"] == "waits" else worker["doing"]
+    return f"{what} ({worker['seconds']:.1f} s)"
+
+
+def explain(
+    workers: Sequence[Message],
+    trees: Sequence[Tree] | None,
+    server_of: Callable[[int], str],
+    stuck: Mapping[str, str],
+) -> Message:
+    """Why a job waits, or that it does not: ``waits``, ``reason``, ``chunks``, ``workers``.
+
+    workers: ``worker``, ``doing``, ``seconds``, ``iteration`` and ``outline``
+    (``hosts.explanation.Outline``, or None) of each, by rank. trees: of the newest epoch, None if
+    they are not known. server_of: name of a chunk's server. stuck: what is wrong with switches and
+    servers, by name. Chunks are the oldest of each stream, the one that is late the longest first.
+    """
+    by_name = {worker["worker"]: worker for worker in workers}
+    newest = max((one["outline"]["epoch"] for one in workers if one["outline"]), default=0)
+    outlines = {
+        name: one["outline"]
+        for name, one in by_name.items()
+        if one["outline"] and one["outline"]["epoch"] == newest
+    }
+    by_stream: dict[int, dict[str, Message]] = {}
+    for name, outline in outlines.items():
+        for stream in outline["streams"]:
+            by_stream.setdefault(stream["stream"], {})[name] = stream
+    planned = {tree.stream: tree for tree in trees or ()}
+    chunks = [
+        _chunk(by_name, views, newest, planned.get(stream), server_of, stuck)
+        for stream, views in sorted(by_stream.items())
+        if any(view["oldest"] for view in views.values())
+    ]
+    chunks.sort(key=lambda chunk: -(chunk["seconds"] or 0.0))
+    late = [chunk for chunk in chunks if chunk["late"]]
+    held = [name for name, outline in outlines.items() if outline["frozen"]]
+    reasons = [text for chunk in late for text in chunk["causes"]]
+    if late and held:
+        reasons.insert(0, f"held for a change of plan: {', '.join(held)}")
+    return {
+        "waits": bool(late),
+        "seconds": max((chunk["seconds"] or 0.0 for chunk in chunks), default=0.0),
+        "reason": "; ".join(dict.fromkeys(reasons)),
+        "epoch": newest,
+        "chunks": chunks,
+        "workers": [_row(worker, chunks) for worker in workers],
+    }
+
+
+def _chunk(
+    workers: Mapping[str, Message],
+    views: Mapping[str, Message],
+    epoch: int,
+    tree: Tree | None,
+    server_of: Callable[[int], str],
+    stuck: Mapping[str, str],
+) -> Message:
+    """The oldest number of a stream."""
+    firsts = [view["oldest"][0] for view in views.values() if view["oldest"]]
+    oldest = firsts[0]
+    for one in firsts:
+        if after(one["seq"], oldest["seq"]) < 0:
+            oldest = one
+    number = _Number(workers, views, oldest)
+    server = server_of(oldest["chunk"])
+    nodes: Sequence[TreeNode] = tree.nodes if tree is not None else ()
+    if number.direct:
+        nodes = [_direct_root(tree)] if tree is not None else ()
+    explained = _Explained(number, nodes, lambda n: n.switch or server, stuck) if nodes else None
+    seconds = number.age(workers)
+    timeouts = [
+        (mine["sent_first"] or 0.0) / views[name]["timeout"] for name, mine in number.open.items()
+    ]
+    return {
+        "chunk": oldest["chunk"],
+        "stream": oldest["stream"],
+        "seq": oldest["seq"],
+        "epoch": epoch,
+        "kind": _DIRECT if number.direct else oldest["kind"],
+        "seconds": seconds,
+        "timeouts": max(timeouts),
+        "late": max(timeouts) >= LATE,
+        "open": max(view["open"] for view in views.values()),
+        "causes": explained.causes() if explained else [f"the trees of epoch {epoch} are unknown"],
+        "nodes": [explained.row(node) for node in nodes] if explained else [],
+    }
+
+
+def _direct_root(tree: Tree) -> TreeNode:
+    """The server of a chunk that is added up in float32, whose children are all workers."""
+    leaves = [child for _, (_, child) in sorted(tree.leaves.items())]
+    children = [
+        Child(rank % 32, leaf.name, rank, 0, 1, leaf.address, 0, "")
+        for rank, leaf in enumerate(leaves)
+    ]
+    return TreeNode(0, None, tree.root.servers, tuple(children), None)
+
+
+def _row(worker: Message, chunks: Sequence[Message]) -> Message:
+    """What a worker does, and what it last sent of the oldest chunk that it has no result of."""
+    row = {key: worker[key] for key in ("worker", "doing", "seconds", "iteration")}
+    row |= {"says": doing(worker), "last": None, "ago": None, "sent": None}
+    outline = worker["outline"]
+    if outline is None:
+        return row
+    open_ = [one for stream in outline["streams"] for one in stream["oldest"]]
+    wanted = {(chunk["stream"], chunk["seq"]) for chunk in chunks[:1]}
+    for one in open_:
+        if (one["stream"], one["seq"]) in wanted and one["sent"]:
+            asked, sent = one["asked_last"], one["sent_last"]
+            question = asked is not None and asked < sent
+            row["last"], row["ago"] = ("QUERY", asked) if question else ("CONTRIBUTE", sent)
+            row["sent"] = one["sent"]
+    return row
+
+
+def sentences(job: str, told: Message) -> list[str]:
+    """What ``explain`` found, in lines as a log has them."""
+    if not told["waits"]:
+        if not told["chunks"]:
+            return [f"{job} does not wait: no chunk is in flight"]
+        oldest = told["chunks"][0]
+        return [
+            f"{job} does not wait: its oldest chunk is in flight for"
+            f" {oldest['seconds'] or 0.0:.3f} s, {oldest['timeouts']:.1f} timeouts"
+        ]
+    lines = [f"{job} waits for {told['seconds']:.1f} s: {told['reason']}"]
+    for chunk in told["chunks"]:
+        if chunk["late"]:
+            lines.append(heading(chunk))
+            lines += [f"  {_node_text(row)}" for row in chunk["nodes"]]
+    return lines
+
+
+def heading(chunk: Message) -> str:
+    """Which chunk it is."""
+    more = f", {chunk['open'] - 1} more after it" if chunk["open"] > 1 else ""
+    return (
+        f"chunk {chunk['chunk']} ({chunk['kind']}, stream {chunk['stream']}, seq {chunk['seq']},"
+        f" epoch {chunk['epoch']}){more}"
+    )
+
+
+def _node_text(row: Message) -> str:
+    text = f"{row['node']}: {row['phase'] or 'not heard of'}"
+    if row["stuck"]:
+        text += f", {row['stuck']}"
+    if row["seconds"] is not None:
+        text += f", for {row['seconds']:.1f} s"
+    if row["missing"]:
+        text += f"; missing {', '.join(row['missing'])}"
+    if row["in"]:
+        text += f"; in {', '.join(row['in'])}"
+    if row["heard"] is not None:
+        text += f"; told {row['told']} {row['heard']:.1f} s ago"
+    return text

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes are killed in the middle of a job: it goes on, and its numbers are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.network.testbeds import Rackhub, read_until
+
+TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
+ITERATIONS = 400  # long enough to be hit in the middle
+COMMANDS = {
+    "controller": "-m controller --topology",
+    "s0": "hosts.server_main --address 10.0.1.1 ",
+    "w0": "testbed.worker --rank 0 ",
+    "w2": "testbed.worker --rank 2 ",
+}
+
+
+@pytest.fixture
+def rackhub(tmp_path: Path) -> Rackhub:
+    rackhub = Rackhub(tmp_path)
+    job = rackhub.job.read_text().replace("iterations: 12", f"iterations: {ITERATIONS}")
+    rackhub.job.write_text(job)
+    return rackhub
+
+
+def process_of(rackhub: Rackhub, name: str) -> int:
+    """The process of a node."""
+    words = COMMANDS.get(name, f"--grpc-server-addr unix:sockets/{name} ").split()
+    (found,) = [
+        pid
+        for pid, command in rackhub.processes().items()
+        # Not what started the supervisor, nor the supervisor.
+        if all(word in command.split() for word in words)
+    ]
+    return found
+
+
+def struck(
+    rackhub: Rackhub, target: str, name: str, number: signal.Signals
+) -> tuple[str, dict[str, Any]]:
+    """What a run said, and its summary, one of whose processes got a signal while it trained."""
+    arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", target)
+    with rackhub.started(*arguments) as process:
+        said = read_until(process, "iteration")
+        os.kill(process_of(rackhub, name), number)
+        rest, _ = process.communicate(timeout=180)
+    said += rest
+    assert process.returncode == 0, said
+    summary: dict[str, Any] = json.loads((rackhub.latest() / "summary.json").read_text())
+    return said, summary
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["tor0", "core0", "controller"])
+def test_a_killed_process_is_started_again_and_the_job_goes_on(
+    rackhub: Rackhub, target: str, name: str
+) -> None:
+    said, summary = struck(rackhub, target, name, signal.SIGKILL)
+    assert f"{name} was killed by SIGKILL; started again" in said
+    assert summary["matches_reference"] is True
+    assert len(summary["seconds_per_iteration"]) == ITERATIONS
+    (fault,) = summary["faults"]
+    assert (fault["node"], fault["what"], fault["job"]) == (name, "was killed by SIGKILL", "brief")
+    assert fault["seconds"] > 0
+    if name == "controller":
+        # Running jobs do not notice.
+        assert fault["epoch_after"] == fault["epoch_before"]
+        assert summary["chunks"]["aggregated_in_network"] == ITERATIONS * (8 + 1 + 2 + 1)
+    else:
+        assert fault["epoch_after"] > fault["epoch_before"]
+        assert summary["chunks"]["aggregated_in_network"] is None
+        assert f"{name} lost what was counted there" in summary["chunks"]["unknown"]
+        lost = [row for row in summary["links"] if row["from"] == name]
+        assert {row["bytes"] is None for row in lost} == {target == "embedded"}
+
+
+def test_jobs_go_on_without_a_killed_server(rackhub: Rackhub) -> None:
+    """The other one takes its chunks, and the one that was started again serves the next job."""
+    rackhub.job.write_text(rackhub.job.read_text() + "tree: none\n")
+    said, summary = struck(rackhub, "embedded", "s0", signal.SIGKILL)
+    assert "s0 was killed by SIGKILL; started again" in said
+    assert summary["matches_reference"] is True
+    (fault,) = summary["faults"]
+    assert fault["epoch_after"] > fault["epoch_before"]
+    assert fault["resent_packets"] > 0
+    assert summary["lost_workers"] == {}
+
+
+@pytest.mark.parametrize("name", ["w0", "w2"])
+def test_the_job_goes_on_without_a_killed_worker(rackhub: Rackhub, name: str) -> None:
+    said, summary = struck(rackhub, "embedded", name, signal.SIGKILL)
+    rest = [other for other in ("w0", "w1", "w2", "w3") if other != name]
+    assert f"{name} was killed by SIGKILL; job brief goes on with {', '.join(rest)}" in said
+    assert summary["lost_workers"] == {name: "was killed by SIGKILL"}
+    assert summary["finished_workers"] == rest
+    assert summary["workers_agree"] is True
+    assert summary["matches_reference"] is None
+    assert f"went on without {name}" in summary["no_reference"]
+    assert len(summary["seconds_per_iteration"]) == ITERATIONS
+    # The batches of three are still batches: the model learns on.
+    assert summary["test_accuracy"] > 0.9
+
+
+def test_a_worker_that_is_stopped_for_a_while_is_waited_for(rackhub: Rackhub) -> None:
+    arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    with rackhub.started(*arguments) as process:
+        said = read_until(process, "iteration")
+        worker = process_of(rackhub, "w2")
+        os.kill(worker, signal.SIGSTOP)
+        said += read_until(process, "waiting for 5 s")
+        os.kill(worker, signal.SIGCONT)
+        rest, _ = process.communicate(timeout=180)
+    said += rest
+    assert process.returncode == 0, said
+    assert "w2 is stopped (SIGSTOP, or a debugger)" in said
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["matches_reference"] is True
+    assert summary["lost_workers"] == {}
+    assert summary["faults"] == []
+    assert max(summary["seconds_per_iteration"]) > 5.0
+
+
+# By chunks: however slow the machine, the job has recovered from one when the next one comes.
+FAULTS = """\
+name: everything
+faults:
+  - {at: 0.5 s, kill: core0, gone: 1 s}
+  - {at: 2000 chunks, repush: tor1}
+  - {at: 3500 chunks, stop: w2, for: 2 s}
+  - {at: 5000 chunks, impair: {ends: [tor0, core0], loss: 10 %}, for: 1 s}
+  - {at: 7000 chunks, kill: controller}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_schedule_is_carried_out_and_measured(rackhub: Rackhub, target: str) -> None:
+    rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "700"))
+    schedule = rackhub.folder / "faults.yaml"
+    lines = FAULTS.splitlines(keepends=True)
+    # BMv2's P4Runtime lets nobody but the controller write.
+    schedule.write_text(
+        "".join(one for one in lines if target == "embedded" or "impair" not in one)
+    )
+    result = rackhub.call(
+        "chaos", rackhub.topology, "--faults", schedule, "--job", rackhub.job,
+        "--target", target,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "core0 was killed by SIGKILL; it stays away for 1 s" in result.stdout
+    assert "went on after, s" in result.stdout
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["matches_reference"] is True
+    faults = {(row["kind"], row["node"]): row for row in summary["faults"]}
+    planned_anew = [("kill", "core0"), ("repush", "tor1")]
+    others = [("stop", "w2"), ("kill", "controller")]
+    if target == "embedded":
+        others.append(("impair", "tor0-core0"))
+        # What was lost on the impaired link was sent again.
+        assert faults["impair", "tor0-core0"]["resent_packets"] > 0
+    assert set(faults) == {*planned_anew, *others}
+    for row in faults.values():
+        assert row["seconds"] > 0
+        assert row["resent_bytes"] == row["resent_packets"] * (74 + 1024)
+    # Nothing was sent through the core while it was away, nor by w2 while it was stopped.
+    assert faults["kill", "core0"]["seconds"] > 1
+    assert faults["stop", "w2"]["seconds"] > 2
+    for where in planned_anew:
+        assert faults[where]["epoch_after"] > faults[where]["epoch_before"]
+    for where in others:
+        assert faults[where]["epoch_after"] == faults[where]["epoch_before"]

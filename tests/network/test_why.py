@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asked why a job waits, and what became of a chunk, a testbed answers in names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.network.testbeds import Rackhub, read_until, wait_for
+
+TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
+WAITS = 3
+
+
+@pytest.fixture
+def rackhub(tmp_path: Path) -> Rackhub:
+    return Rackhub(tmp_path)
+
+
+def why(rackhub: Rackhub) -> tuple[int, dict[str, Any]]:
+    """Exit status and answer of `rackhub why endless --json`."""
+    result = rackhub.call("why", "endless", "--json")
+    assert result.returncode in (0, WAITS), result.stderr
+    return result.returncode, json.loads(result.stdout)
+
+
+def after_a_while(
+    rackhub: Rackhub, status: int, settled: Callable[[dict[str, Any]], bool] = lambda told: True
+) -> dict[str, Any]:
+    """The first settled answer with an exit status: on a busy machine jobs wait now and then."""
+    found: list[dict[str, Any]] = []
+
+    def asked() -> bool:
+        got, told = why(rackhub)
+        found.append(told)
+        return got == status and settled(told)
+
+    wait_for(asked, f"`rackhub why` to exit with status {status}")
+    return found[-1]
+
+
+def all_asked(told: dict[str, Any]) -> bool:
+    """Whether questions have reached every node of the oldest chunk."""
+    return all(row["phase"] for row in told["chunks"][0]["nodes"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_stopped_worker_is_named_with_all_that_waits_for_it(
+    rackhub: Rackhub, target: str
+) -> None:
+    options = ("--job", rackhub.endless, "--target", target, "--pcap")
+    with rackhub.started("run", rackhub.topology, *options) as process:
+        read_until(process, "iteration")
+        running = after_a_while(rackhub, 0)
+        assert running["waits"] is False
+        worker = rackhub.pid("--rank 2 ")
+        log = rackhub.latest() / "logs" / "supervisor.log"
+        os.kill(worker, signal.SIGSTOP)
+        # Soon the job would go on without it.
+        said = "core0 waits for tor1; tor1 waits for w2; w2 is stopped (SIGSTOP, or a debugger)"
+        wait_for(lambda: said in log.read_text(), "the log's line")
+        told = after_a_while(rackhub, WAITS, all_asked)
+        os.kill(worker, signal.SIGCONT)
+        assert told["reason"] == said
+        chunk = told["chunks"][0]
+        nodes = {row["node"]: (row["phase"], row["missing"]) for row in chunk["nodes"]}
+        assert nodes == {
+            "core0": ("AGGREGATING", ["tor1"]),
+            "tor0": ("PARTIAL", []),
+            "tor1": ("AGGREGATING", ["w2"]),
+        }
+        doing = {row["worker"]: row["doing"] for row in told["workers"]}
+        assert doing == {"w0": "waits", "w1": "waits", "w2": "stopped", "w3": "waits"}
+
+        after_a_while(rackhub, 0)
+        iteration = str(told["workers"][0]["iteration"])
+        which = ("--chunk", str(chunk["chunk"]), "--iteration", iteration)
+        one = rackhub.json("trace", "endless", *which)["rounds"][-1]  # while the testbed lives
+        assert (one["epoch"], one["seq"]) == (chunk["epoch"], chunk["seq"])
+        again = {hop["what"] for hop in one["hops"] if hop["again"]}
+        assert {"QUERY of w3 to tor1", "STATE for w3: tor1 AGGREGATING, lacks w2"} <= again
+        # Nothing was lost, so nothing that others had sent was sent again.
+        assert all(what.startswith(("QUERY", "STATE")) for what in again)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_a_worker_that_computes_is_said_to(rackhub: Rackhub) -> None:
+    """It is no fault: it goes on when it has done."""
+    folder = rackhub.folder / "injected"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "words = sys.orig_argv\n"
+        "if 'testbed.worker' in words and words[words.index('--rank') + 1] == '1':\n"
+        "    import hashlib\n"
+        "    from testbed.training import Replica\n"
+        "    computed = Replica.gradients\n"
+        "    def gradients(self):\n"
+        "        while os.path.exists(os.environ['SLOW']):\n"
+        "            hashlib.sha256(b'x' * 100_000).digest()\n"
+        "        return computed(self)\n"
+        "    Replica.gradients = gradients\n"
+    )
+    slow = rackhub.folder / "slow"
+    slow.touch()
+    rackhub.environment["PYTHONPATH"] = f"{folder}:{Path(__file__).parents[2]}"
+    rackhub.environment["SLOW"] = str(slow)
+    options = ("--job", rackhub.endless, "--target", "embedded")
+    with rackhub.started("run", rackhub.topology, *options) as process:
+        wait_for(lambda: "running" in rackhub.call("jobs").stdout, "the job to run")
+        told = after_a_while(rackhub, WAITS)
+        assert "tor0 waits for w1; w1 computes" in told["reason"]
+        shown = rackhub.call("why", "endless")
+        assert shown.returncode == WAITS
+        assert "tor0 waits for w1; w1 computes" in shown.stdout
+        assert "waits for sums" in shown.stdout
+        assert {row["worker"]: row["doing"] for row in told["workers"]} == {
+            "w0": "waits", "w1": "computes", "w2": "waits", "w3": "waits",
+        }  # fmt: skip
+        slow.unlink()
+        after_a_while(rackhub, 0)
+        unknown = rackhub.call("why", "nosuch")
+        assert (unknown.returncode, unknown.stdout) == (1, "")
+        assert "no job 'nosuch'; there are: endless" in unknown.stderr
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_trace_shows_each_packet_of_an_undisturbed_chunk_once(
+    rackhub: Rackhub, target: str
+) -> None:
+    done = rackhub.call("run", rackhub.topology, "--job", rackhub.job, "--target", target, "--pcap")
+    assert done.returncode == 0, done.stderr
+    told = rackhub.json("trace", "brief", "--chunk", "3", "--iteration", "1")
+    assert told["iterations"] == 12
+    assert [one["exponents"] for one in told["rounds"]] == [True, False]
+    for one in told["rounds"]:
+        # A question or two, where the machine was slow, is no disturbance.
+        hops = [hop for hop in one["hops"] if hop["op"] in ("CONTRIBUTE", "RESULT")]
+        assert Counter((hop["from"], hop["to"], hop["what"]) for hop in hops) == Counter(
+            [
+                *((w, t, f"CONTRIBUTE of {w} to {t}") for w, t in TORS.items()),
+                ("tor0", "core0", "partial sum of tor0 (2 workers) to core0"),
+                ("tor1", "core0", "partial sum of tor1 (2 workers) to core0"),
+                ("core0", "tor0", "RESULT for tor0"),
+                ("core0", "tor1", "RESULT for tor1"),
+                *((t, w, f"RESULT for {w}") for w, t in TORS.items()),
+            ]
+        )
+        assert [hop["ms"] for hop in hops] == sorted(hop["ms"] for hop in hops)
+        assert all(hop["op"] == "RESULT" for hop in hops[6:])
+        assert all(hop["arrived"] for hop in hops[4:8] if "core0" in (hop["from"], hop["to"]))
+    last = rackhub.call("trace", "brief", "--chunk", "11")
+    assert last.returncode == 0
+    assert "chunk 11 of brief, iteration 12 of 12 captured: sum, " in last.stdout
+    for arguments, text in (
+        (("--chunk", "12"), "no packet of chunk 12 of job brief is in "),
+        (("--chunk", "3", "--iteration", "13"), "iteration 13 is not in the captures"),
+    ):
+        refused = rackhub.call("trace", "brief", *arguments)
+        assert refused.returncode == 1
+        assert text in refused.stderr
+
+
+TORS = {"w0": "tor0", "w1": "tor0", "w2": "tor1", "w3": "tor1"}
+
+
+def test_a_run_without_captures_says_how_to_get_them(rackhub: Rackhub) -> None:
+    done = rackhub.call("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    assert done.returncode == 0, done.stderr
+    refused = rackhub.call("trace", "brief", "--chunk", "0", "--run", rackhub.latest())
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"{rackhub.latest()} has no captures: `run --pcap` and `up --pcap`" in refused.stderr

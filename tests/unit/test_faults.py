@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of faults: what they may say, and what becomes of them on a topology."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from testbed.faults import KINDS, Fault, FaultsError, parse, schedule
+from tests.conftest import ROOT
+from topologies.spec import load as load_topology
+
+TOPOLOGY = load_topology(ROOT / "topologies" / "two-racks.yaml")
+
+
+def faults(text: str, seed: int | None = None) -> list[Fault]:
+    return schedule(parse(f"name: x\n{text}", "x.yaml"), TOPOLOGY, seed)
+
+
+def refusals(text: str, seed: int | None = None) -> list[str]:
+    with pytest.raises(FaultsError) as caught:
+        faults(text, seed)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
+    found = faults(
+        "faults:\n"
+        "  - {at: 1500 chunks, kill: core0, gone: forever}\n"
+        "  - {at: 4 s, stop: w2, for: 10 s}\n"
+        "  - {at: 500 ms, kill: tor0, gone: 2 s}\n"
+        "  - {at: 6, repush: tor1}\n"
+        "  - {at: 7 s, impair: {ends: [core0, tor0], loss: 10 %, reorder: 0.5}, for: 5 s}\n"
+        "  - {at: 8 s, kill: controller}\n"
+    )
+    assert found == [
+        Fault("kill", 0.5, node="tor0", seconds=2.0),
+        Fault("stop", 4.0, node="w2", seconds=10.0),
+        Fault("repush", 6.0, node="tor1"),
+        Fault(
+            "impair", 7.0, ends=("core0", "tor0"), seconds=5.0,
+            quality=(("loss", 0.1), ("reorder", 0.5)),
+        ),
+        Fault("kill", 8.0, node="controller"),
+        Fault("kill", chunks=1500, node="core0", seconds=math.inf),
+    ]  # fmt: skip
+    assert [fault.where for fault in found[3:5]] == ["core0-tor0", "controller"]
+    for fault in found:  # as it goes over the control socket
+        assert Fault.from_message(json.loads(json.dumps(fault.to_message()))) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("faults: [{at: 1 s}]", "x.yaml:2: faults[0]: needs exactly one of kill, stop,"),
+        (
+            "faults: [{at: 1 s, kill: s0, stop: s0, for: 1 s}]",
+            "x.yaml:2: faults[0]: needs exactly one",
+        ),
+        ("faults: [{at: soon, kill: s0}]", "x.yaml:2: faults[0].at: 'soon' is not understood"),
+        ("faults: [{at: 1 s, kill: w99}]", "x.yaml:2: faults[0].kill: there is no such thing"),
+        ("faults: [{at: 1 s, repush: w0}]", "x.yaml:2: faults[0].repush: there is no such thing"),
+        ("faults: [{at: 1 s, stop: s0}]", "x.yaml:2: faults[0]: stop needs `for`"),
+        ("faults: [{at: 1 s, kill: s0, for: 1 s}]", "x.yaml:2: faults[0]: kill takes no `for`"),
+        (
+            "faults: [{at: 1 s, stop: s0, for: 1 s, gone: 1 s}]",
+            "x.yaml:2: faults[0].gone: is for kill",
+        ),
+        ("faults: [{at: 1 s, kill: w0, gone: 1 s}]", "x.yaml:2: faults[0].gone: is for what is"),
+        (
+            "faults:\n  - {at: 1 s, impair: {ends: [w0, tor1], loss: 1 %}, for: 1 s}",
+            "x.yaml:3: faults[0].impair.ends: no link joins w0 and tor1",
+        ),
+        (
+            "faults: [{at: 1 s, impair: {ends: [w0, tor0]}, for: 1 s}]",
+            "x.yaml:2: faults[0].impair: needs one of loss, duplicate, reorder, corrupt",
+        ),
+        ("faults: []", "x.yaml:1: says of no fault"),
+        ("random: {every: 1 s, count: 1, nodes: [w99]}", "x.yaml:2: random.nodes[0]: 'w99' is no"),
+        (
+            "random: {every: 1 s, count: 1, nodes: [servers], kinds: [repush]}",
+            "x.yaml:2: random.kinds: repush and impair need switches",
+        ),
+        ("faults: [{at: 1 s, bite: s0}]", "x.yaml:2: faults[0].bite: unknown field; allowed here:"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_place(text: str, refusal: str) -> None:
+    (said,) = refusals(text)
+    assert said.startswith(refusal)
+
+
+def test_a_seed_needs_random_faults() -> None:
+    (said,) = refusals("faults: [{at: 1 s, kill: s0}]", seed=7)
+    assert "--seed is for random faults" in said
+
+
+def test_random_faults_follow_their_seed_and_their_choice_of_nodes() -> None:
+    text = "random: {seed: 3, every: 2 s, nodes: [switches, s1], count: 200}"
+    found = faults(text)
+    assert found == faults(text)
+    assert found != faults(text, seed=4)
+    assert faults(text, seed=4) == faults(text.replace("seed: 3", "seed: 4"))
+    assert [fault.at for fault in found] == [2.0 * number for number in range(1, 201)]
+    assert {fault.kind for fault in found} == set(KINDS)
+    switches = {"tor0", "tor1", "core0"}
+    for fault in found:
+        if fault.kind == "impair":
+            assert switches & set(fault.ends)
+            assert all(0 < value <= 0.1 for _, value in fault.quality)
+        else:
+            assert fault.node in switches | ({"s1"} if fault.kind != "repush" else set())
+        assert (fault.seconds > 0) == (fault.kind in ("stop", "impair"))

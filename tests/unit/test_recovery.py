@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a job counts as having recovered from a fault, and what it sent again for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from protocol.outcomes import Outcome
+from testbed import outcomes
+from testbed.recovery import FaultLog
+from testbed.targets import SwitchProcess
+
+
+async def nothing(_: Iterable[SwitchProcess]) -> outcomes.Counts:
+    return {}
+
+
+def report(began: float, ended: float, *, sent: int, completed: int, plan: int) -> dict[str, Any]:
+    statistics = {
+        "sent": sent, "completed": completed, "completed_direct": 0, "exponent_rounds": 10
+    }  # fmt: skip
+    return {"spans": [(began, ended)], "plan": plan, "statistics": statistics}
+
+
+def test_a_job_has_recovered_when_all_have_done_what_they_began_after_the_fault() -> None:
+    async def play() -> list[dict[str, Any]]:
+        log = FaultLog({}, nothing, 1000)
+        log.runs("job", range(2), plan=1)
+        for rank in (0, 1):
+            log.progress("job", rank, report(0.0, 1.0, sent=21, completed=10, plan=1))
+        fault = log.begin("kill", "tor0", "was killed", await log.snapshot())
+        assert log.rows()[0]["seconds"] is None
+        at = fault.began
+        # An iteration that had begun before may have had its results already.
+        for rank in (0, 1):
+            log.progress("job", rank, report(at - 1, at + 1, sent=31, completed=20, plan=1))
+        assert log.rows()[0]["seconds"] is None
+        log.progress("job", 0, report(at + 1, at + 2.5, sent=45, completed=30, plan=2))
+        log.progress("job", 1, report(at + 1, at + 2.0, sent=41, completed=30, plan=2))
+        log.progress("job", 1, report(at + 9, at + 10, sent=80, completed=40, plan=2))
+        log.died("tor0", "was killed by SIGKILL")
+        await log.settled()
+        return log.rows()
+
+    (row,) = asyncio.run(play())
+    assert row["what"] == "was killed by SIGKILL"
+    assert round(row["seconds"], 6) == 2.5
+    assert (row["epoch_before"], row["epoch_after"]) == (1, 2)
+    # 45 sent for 40 results, of which 1 was one too many before the fault; 41 for 40.
+    assert (row["resent_packets"], row["resent_bytes"]) == (4, 4000)
+
+
+def test_a_fault_that_lasts_is_over_before_a_job_has_recovered() -> None:
+    async def play() -> list[dict[str, Any]]:
+        log = FaultLog({}, nothing, 1000)
+        log.runs("job", range(1), plan=1)
+        fault = log.begin("impair", "tor0-core0", "lost", await log.snapshot(), lasting=True)
+        log.progress(
+            "job", 0, report(fault.began + 1, fault.began + 2, sent=20, completed=10, plan=1)
+        )
+        assert log.rows()[0]["seconds"] is None
+        fault.over = fault.began + 5
+        log.progress(
+            "job", 0, report(fault.began + 6, fault.began + 7, sent=33, completed=20, plan=1)
+        )
+        await log.settled()
+        return log.rows()
+
+    (row,) = asyncio.run(play())
+    assert round(row["seconds"], 6) == 7
+    assert row["resent_packets"] == 3
+
+
+def test_nobody_waits_for_a_worker_that_is_lost() -> None:
+    async def play() -> list[dict[str, Any]]:
+        log = FaultLog({}, nothing, 1000)
+        log.runs("job", range(2), plan=1)
+        log.died("w1", "was killed by SIGKILL")
+        log.lost("job", 1)
+        began = time.monotonic()
+        log.progress("job", 0, report(began + 1, began + 2, sent=20, completed=10, plan=2))
+        await log.settled()
+        log.over("job")
+        log.died("s0", "was killed by SIGKILL")  # when no job runs
+        await log.settled()
+        return log.rows()
+
+    first, second = asyncio.run(play())
+    assert first["seconds"] >= 2
+    assert (second["node"], second["job"], second["seconds"]) == ("s0", None, None)
+
+
+def test_slots_that_wait_are_those_claimed_or_sent_up_and_not_left() -> None:
+    counts = Counter({
+        Outcome.CLAIMED: 100, Outcome.ADDED: 200, Outcome.PARTIAL_SENT: 70,
+        Outcome.COMPLETED: 20, Outcome.RESULT_DOWN: 65,
+    })  # fmt: skip
+    assert outcomes.open_slots(counts) == (10, 5)

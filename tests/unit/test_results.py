@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job's summary says of its weights and chunks, undisturbed and after faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.results import chunks, weights
+
+NAMES = ("w0", "w1", "w2")
+
+
+def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str, Any]:
+    statistics = {
+        "sent": sent, "retransmitted": retransmitted, "completed": 100, "completed_direct": 0,
+        "exponent_rounds": 10, "wrong_checksum": 1,
+    }  # fmt: skip
+    return {"digest": digest, "accuracy": 0.9, "seconds": [0.1], "statistics": statistics}
+
+
+@pytest.mark.parametrize(("digests", "matches"), [("aaa", True), ("bbb", False), ("aab", False)])
+def test_weights_match_only_if_all_workers_have_the_references(digests: str, matches: bool) -> None:
+    reports = {rank: result(digest) for rank, digest in enumerate(digests)}
+    told = weights(NAMES, reports, {}, {"digest": "a", "accuracy": 0.8})
+    assert told["matches_reference"] is matches
+    assert told["workers_agree"] is (len(set(digests)) == 1)
+    assert told["no_reference"] == ""
+    assert told["finished_workers"] == list(NAMES)
+
+
+def test_without_some_workers_there_is_no_reference_but_the_rest_must_agree() -> None:
+    lost = {0: "was killed by SIGKILL"}
+    told = weights(NAMES, {1: result("a"), 2: result("a")}, lost, None)
+    assert told["matches_reference"] is None
+    assert told["no_reference"].startswith("the job went on without w0,")
+    assert told["lost_workers"] == {"w0": "was killed by SIGKILL"}
+    assert told["finished_workers"] == ["w1", "w2"]
+    told = weights(NAMES, {1: result("a"), 2: result("b")}, lost, None)
+    assert told["matches_reference"] is False
+
+
+def test_what_nobody_can_tell_is_none_with_a_reason() -> None:
+    reports = {0: result("a"), 1: result("a", sent=113), 2: result("a", sent=115, retransmitted=5)}
+    told = chunks(reports, 100, "", 2, served=False)
+    assert (told["aggregated_in_network"], told["served_by_server"]) == (100, 0)
+    # Three were sent again under the number of another epoch.
+    assert told["retransmitted"] == 3 + 5 + 2
+    told = chunks(reports, None, "tor0 lost what was counted there", None, served=False)
+    assert told["aggregated_in_network"] is told["served_by_server"] is None
+    assert told["retransmitted_by_switches"] is None
+    assert told["retransmitted"] == 3 + 5
+    assert told["unknown"] == "tor0 lost what was counted there"

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chunk's trace from captures, and captures as both targets write them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protocol.frames import Interface, to_frames
+from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
+from testbed.pcap import CaptureError, packets
+from testbed.trace import rows, trace
+from tests.conftest import ROOT
+from topologies.addressing import Addressing
+from topologies.spec import load
+
+ADDRESSING = Addressing(load(ROOT / "topologies" / "two-racks.yaml"))
+MICRO, NANO = 0xA1B2C3D4, 0xA1B23C4D
+SECOND = 1_000_000_000
+
+
+def capture(path: Path, records: list[tuple[int, bytes]], magic: int = NANO, cut: int = 0) -> Path:
+    """A capture of (ns, frame), without its last bytes."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    data = struct.pack("=IHHIIII", magic, 2, 4, 0, 0, 1 << 18, 1)
+    tick = 1 if magic == NANO else 1000
+    for time, frame in records:
+        data += struct.pack("=IIII", time // SECOND, time % SECOND // tick, len(frame), len(frame))
+        data += frame
+    path.write_bytes(data[: len(data) - cut])
+    return path
+
+
+@pytest.mark.parametrize("magic", [MICRO, NANO])
+def test_both_resolutions_are_read(tmp_path: Path, magic: int) -> None:
+    written = [(5 * SECOND + 7000, b"abc"), (6 * SECOND, b""), (6 * SECOND + 1000, b"xyz!")]
+    path = capture(tmp_path / "a.pcap", written, magic)
+    assert list(packets(path)) == written
+    assert list(packets(path, lambda frame: frame[:1] == b"x")) == written[2:]
+
+
+def test_a_capture_that_ends_within_a_packet_is_read_up_to_it(tmp_path: Path) -> None:
+    path = capture(tmp_path / "a.pcap", [(1, b"whole"), (2, b"broken")], cut=3)
+    assert [frame for _, frame in packets(path)] == [b"whole"]
+    assert list(packets(capture(tmp_path / "b.pcap", [], cut=24))) == []
+
+
+def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(b"no capture, but long enough to be one")
+    with pytest.raises(CaptureError, match=f"{path}: it does not begin as a packet capture"):
+        list(packets(path))
+
+
+def frame(op: Op, source: str, destination: str, **fields: int) -> bytes:
+    """A packet of job 1, chunk 5, from node to node, without values."""
+    header = blank(1, op)
+    known = {"job": 1, "epoch": 1, "chunk": 5, "seq": 9, "workers": 1, "lanes": 4, "node": 2}
+    for name, value in {**known, **fields}.items():
+        header[name] = value
+    addresses = [int(ADDRESSING.address(name)) for name in (source, destination)]
+    words = np.zeros((1, 4), ">i4")
+    batch = Batch(header, words, carries_payload(header), peer_array([(addresses[1], PORT)]))
+    return to_frames(batch, Interface(b"\2" * 6, b"\3" * 6, addresses[0]), PORT)[0]
+
+
+class Network:
+    """Captures of what goes over links of two-racks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.records: dict[str, list[tuple[int, bytes]]] = {}
+
+    def send(self, ms: int, sender: str, receiver: str, packet: bytes, lost: bool = False) -> None:
+        """A packet over a link; lost: the switch at its end does not get it."""
+        for node, other, way in ((sender, receiver, "out"), (receiver, sender, "in")):
+            if node in {n.name for n in ADDRESSING.topology.switches} and not (
+                lost and way == "in"
+            ):
+                (port,) = ADDRESSING.ports_between(node, other)
+                of = self.records.setdefault(f"{port.interface}_{way}.pcap", [])
+                of.append((ms * 1_000_000, packet))
+
+    def write(self) -> Path:
+        for name, records in self.records.items():
+            capture(self.folder / "pcap" / name, records)
+        return self.folder / "pcap"
+
+
+def test_a_lost_partial_sum_is_seen_asked_for_and_sent_again(tmp_path: Path) -> None:
+    """Node 1 is core0, node 2 tor0; tor1's workers are not part of it."""
+    net = Network(tmp_path)
+    contribute = frame(Op.CONTRIBUTE, "w0", "s0")
+    partial = frame(Op.CONTRIBUTE, "tor0", "s0", node=1, sender=0, workers=1)
+    query = frame(Op.QUERY, "w0", "s0")
+    passed = frame(Op.QUERY, "w0", "s0", node=1)
+    state = frame(Op.STATE, "s0", "w0", node=1, flags=Phase.AGGREGATING << 4, children=0)
+    again = frame(Op.CONTRIBUTE, "w0", "s0", flags=Flag.RETRANSMIT)
+    net.send(0, "w0", "tor0", contribute)
+    net.send(1, "tor0", "core0", partial, lost=True)
+    net.send(51, "w0", "tor0", query)
+    net.send(52, "tor0", "core0", passed)
+    net.send(53, "core0", "tor0", state)
+    net.send(54, "tor0", "w0", state)
+    net.send(55, "w0", "tor0", again)
+    net.send(56, "tor0", "core0", partial)
+    net.send(57, "core0", "tor0", frame(Op.RESULT, "s0", "tor0", node=2, flags=Flag.ECN))
+    net.send(58, "tor0", "w0", frame(Op.RESULT, "s0", "w0", node=0))
+    # Other chunks and jobs do not count.
+    net.send(3, "w0", "tor0", frame(Op.CONTRIBUTE, "w0", "s0", chunk=6))
+    net.send(4, "w0", "tor0", frame(Op.CONTRIBUTE, "w0", "s0", job=2))
+    found = trace(net.write(), ADDRESSING, 1, 5)
+    (one,) = found.rounds
+    assert [(r["ms"], r["from"], r["to"], r["what"], r["note"]) for r in rows(found, one)] == [
+        (0, "w0", "tor0", "CONTRIBUTE of w0 to tor0", ""),
+        (1, "tor0", "core0", "partial sum of tor0 (1 worker) to core0", "did not arrive"),
+        (51, "w0", "tor0", "QUERY of w0 to tor0", ""),
+        (52, "tor0", "core0", "QUERY of w0 to core0", ""),
+        (53, "core0", "tor0", "STATE for w0: core0 AGGREGATING, lacks tor0", ""),
+        (54, "tor0", "w0", "STATE for w0: core0 AGGREGATING, lacks tor0", ""),
+        (55, "w0", "tor0", "CONTRIBUTE of w0 to tor0", "again (2)"),
+        (56, "tor0", "core0", "partial sum of tor0 (1 worker) to core0", "again (2)"),
+        (57, "core0", "tor0", "RESULT for tor0", "ECN"),
+        (58, "tor0", "w0", "RESULT for w0", ""),
+    ]
