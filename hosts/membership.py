@@ -239,6 +239,8 @@ class Membership:
 
     def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
         """Gives answers (that lack only who gives them) in order, from another thread."""
+        if not answers:
+            return
         for answer in answers:
             answer.nonce, answer.role, answer.rank = self._nonce, self.role, self.rank
         self._answers.extend(answers)
