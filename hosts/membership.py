@@ -146,11 +146,13 @@ def explained(error: Any) -> ClientError:
         return ServiceUnavailableError(f"the job service is not available: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return ServiceUnavailableError(f"the job service does not answer: {details}")
+    if code == grpc.StatusCode.CANCELLED:  # not by us: a service that stops cuts its calls off
+        return ServiceUnavailableError(f"the job service cut the call off: {details}")
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return WrongNonceError(details)
     if code in _REFUSALS:
         return JobRefusedError(details)
-    if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED):
+    if code == grpc.StatusCode.ABORTED:
         return PlanWithdrawnError(details)
     return ClientError(f"the job service failed ({code.name}): {details}")
 
@@ -237,6 +239,8 @@ class Membership:
 
     def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
         """Gives answers (that lack only who gives them) in order, from another thread."""
+        if not answers:
+            return
         for answer in answers:
             answer.nonce, answer.role, answer.rank = self._nonce, self.role, self.rank
         self._answers.extend(answers)

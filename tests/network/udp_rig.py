@@ -39,9 +39,18 @@ def connect(receiver: int, options: dict[str, Any]) -> None:
     mtu = str(options.get("mtu", 1500))
     ip("ip", "link", "add", "near", "mtu", mtu, "type", "veth", "peer", "name", "far", "mtu", mtu,
        "netns", str(receiver))  # fmt: skip
-    for name, address, inside in (("near", NEAR, None), ("far", FAR, receiver)):
+    ends = (
+        ("near", NEAR, "02:00:00:00:00:01", None),
+        ("far", FAR, "02:00:00:00:00:02", receiver),
+    )
+    for name, address, mac, inside in ends:
+        ip("ip", "link", "set", name, "address", mac, inside=inside)
         ip("ip", "address", "add", f"{address}/24", "dev", name, inside=inside)
         ip("ip", "link", "set", name, "up", inside=inside)
+    # Known beforehand, as on a testbed: what waits for an address to be resolved may be dropped
+    # (arp(7), unres_qlen).
+    for (name, _, _, inside), (_, address, mac, _) in zip(ends, reversed(ends), strict=True):
+        ip("ip", "neighbour", "add", address, "lladdr", mac, "dev", name, inside=inside)
     if "rate" in options:
         ip("tc", "qdisc", "add", "dev", "near", "root", "handle", "1:", "htb", "default", "1")
         ip("tc", "class", "add", "dev", "near", "parent", "1:", "classid", "1:1", "htb", "rate",

@@ -5,6 +5,7 @@ goes away and comes back."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from small_service import SmallService
 from test_client import Server, create, server, service, stuck
 
 from hosts.client import Client, ClientError
+from hosts.membership import HEARTBEAT_SECONDS
 from hosts.server import ServerState
 from hosts.server_main import ServerProcess
 from hosts.udp import Endpoint
@@ -197,3 +199,20 @@ def test_a_sum_that_stays_bad_is_made_again_by_another_plan(
         broken = service.jobs[nonce].broken
         assert [(b.chunk, b.stream) for b in broken] == [(0, 0)] * min(epochs, 3)
         assert client.statistics["wrong_checksum"] >= 2 * len(broken)
+
+
+def test_the_job_service_is_not_asked_more_often_for_work_that_goes_well(
+    service: SmallService, server: Server
+) -> None:
+    nonce, first, second = stuck(service, server)
+    places = [(nonce, jobs_pb2.WORKER, rank) for rank in (0, 1)]
+    service.wait_for(lambda: all(service.beats[place] for place in places))
+    service.beats.clear()
+    began = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            list(pool.map(lambda client: client.push_pull(bias(1.0)), (first, second)))
+    most = 1 + (time.monotonic() - began) / HEARTBEAT_SECONDS
+    assert max(service.beats[place] for place in places) <= most
+    first.leave()
+    second.leave()
