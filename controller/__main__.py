@@ -23,6 +23,7 @@ from controller.jobs import LEASE_SECONDS, JobTable
 from controller.journal import Journal, JournalError
 from controller.monitor import Monitor
 from controller.service import JobServer, ServiceError
+from switch import signals
 from topologies.addressing import Addressing
 from topologies.spec import TopologyError, load
 
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stack.callback(monitor.stop)
         monitor.start()
         print(f"ready {options.listen}", flush=True)
-        stop.wait()
+        signals.wait(stop)
     return 0
 
 

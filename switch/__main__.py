@@ -20,6 +20,7 @@ from dataclasses import asdict
 
 from google.rpc import code_pb2
 
+from switch import signals
 from switch.compile import CompilerError
 from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
@@ -116,7 +117,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         ", ".join(f"{n}@{one.interface}" for n, one in sorted(options.ports.items())) or "none",
     )
     print("ready", flush=True)
-    stop.wait()
+    signals.wait(stop)
     log.info("stopping")
 
 

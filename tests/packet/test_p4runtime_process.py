@@ -3,6 +3,7 @@
 
 import contextlib
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -71,6 +72,16 @@ def test_it_serves_when_ready_and_ends_with_0_and_its_counters(directory, number
         assert process.wait(10) == 0
         assert "packet_ins=0" in process.stderr.read()
     assert not path.exists()
+
+
+def test_every_request_for_counters_is_answered(directory):
+    """Also one that comes as the main thread goes back to waiting for signals."""
+    address = f"unix:{directory}/socket"
+    with started("--no-p4", "--", "--grpc-server-addr", address) as process:
+        for _ in range(20_000):
+            process.send_signal(signal.SIGUSR1)
+            assert select.select([process.stdout], [], [], 10)[0]
+            assert process.stdout.readline() == '{"ports": {}}\n'
 
 
 def test_it_ends_while_a_controller_is_connected(directory):
