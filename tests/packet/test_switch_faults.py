@@ -4,6 +4,7 @@ does about it, on switches behind gRPC. BMv2 stands in where a process can be ki
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -427,14 +428,17 @@ def test_a_switch_that_hangs_is_planned_without_and_comes_back() -> None:
         plant = Plant(parse(TEXT % 2), "bmv2", stack)
         job = plant.train()
         plant.monitor.answer = 0.5
-        plant.processes["core0"].send_signal(signal.SIGSTOP)
+        core = plant.processes["core0"]
+        core.send_signal(signal.SIGSTOP)
+        # Its threads stop one after the other.
+        os.waitid(os.P_PID, core.pid, os.WSTOPPED | os.WNOWAIT)
         assert plant.fabric.connections["core0"].alive
         assert not plant.monitor.look("core0")
         assert job.epoch == 1
         plant.table.replan(job, "for another reason")
         assert (job.epoch, plant.roots(job)) == (2, ["core1"])
         plant.follow(job)
-        plant.processes["core0"].send_signal(signal.SIGCONT)
+        core.send_signal(signal.SIGCONT)
         plant.monitor.answer = 5.0
         plant.mend("core0")
         # It was not gone, so it still has what the first epoch left there, and loses it now.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -380,6 +381,7 @@ def test_a_server_that_never_answers_is_told_from_one_that_waits(
 ) -> None:
     _, waiting, other = stuck(service, server, patience=1.5)
     server.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
     expected = r"the first, sent to node 1: chunk 0 .*: sent 1\.5 s ago, no node has told its phase"
     with pytest.raises(StalledError, match=expected):
         waiting.push_pull({"b": np.ones(30, np.float32)})
