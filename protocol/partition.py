@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices to bins (a server, one of its interfaces, one of its cores) of nearly equal load.
+
+The longest-processing-time rule (Graham, "Bounds on multiprocessing timing anomalies", SIAM J.
+Applied Mathematics 17(2), 1969; PHub, SoCC'18, section 3.2.4, balances its 32 KiB pieces of keys
+like this): the largest that is left goes to the bin with the least so far. It is at most
+4/3 - 1/(3 bins) from the best there is, and far closer where slices are small against a bin.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+
+def slices(counts: Sequence[int], most: int) -> Indices:
+    """(n, 3) key, first chunk and number of chunks of each slice, in order of chunks.
+
+    counts: chunks of each key, whose chunks follow one another; a slice has at most `most` of
+    them and never spans two keys. Raises ValueError for a count or `most` below 1.
+    """
+    if most < 1 or any(count < 1 for count in counts):
+        raise ValueError(f"keys of {list(counts)} chunks cannot be cut into slices of {most}")
+    pieces = []
+    first = 0
+    for key, count in enumerate(counts):
+        starts = np.arange(0, count, most)
+        lengths = np.minimum(most, count - starts)
+        pieces.append(np.column_stack([np.full(len(starts), key), first + starts, lengths]))
+        first += count
+    return np.concatenate(pieces).astype(np.int64) if pieces else np.zeros((0, 3), np.int64)
+
+
+def partition(loads: Sequence[int] | Indices, bins: int) -> Indices:
+    """(n,) the bin of each load, 0 .. bins - 1; the same wherever it is computed.
+
+    loads: whole numbers (chunks, bytes), so that no rounding can differ; of equal ones the first
+    goes first, and of bins with equal loads the lowest takes it. Raises ValueError without bins.
+    """
+    if bins < 1:
+        raise ValueError(f"loads cannot be spread over {bins} bins")
+    sizes = np.asarray(loads, np.int64)
+    result = np.zeros(len(sizes), np.int64)
+    heap = [(0, number) for number in range(bins)]
+    for index in np.argsort(-sizes, kind="stable").tolist():
+        load, number = heap[0]
+        result[index] = number
+        heapq.heapreplace(heap, (load + int(sizes[index]), number))
+    return result
+
+
+def imbalance(loads: Sequence[int] | Indices, assigned: Indices, bins: int) -> float:
+    """The most loaded bin's load over the mean of all; 1.0 is perfect."""
+    sums = np.bincount(assigned, weights=np.asarray(loads, np.float64), minlength=bins)
+    return float(sums.max() * bins / sums.sum())

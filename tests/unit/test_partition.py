@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices are balanced over servers, the same way everywhere."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.partition import imbalance, partition, slices
+
+pytestmark = pytest.mark.unit
+
+# VGG-19 (Simonyan and Zisserman, 2015, table 1, column E): channels of its 3x3 convolutions, then
+# the fully connected layers; weights and biases are keys of their own.
+CHANNELS = [3, 64, 64, 128, 128, 256, 256, 256, 256, 512, 512, 512, 512, 512, 512, 512, 512]
+CONNECTED = [512 * 7 * 7, 4096, 4096, 1000]
+VGG_19 = [
+    size
+    for weights, biases in (
+        *((9 * a * b, b) for a, b in pairwise(CHANNELS)),
+        *((a * b, b) for a, b in pairwise(CONNECTED)),
+    )
+    for size in (weights, biases)
+]
+LANES = 256
+
+
+def chunks(elements: int) -> int:
+    return -(-elements // LANES)
+
+
+def test_vgg_19_over_ten_bins() -> None:
+    assert sum(VGG_19) == 143_667_240  # the paper's 144 million
+    whole = np.array([a + b for a, b in zip(VGG_19[::2], VGG_19[1::2], strict=True)])
+    assert imbalance(whole, partition(whole, 10), 10) == pytest.approx(7.15, abs=0.005)
+    cut = slices([chunks(size) for size in VGG_19], 32)[:, 2]
+    assert imbalance(cut, partition(cut, 10), 10) <= 1.01
+
+
+@given(st.lists(st.integers(1, 40), max_size=8), st.integers(1, 9))
+def test_slices_cover_every_chunk_once_in_order(counts: list[int], most: int) -> None:
+    made = slices(counts, most)
+    covered = [c for _, first, n in made.tolist() for c in range(first, first + n)]
+    assert covered == list(range(sum(counts)))
+    owner = [key for key, count in enumerate(counts) for _ in range(count)]
+    for key, first, n in made.tolist():
+        assert 1 <= n <= most
+        assert {owner[c] for c in range(first, first + n)} == {key}
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=7), st.integers(1, 3))
+def test_it_is_within_grahams_bound_of_the_best(loads: list[int], bins: int) -> None:
+    def worst(assigned: tuple[int, ...] | np.ndarray) -> float:
+        return float(np.bincount(assigned, weights=loads, minlength=bins).max())
+
+    best = min(worst(assigned) for assigned in product(range(bins), repeat=len(loads)))
+    assert worst(partition(loads, bins)) <= best * (4 / 3 - 1 / (3 * bins)) + 1e-9
+
+
+def test_equal_loads_go_in_order_and_to_the_lowest_bin() -> None:
+    assert partition([5, 5, 5, 5], 3).tolist() == [0, 1, 2, 0]
+    assert partition([1, 9, 1], 2).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("counts", "most"), [([0], 4), ([3], 0)])
+def test_what_cannot_be_cut_is_an_error(counts: list[int], most: int) -> None:
+    with pytest.raises(ValueError, match="slices of"):
+        slices(counts, most)
+    with pytest.raises(ValueError, match="over 0 bins"):
+        partition(counts, 0)
