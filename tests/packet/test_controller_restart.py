@@ -20,7 +20,7 @@ from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.header import PORT
 from testbed.dataplane import SOURCES
-from tests.packet.test_controller import P4INFO, PROGRAM, state
+from tests.packet.controller_rig import P4INFO, PROGRAM, state
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
 from topologies.spec import parse
 

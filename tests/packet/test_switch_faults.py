@@ -26,7 +26,7 @@ from controller.monitor import Monitor
 from controller.trees import TreeKind
 from protocol import jobs_pb2
 from switch.p4runtime import Device, Server, serve
-from tests.packet.test_controller import (
+from tests.packet.controller_rig import (
     P4INFO,
     PROGRAM,
     Clock,
