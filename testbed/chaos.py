@@ -21,6 +21,7 @@ from testbed.faults import Fault
 from testbed.jobrun import JobRun, Place
 from testbed.processes import Process
 from testbed.recovery import Fault as Record
+from testbed.severing import sever
 
 log = logging.getLogger("chaos")
 
@@ -87,6 +88,8 @@ class Chaos:
             await self._impair(fault)
         elif fault.kind == "repush":
             await self._push(fault)
+        elif fault.kind == "disconnect":
+            await self._disconnect(fault)
         else:
             await self._signal(fault, job)
 
@@ -128,6 +131,24 @@ class Chaos:
             await asyncio.to_thread(meddling.push, switch, self._place.dataplane)
         except SwitchError as error:
             self._place.tell(f"{fault.node}: its program could not be pushed: {error}")
+        record.over = time.monotonic()
+
+    async def _disconnect(self, fault: Fault) -> None:
+        nodes = self._place.nodes
+        switch = nodes.switches[fault.node]
+        what = f"lost its P4Runtime connection for {fault.seconds:g} s"
+        record = await self._begin(fault, what)
+        self._place.tell(f"{fault.node} {what}")
+        with switch.unplugged():
+            if nodes.controller is not None and nodes.controller.running:
+                bound = switch.address.removeprefix("unix:")
+                try:
+                    await asyncio.to_thread(sever, nodes.controller.pid, bound)
+                except (ProcessLookupError, FileNotFoundError):
+                    pass  # it has ended, and its connections with it
+                except OSError as error:
+                    self._place.tell(f"{fault.node}: its connection could not be cut: {error}")
+            await asyncio.sleep(fault.seconds)
         record.over = time.monotonic()
 
     async def _impair(self, fault: Fault) -> None:

@@ -23,9 +23,10 @@ from topologies.topology import Topology
 from topologies.units import TIMES, Fraction, duration, quantity
 
 CONTROLLER = "controller"
-Kind = Literal["kill", "stop", "repush", "impair"]
+Kind = Literal["kill", "stop", "repush", "disconnect", "impair"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LASTING: tuple[Kind, ...] = ("stop", "impair")
+LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair")
+_OF_SWITCHES: tuple[Kind, ...] = ("repush", "disconnect", "impair")
 _QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
 _LONGEST = "1000000 s"
 # Of random faults: how long a process is stopped or a link impaired, and how badly, at most.
@@ -41,7 +42,7 @@ class FaultsError(DocumentError):
 class Fault:
     """One fault. ``at``: seconds from when the job runs, or, with ``chunks``, that many of them.
 
-    node: of a kill, stop or repush; ends: of the link to impair, by the probabilities in quality.
+    node: of all but impair; ends: of the link to impair, by the probabilities in quality.
     seconds: how long it lasts; of a kill, how long the process stays away (inf: for good).
     """
 
@@ -108,6 +109,7 @@ class _Fault(_Strict):
     kill: str | None = None
     stop: str | None = None
     repush: str | None = None
+    disconnect: str | None = None
     impair: _Impair | None = None
     gone: Annotated[float, BeforeValidator(_away)] | None = None
     for_: _Span | None = Field(default=None, alias="for")
@@ -193,7 +195,9 @@ def _read(
         return _impair(document, (*place, kind), given.impair, topology, at)
     node = getattr(given, kind)
     switches = [one.name for one in topology.switches]
-    allowed = switches if kind == "repush" else [one.name for one in topology.nodes] + [CONTROLLER]
+    allowed = switches
+    if kind not in _OF_SWITCHES:
+        allowed = [one.name for one in topology.nodes] + [CONTROLLER]
     if node not in allowed:
         text = f"there is no such thing as {node!r} here; allowed: {', '.join(allowed)}"
         document.refuse((*place, kind), text)
@@ -240,16 +244,17 @@ def _drawn(
             text = f"{name!r} is no node here; allowed: names, {', '.join(groups)}"
             document.refuse(("random", "nodes", number), text)
     switches = [name for name in nodes if name in groups["switches"]]
-    if not switches and not {"kill", "stop"} & set(given.kinds):
-        text = "repush and impair need switches, of which there are none in `nodes`"
+    possible = [kind for kind in given.kinds if switches or kind not in _OF_SWITCHES]
+    if not possible:
+        kinds = " and ".join(given.kinds)
+        text = f"of {kinds} only switches can have any, and there are none in `nodes`"
         document.refuse(("random", "kinds"), text)
     if document.problems:
         return []
     draw = random.Random(given.seed if seed is None else seed)
     faults = []
     for number in range(1, given.count + 1):
-        kinds = [kind for kind in given.kinds if switches or kind in ("kill", "stop")]
-        faults.append(_draw(draw, draw.choice(kinds), number * given.every, nodes, topology))
+        faults.append(_draw(draw, draw.choice(possible), number * given.every, nodes, topology))
     return faults
 
 
@@ -257,15 +262,15 @@ def _draw(
     draw: random.Random, kind: Kind, at: float, nodes: Sequence[str], topology: Topology
 ) -> Fault:
     seconds = round(draw.uniform(*_SECONDS), 3)
-    if kind in ("kill", "stop"):
-        node = draw.choice(nodes)
-        return Fault(kind, at, node=node, seconds=seconds if kind == "stop" else 0.0)
+    lasts = seconds if kind in LASTING else 0.0
+    if kind not in _OF_SWITCHES:
+        return Fault(kind, at, node=draw.choice(nodes), seconds=lasts)
     switch = draw.choice(
         [name for name in nodes if topology.by_name.get(name) in topology.switches]
     )
-    if kind == "repush":
-        return Fault(kind, at, node=switch)
+    if kind != "impair":
+        return Fault(kind, at, node=switch, seconds=lasts)
     link = draw.choice(topology.links_of(switch))
     name = draw.choice(_QUALITIES)
     quality = ((name, round(draw.uniform(0, _WORST[name]), 6)),)
-    return Fault(kind, at, ends=(link.a, link.b), seconds=seconds, quality=quality)
+    return Fault(kind, at, ends=(link.a, link.b), seconds=lasts, quality=quality)

@@ -136,6 +136,7 @@ faults:
   - {at: 2000 chunks, repush: tor1}
   - {at: 3500 chunks, stop: w2, for: 2 s}
   - {at: 5000 chunks, impair: {ends: [tor0, core0], loss: 10 %}, for: 1 s}
+  - {at: 6000 chunks, disconnect: tor0, for: 1 s}
   - {at: 7000 chunks, kill: controller}
 """
 
@@ -160,7 +161,7 @@ def test_a_schedule_is_carried_out_and_measured(rackhub: Rackhub, target: str) -
     assert summary["matches_reference"] is True
     faults = {(row["kind"], row["node"]): row for row in summary["faults"]}
     planned_anew = [("kill", "core0"), ("repush", "tor1")]
-    others = [("stop", "w2"), ("kill", "controller")]
+    others = [("stop", "w2"), ("disconnect", "tor0"), ("kill", "controller")]
     if target == "embedded":
         others.append(("impair", "tor0-core0"))
         # What was lost on the impaired link was sent again.
