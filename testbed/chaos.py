@@ -24,6 +24,8 @@ from testbed.recovery import Fault as Record
 from testbed.severing import sever
 
 log = logging.getLogger("chaos")
+# The longest that a fault waits for sums under way.
+_AIM_SECONDS = 1.0
 
 
 class Chaos:
@@ -34,7 +36,7 @@ class Chaos:
         self._faults = faults
         self._emit = emit
         self._running: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._chunks = 0
+        self._chunks = 0  # done
         self._further = asyncio.Condition()
         self._waking: set[asyncio.Task[None]] = set()
         self._per_iteration = 0
@@ -79,9 +81,7 @@ class Chaos:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(began + fault.at - loop.time())
         else:
-            least = fault.chunks
-            async with self._further:
-                await self._further.wait_for(lambda: self._chunks >= least)
+            await self._until(fault.chunks)
         if job.state != "running":
             return
         if fault.kind == "impair":
@@ -93,25 +93,42 @@ class Chaos:
         else:
             await self._signal(fault, job)
 
+    async def _until(self, chunks: int) -> None:
+        """Until so many are done."""
+        async with self._further:
+            await self._further.wait_for(lambda: self._chunks >= chunks)
+
+    async def _last(self, fault: Fault) -> None:
+        """While a fault lasts."""
+        if fault.lasts is None:
+            await asyncio.sleep(fault.seconds)
+        else:
+            await self._until(self._chunks + fault.lasts)
+
     async def _begin(self, fault: Fault, what: str) -> Record:
-        faults = self._place.faults
+        """A fault begins, if it can be had while sums are under way that it can hit."""
+        faults, loop = self._place.faults, asyncio.get_running_loop()
+        latest = loop.time() + _AIM_SECONDS
         before = await faults.snapshot()
+        while not faults.under_way(before) and loop.time() < latest:
+            before = await faults.snapshot()
         # All but a kill take their time.
         lasting = fault.kind != "kill"
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting)
 
     async def _signal(self, fault: Fault, job: JobRun) -> None:
-        process = self._place.nodes.process(fault.node) or job.worker(fault.node)
+        nodes = self._place.nodes
+        process = nodes.process(fault.node) or job.worker(fault.node)
         if process is None or not process.running:
             self._place.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
             return
         if fault.kind == "kill":
             await self._begin(fault, "was killed by SIGKILL")
-            if fault.seconds:
-                self._place.nodes.hold[fault.node] = fault.seconds
+            if nodes.process(fault.node) is process:
+                nodes.hold[fault.node] = fault.seconds
             process.signal(signal.SIGKILL)
             return
-        what = f"was stopped for {fault.seconds:g} s"
+        what = f"was stopped for {fault.span}"
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.node} {what}")
         self._stopped.append(process)
@@ -136,7 +153,7 @@ class Chaos:
     async def _disconnect(self, fault: Fault) -> None:
         nodes = self._place.nodes
         switch = nodes.switches[fault.node]
-        what = f"lost its P4Runtime connection for {fault.seconds:g} s"
+        what = f"lost its P4Runtime connection for {fault.span}"
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.node} {what}")
         with switch.unplugged():
@@ -148,20 +165,20 @@ class Chaos:
                     pass  # it has ended, and its connections with it
                 except OSError as error:
                     self._place.tell(f"{fault.node}: its connection could not be cut: {error}")
-            await asyncio.sleep(fault.seconds)
+            await self._last(fault)
         record.over = time.monotonic()
 
     async def _impair(self, fault: Fault) -> None:
         quality = dict(fault.quality)
         words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
-        what = f"was impaired for {fault.seconds:g} s: {words}"
+        what = f"was impaired for {fault.span}: {words}"
         topology = self._place.network.topology
         impairment = meddling.Impairment(topology, self._place.dataplane, fault.ends, quality)
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.where} {what}")
         await self._write(impairment, impairment.begin)
         try:
-            await asyncio.sleep(fault.seconds)
+            await self._last(fault)
         finally:
             await self._write(impairment, impairment.end)
             record.over = time.monotonic()

@@ -20,6 +20,7 @@ from controller.connection import GrpcConnection
 from controller.dataplane import DataPlane
 from controller.entries import Entity, Update, bare, deletion, insertion, modification
 from controller.fabric import Fabric
+from testbed.faults import EVERY_LINK
 from testbed.targets import DEVICE_ID, SwitchProcess
 from topologies.addressing import Addressing
 from topologies.topology import Link, LinkQuality, Topology
@@ -81,7 +82,7 @@ def _answers(stream: Iterator[p4runtime_pb2.StreamMessageResponse]) -> Iterator[
 
 
 def _impaired(link: Link, ends: Sequence[str], quality: dict[str, float]) -> Link:
-    if {link.a, link.b} != set(ends):
+    if tuple(ends) != EVERY_LINK and {link.a, link.b} != set(ends):
         return link
     return dataclasses.replace(
         link,
@@ -102,7 +103,8 @@ def _entities(
     # To nowhere: they are never opened.
     connections = {s.name: GrpcConnection(s.name, "", DEVICE_ID) for s in topology.switches}
     fabric = Fabric(topology, Addressing(topology), dataplane, connections)
-    return {name: fabric.base_entities(name) for name in ends if name in connections}
+    chosen = connections if tuple(ends) == EVERY_LINK else ends
+    return {name: fabric.base_entities(name) for name in chosen if name in connections}
 
 
 def _updates(before: Sequence[Entity], after: Sequence[Entity]) -> list[Update]:

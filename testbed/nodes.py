@@ -33,7 +33,7 @@ class Nodes:
     """They stand and fall with ``processes``, except for what is started again.
 
     died: told the name of a process that ended, how, and what becomes of it. Where ``hold`` has
-    the name of a process, it stays away for so many seconds after its next end.
+    the name of a process, its next end is somebody's wish, and it stays away for so many seconds.
     """
 
     def __init__(
@@ -158,12 +158,12 @@ class Nodes:
     def _survived(self, process: Process) -> bool:
         """A process has ended, which nobody asked for; whether it will be there again."""
         name, now = process.name, time.monotonic()
-        away = self.hold.pop(name, 0.0)
+        wished, away = name in self.hold, self.hold.pop(name, 0.0)
         ends = self._ends.setdefault(name, deque(maxlen=MOST_RESTARTS))
         often = len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS
-        if not self._up or (often and not away):
+        if not self._up or (often and not wished):
             return False
-        if not away:
+        if not wished:
             ends.append(now)
         what = describe(process.exited.result())
         if away == math.inf:

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from testbed.faults import KINDS, Fault, FaultsError, parse, schedule
+from testbed.faults import EVERY_LINK, KINDS, Fault, FaultsError, parse, schedule
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 
@@ -35,6 +35,7 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         "  - {at: 7 s, impair: {ends: [core0, tor0], loss: 10 %, reorder: 0.5}, for: 5 s}\n"
         "  - {at: 8 s, kill: controller}\n"
         "  - {at: 9 s, disconnect: core0, for: 3 s}\n"
+        "  - {at: 9 s, impair: {ends: all, loss: 30 %}, for: 400 chunks}\n"
     )
     assert found == [
         Fault("kill", 0.5, node="tor0", seconds=2.0),
@@ -46,9 +47,15 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         ),
         Fault("kill", 8.0, node="controller"),
         Fault("disconnect", 9.0, node="core0", seconds=3.0),
+        Fault("impair", 9.0, ends=EVERY_LINK, quality=(("loss", 0.3),), lasts=400),
         Fault("kill", chunks=1500, node="core0", seconds=math.inf),
     ]  # fmt: skip
-    assert [fault.where for fault in found[3:5]] == ["core0-tor0", "controller"]
+    assert [fault.where for fault in found[3:7]] == [
+        "core0-tor0",
+        "controller",
+        "core0",
+        "every link",
+    ]
     for fault in found:  # as it goes over the control socket
         assert Fault.from_message(json.loads(json.dumps(fault.to_message()))) == fault
 
@@ -71,6 +78,8 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
             "x.yaml:2: faults[0].disconnect: there is no such thing",
         ),
         ("faults: [{at: 1 s, kill: s0, for: 1 s}]", "x.yaml:2: faults[0]: kill takes no `for`"),
+        ("faults: [{at: 1 s, stop: s0, for: 0 s}]", "x.yaml:2: faults[0].for: "),
+        ("faults: [{at: 1 s, stop: s0, for: 9 chunks}]", "x.yaml:2: faults[0].for: stop lasts for"),
         (
             "faults: [{at: 1 s, stop: s0, for: 1 s, gone: 1 s}]",
             "x.yaml:2: faults[0].gone: is for kill",
