@@ -6,18 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
-
-import grpc
 
 from controller.connection import SwitchError
 from testbed import meddling
 from testbed.control import Emit, Message
-from testbed.faults import Fault
+from testbed.faults import EVERY_LINK, Fault
 from testbed.jobrun import JobRun, Place
 from testbed.processes import Process
 from testbed.recovery import Fault as Record
@@ -26,6 +22,7 @@ from testbed.severing import sever
 log = logging.getLogger("chaos")
 # The longest that a fault waits for sums under way.
 _AIM_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
 
 
 class Chaos:
@@ -151,16 +148,16 @@ class Chaos:
         record.over = time.monotonic()
 
     async def _disconnect(self, fault: Fault) -> None:
-        nodes = self._place.nodes
-        switch = nodes.switches[fault.node]
+        switch = self._place.nodes.switches[fault.node]
+        controller = self._place.nodes.controller.process
         what = f"lost its P4Runtime connection for {fault.span}"
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.node} {what}")
         with switch.unplugged():
-            if nodes.controller is not None and nodes.controller.running:
+            if controller is not None and controller.running:
                 bound = switch.address.removeprefix("unix:")
                 try:
-                    await asyncio.to_thread(sever, nodes.controller.pid, bound)
+                    await asyncio.to_thread(sever, controller.pid, bound)
                 except (ProcessLookupError, FileNotFoundError):
                     pass  # it has ended, and its connections with it
                 except OSError as error:
@@ -172,25 +169,27 @@ class Chaos:
         quality = dict(fault.quality)
         words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
         what = f"was impaired for {fault.span}: {words}"
-        topology = self._place.network.topology
-        impairment = meddling.Impairment(topology, self._place.dataplane, fault.ends, quality)
+        links = [
+            (link.a, link.b)
+            for link in self._place.network.topology.links
+            if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
+        ]
+        controller = self._place.nodes.controller
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.where} {what}")
-        await self._write(impairment, impairment.begin)
+        await self._ordered(fault, controller.impair(links, quality))
         try:
             await self._last(fault)
         finally:
-            await self._write(impairment, impairment.end)
+            await self._ordered(fault, controller.mend(links, quality))
             record.over = time.monotonic()
 
-    async def _write(self, impairment: meddling.Impairment, updates: dict[str, Any]) -> None:
-        for name, wanted in updates.items():
-            switch = self._place.nodes.switches[name]
-            try:
-                await asyncio.to_thread(impairment.write, switch, wanted)
-            except (grpc.RpcError, queue.Empty) as error:
-                # It may be gone by now, or have been given its entries anew.
-                log.warning("%s: its links are as they were: %s", name, error)
+    async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
+        """The controller does it at once, or when it can."""
+        await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
+        said = answer.result() if answer.done() else "the controller does not answer"
+        if said != "done":
+            self._place.tell(f"{fault.where}: links are not yet as they should be: {said}")
 
 
 def _complain(task: asyncio.Task[None]) -> None:

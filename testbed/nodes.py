@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from testbed.controllerhost import ControllerHost
 from testbed.emulated import Network
 from testbed.processes import Process, ProcessError, Processes, describe, python
 from testbed.record import RunDirectory
@@ -49,9 +50,8 @@ class Nodes:
         self.processes = processes
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
-        self.controller: Process | None = None
+        self.controller = ControllerHost()
         self.hold: dict[str, float] = {}
-        self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._died = died
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
@@ -86,7 +86,7 @@ class Nodes:
     def process(self, name: str) -> Process | None:
         """The process of a switch, a server or the controller; None if there is none."""
         if name == CONTROLLER:
-            return self.controller
+            return self.controller.process
         own = self.switches.get(name) or self.servers.get(name)
         return own.process if own is not None else None
 
@@ -103,7 +103,7 @@ class Nodes:
     async def _until_ready(self, name: str) -> None:
         if name == CONTROLLER:
             what = "the controller to program switches"
-            await self.processes.until(self._serving, _READY_SECONDS, what)
+            await self.processes.until(self.controller.ready, _READY_SECONDS, what)
         elif name in self.switches:
             await self.switches[name].ready(self.processes)
         else:
@@ -120,22 +120,18 @@ class Nodes:
         program = ["--program", facts["program"], "--p4info", facts["p4info"]]
         if self.target == "bmv2":
             program += ["--queue-packets", str(BMV2_QUEUE_PACKETS)]
-        serving = self._serving = asyncio.get_running_loop().create_future()
-
-        def heard(line: str) -> None:
-            if line.startswith("ready") and not serving.done():
-                serving.set_result(None)
-
-        self.controller = self.processes.start(
+        process = self.processes.start(
             CONTROLLER,
             python(
                 "controller",
                 *("--topology", facts["topology"], *words, *program),
                 *("--listen", JOBS_ADDRESS, "--journal", JOURNAL),
             ),
-            on_line=heard,
+            on_line=self.controller.line,
+            wants_input=True,
             survived=self._survived,
         )
+        self.controller.begin(process)
 
     def _start_server(self, name: str) -> None:
         server = self.servers[name]
