@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,92 +51,132 @@ class Line:
         return asdict(self)
 
 
-def write(course: Course, folder: Path) -> tuple[Path, Path]:
-    """Writes the job and the faults of a course for `rackhub chaos`; returns both paths."""
+def write(job: Message, faults_of_it: Message, folder: Path) -> tuple[Path, Path]:
+    """Writes a job and its faults as `rackhub chaos` reads them; returns both paths."""
     paths = []
-    for name, content in (("job", course.job), ("faults", course.faults)):
+    for name, content in (("job", job), ("faults", faults_of_it)):
         path = folder / f"{name}.yaml"
-        text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=100)
-        path.write_text(f"# SPDX-License-Identifier: Apache-2.0\n{text}")
+        path.write_text(yaml.safe_dump(content, sort_keys=False, width=100))
         paths.append(path)
     return paths[0], paths[1]
 
 
 def play(course: Course, target: str, folder: Path, view: View) -> list[Line]:
     """Runs a course in a testbed of its own; a line for each of its scenarios."""
-    job, file = write(course, folder)
-    topology = ROOT / "topologies" / f"{course.topology}.yaml"
-    schedule = faults.schedule(faults.load(file), load_topology(topology))
+    given = {"name": "reliability", "faults": course.faults}
     try:
-        launched, _ = run(topology, [job], view, faults=schedule, target=target)
+        summary, where = carry_out(course.topology, course.job, given, target, folder, view)
     except LaunchError as error:
         return [_failed(scenario, target, str(error)) for scenario in course.scenarios]
-    summary: Message = json.loads(launched.run.summary.read_text())
-    return list(judge(course.scenarios, target, summary, launched.run.path.name))
+    return judge(course.scenarios, target, summary, where)
+
+
+def carry_out(
+    topology: str,
+    job: Message,
+    faults_of_it: Message,
+    target: str,
+    folder: Path,
+    view: View,
+) -> tuple[Message, str]:
+    """Runs a job under faults in a testbed of its own; its summary, and the run's name.
+
+    Raises ``LaunchError`` if it does not come to an end.
+    """
+    path, file = write(job, faults_of_it, folder)
+    place = ROOT / "topologies" / f"{topology}.yaml"
+    schedule: list[faults.Fault] = []
+    if faults_of_it.get("faults") or faults_of_it.get("random"):
+        schedule = faults.schedule(faults.load(file), load_topology(place))
+    launched, _ = run(place, [path], view, faults=schedule, target=target)
+    return json.loads(launched.run.summary.read_text()), launched.run.path.name
 
 
 def judge(
     scenarios: Sequence[Scenario], target: str, summary: Message, where: str = ""
-) -> Iterable[Line]:
+) -> list[Line]:
     """What a run's summary says of each of the scenarios that it had, in their order."""
     rows = list(summary["faults"])
+    lines = []
     for scenario in scenarios:
         mine = []
         for fault in scenario.faults:
-            node = next((str(fault[k]) for k in ("kill", "stop", "repush") if k in fault), None)
             kind = next(kind for kind in faults.KINDS if kind in fault)
-            found = [r for r in rows if r["kind"] == kind and node in (None, r["node"])][:1]
+            node = "every link" if kind == "impair" else fault[kind]
+            found = [r for r in rows if (r["kind"], r["node"]) == (kind, node)][:1]
             rows = [row for row in rows if row not in found]
             mine += found
-        yield _line(scenario, target, summary, mine, where)
+        lines.append(_line(scenario, target, summary, mine, where))
     for row in rows:
-        raise AssertionError(f"nobody asked for this: {row['node']} {row['what']}")
+        lines[-1].problems.append(f"nobody asked for this: {row['node']} {row['what']}")
+    return lines
 
 
 def _line(
     scenario: Scenario, target: str, summary: Message, rows: Sequence[Message], where: str
 ) -> Line:
-    problems = []
-
-    def must(holds: object, text: str) -> None:
-        if not holds:
-            problems.append(text)
-
-    matches, holds = summary["matches_reference"], scenario.holds
-    must(matches is True, "the weights are not the reference's")
-    must(len(rows) == len(scenario.faults), "it did not come to every fault")
-    for row in rows:
-        what = f"{row['node']} {row['what']}"
-        must(row["seconds"] is not None, f"the job has not gone on after: {what}")
-        anew = (row["epoch_after"] or 0) > row["epoch_before"]
-        if holds.epoch is not None and row["seconds"] is not None:
-            must(anew == holds.epoch, f"planned anew: {anew}, though: {what}")
-        must((row["seconds"] or 0) >= holds.least, f"sooner than can be: {what}")
+    matches = summary["matches_reference"]
     known = [row for row in rows if row["seconds"] is not None]
-    again, met, partial, size = (
-        sum(row[name] or 0 for row in known)
-        for name in ("resent_packets", "aggregating", "partial", "resent_bytes")
+    # Those at once have most of what was sent again in common, and what the first of them made the
+    # job give up looks open to the next.
+    again, size = (
+        max((row[name] for row in known), default=0) for name in ("resent_packets", "resent_bytes")
     )
-    must(again or not holds.again, "nothing was sent again")
-    must(met or not holds.hits, "it met no slot that was AGGREGATING")
-    must(partial or not holds.hits, "it met no slot that was PARTIAL")
-    lasted = max((row["lasted"] or 0.0 for row in known), default=0.0)
-    return Line(
+    first = min(rows, key=lambda row: float(row["at"]), default={})
+    aggregating, partial = first.get("aggregating"), first.get("partial")
+    line = Line(
         scenario.name,
         scenario.what,
         scenario.topology,
         target,
         matches,
         seconds=max((row["seconds"] - (row["lasted"] or 0.0) for row in known), default=None),
-        lasted=lasted or None,
+        lasted=max((row["lasted"] or 0.0 for row in known), default=0.0) or None,
         again=again,
         bytes=size,
-        aggregating=met,
+        aggregating=aggregating,
         partial=partial,
         wall=summary["machine"].get("wall_seconds"),
         run=where,
-        problems=problems,
     )
+    line.problems.extend(_problems(scenario, summary, rows, line))
+    return line
+
+
+def _problems(
+    scenario: Scenario, summary: Message, rows: Sequence[Message], line: Line
+) -> Iterator[str]:
+    """What should hold of a scenario and does not."""
+    holds, chunks = scenario.holds, summary["chunks"]
+    for row in rows:
+        what = f"{row['node']} {row['what']}"
+        if row["seconds"] is None:
+            yield f"the job has not gone on after: {what}"
+            continue
+        anew = row["epoch_after"] > row["epoch_before"]
+        if holds.epoch not in (None, anew):
+            yield f"{'' if anew else 'not '}planned anew, though: {what}"
+    going = [row["seconds"] for row in rows if row["seconds"] is not None]
+    if holds.lost:
+        wrong = line.matches is False or set(summary["lost_workers"]) != set(holds.lost)
+    else:
+        wrong = line.matches is not True
+    for bad, text in (
+        (wrong, "the weights are not what they should be"),
+        (len(rows) != len(scenario.faults), "the job was over before all of its faults"),
+        (max(going, default=0.0) < holds.least, f"it took less than {holds.least:g} s"),
+        (holds.again and not line.again, "nothing was sent again"),
+        (holds.hits and not line.aggregating, "it met no slot that was AGGREGATING"),
+        (holds.hits and not line.partial, "it met no slot that was PARTIAL"),
+        (holds.corrupted and not summary["wrong_checksum"], "nothing failed its check"),
+        (
+            holds.unfit and not 0 < chunks["in_float32"] == summary["reference_in_float32"],
+            f"{chunks['in_float32']} chunks went to servers in float32, not"
+            f" {summary['reference_in_float32']}",
+        ),
+    ):
+        if bad:
+            yield text
 
 
 def _failed(scenario: Scenario, target: str, text: str) -> Line:

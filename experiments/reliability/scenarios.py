@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 # Of the jobs that are hit: 70 chunks an iteration, which is what a window of 64 holds and a bit.
@@ -29,26 +30,31 @@ TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
 
 @dataclass(frozen=True)
 class Holds:
-    """What must hold of a fault.
+    """What must hold of a fault, beside weights that are the reference's.
 
     epoch: whether the job is planned anew for it; None where that depends on luck. again: whether
     something must have been sent again. hits: whether it must have met slots that were AGGREGATING
-    and PARTIAL. least: seconds that it cannot take less than to go on after.
+    and PARTIAL. least: seconds that it takes at least. corrupted: whether receivers must have
+    dropped what fails its check. unfit: whether chunks must have gone to servers in float32, those
+    that have to and no others. lost: workers that the job goes on without, and has no reference.
     """
 
     epoch: bool | None = None
     again: bool = False
     hits: bool = True
     least: float = 0.0
+    corrupted: bool = False
+    unfit: bool = False
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Scenario:
     """One line of the table.
 
-    faults: as in a file of faults (docs/files.md), each without ``at``. job: what differs from
-    ``JOB``. chunks: how many the faults last, where they are of links. quick: part of ``make
-    test``, where it is one of a course; the others are for ``make soak`` and the command.
+    faults: as in a file of faults (docs/files.md), each without ``at``; all at once. job: what
+    differs from ``JOB``. chunks: how many they last, if so given. alone: what comes after it would
+    not be the same, so it needs a run of its own.
     """
 
     name: str
@@ -58,7 +64,12 @@ class Scenario:
     holds: Holds = Holds()
     job: Mapping[str, Any] = field(default_factory=dict)
     chunks: int = 0
-    quick: bool = False
+    alone: bool = False
+
+    @property
+    def identity(self) -> str:
+        """A name that no other one has, for tests."""
+        return f"{self.name} at {self.topology}"
 
 
 @dataclass(frozen=True)
@@ -66,12 +77,6 @@ class Course:
     """Scenarios one after the other in one run of one job."""
 
     scenarios: tuple[Scenario, ...]
-
-    def __post_init__(self) -> None:
-        one = self.scenarios[0]
-        for other in self.scenarios:
-            if (other.topology, other.job) != (one.topology, one.job):
-                raise ValueError(f"{other.name} and {one.name} need runs of their own")
 
     @property
     def topology(self) -> str:
@@ -82,15 +87,13 @@ class Course:
     def job(self) -> dict[str, Any]:
         """The job file's content, with as many iterations as all of them need."""
         chunks = START + sum(one.chunks + REST for one in self.scenarios) + TAIL
-        return {
-            "name": "reliability", **JOB, "iterations": math.ceil(chunks / CHUNKS),
-            **self.scenarios[0].job,
-        }  # fmt: skip
+        own = {"name": "reliability", **JOB, "iterations": math.ceil(chunks / CHUNKS)}
+        return {**own, **self.scenarios[0].job}
 
     @property
-    def faults(self) -> dict[str, Any]:
-        """The content of its file of faults."""
-        return {"name": "reliability", "faults": list(self._faults())}
+    def faults(self) -> list[dict[str, Any]]:
+        """The list in its file of faults."""
+        return list(self._faults())
 
     def _faults(self) -> Iterator[dict[str, Any]]:
         at = START
@@ -98,6 +101,17 @@ class Course:
             for fault in scenario.faults:
                 yield {"at": f"{at} chunks", **fault}
             at += scenario.chunks + REST
+
+
+def courses(scenarios: Sequence[Scenario]) -> list[Course]:
+    """As few runs as these can be had in."""
+
+    def key(number: int) -> tuple[Any, ...]:
+        one = scenarios[number]
+        return one.topology, sorted(one.job.items()), number if one.alone else -1
+
+    runs = groupby(sorted(range(len(scenarios)), key=lambda i: str(key(i))), key)
+    return [Course(tuple(scenarios[number] for number in numbers)) for _, numbers in runs]
 
 
 def _impaired(chunks: int, **quality: str) -> tuple[dict[str, Any], ...]:
@@ -121,7 +135,7 @@ def _links(topology: str) -> Iterator[Scenario]:
     )  # fmt: skip
     yield Scenario(
         "corruption", "every hop changes a lane of 0.01 % of the packets", topology,
-        _impaired(1400, corrupt="0.01 %"), Holds(), chunks=1400,
+        _impaired(1400, corrupt="0.01 %"), Holds(corrupted=True), chunks=1400,
     )  # fmt: skip
 
 
@@ -135,6 +149,14 @@ def _nodes(topology: str) -> Iterator[Scenario]:
         ("ToR pushed", "a ToR's program is pushed anew", {"repush": "tor1"}, anew),
         ("core pushed", "a core's program is pushed anew", {"repush": "core0"}, anew),
         (
+            "ToR disconnected", "a ToR forwards, and the controller cannot talk to it",
+            {"disconnect": "tor1", "for": "1750 chunks"}, unnoticed,
+        ),
+        (
+            "core disconnected", "a core forwards, and the controller cannot talk to it",
+            {"disconnect": "core0", "for": "1750 chunks"}, unnoticed,
+        ),
+        (
             "controller killed", "the controller is killed and started again",
             {"kill": "controller"}, unnoticed,
         ),
@@ -143,17 +165,60 @@ def _nodes(topology: str) -> Iterator[Scenario]:
             {"stop": "w2", "for": "10 s"}, Holds(epoch=False, least=10),
         ),
     ):  # fmt: skip
-        yield Scenario(name, what, topology, (fault,), holds)
+        chunks = 1750 if "disconnect" in fault else 0
+        yield Scenario(name, what, topology, (fault,), holds, chunks=chunks)
+
+
+def _others(topology: str) -> Iterator[Scenario]:
+    """What needs a job, or a run, of its own."""
+    yield Scenario(
+        "server killed", "a server that is the root of trees is killed and started again", topology,
+        ({"kill": "s0"},), Holds(epoch=True, again=True), {"tree": "tor"},
+    )  # fmt: skip
+    yield Scenario(
+        "worker killed", "a worker is killed and stays away", topology,
+        ({"kill": "w2"},), Holds(epoch=True, lost=("w2",)), alone=True,
+    )  # fmt: skip
+    yield Scenario(
+        "values", "two values in each iteration are too large, infinite or no number", topology,
+        (), Holds(hits=False, unfit=True), {"poison": 2},
+    )  # fmt: skip
+    faults: tuple[dict[str, Any], ...] = (
+        {"impair": {"ends": "all", "loss": "5 %"}, "for": "140 chunks"},
+        {"stop": "w3", "for": "2 s"},
+        {"kill": "tor1"},
+        {"repush": "core0"},
+        {"kill": "controller"},
+    )
+    yield Scenario(
+        "several at once", "loss, a stopped worker, a killed ToR and controller, a pushed core",
+        topology, faults, Holds(again=True, least=2), chunks=140, alone=True,
+    )  # fmt: skip
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    *_links(TWO_RACKS), *_nodes(TWO_RACKS),
-    *_links(FOUR_RACKS), *_nodes(FOUR_RACKS),
+    *_links(TWO_RACKS),
+    *_nodes(TWO_RACKS),
+    Scenario(
+        "only core gone", "the only core stays away for 5 s", TWO_RACKS,
+        ({"kill": "core0", "gone": "5 s"},), Holds(epoch=True, again=True, least=5),
+    ),
+    *_others(TWO_RACKS),
+    *_links(FOUR_RACKS),
+    *_nodes(FOUR_RACKS),
+    Scenario(
+        "core gone", "a core is killed and never comes back: there is another one", FOUR_RACKS,
+        ({"kill": "core0", "gone": "forever"},), Holds(epoch=True, again=True),
+    ),
+    *_others(FOUR_RACKS),
 )  # fmt: skip
 
 
-def chosen(names: Sequence[str], topology: str | None) -> list[Scenario]:
-    """Scenarios by name, of one topology or all."""
+def chosen(names: Sequence[str], topology: str | None = None) -> list[Scenario]:
+    """Scenarios by name, of one topology or all; raises ``KeyError`` for a name that none has."""
+    for name in names:
+        if all(one.name != name for one in SCENARIOS):
+            raise KeyError(name)
     return [
         one for one in SCENARIOS
         if (not names or one.name in names) and topology in (None, one.topology)
