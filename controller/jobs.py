@@ -15,7 +15,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from controller import access
@@ -325,7 +325,12 @@ class JobTable:
                     self._fail(job, f"not in after {self.join:.0f} s: {absent}")
             self.epochs.lose(self._jobs, self.unanswered)
 
-    # --- switches: what whoever watches them says ---
+    # --- switches and links: what whoever watches them, or the operator, says ---
+
+    def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
+        """See Fabric.impair."""
+        with self._busy():
+            self.fabric.impair(links)
 
     def lost(self, switch: str) -> None:
         """A switch cannot be reached. Jobs through it go on until members get no answer either."""

@@ -6,23 +6,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
-
-import grpc
 
 from controller.connection import SwitchError
 from testbed import meddling
 from testbed.control import Emit, Message
-from testbed.faults import Fault
+from testbed.faults import EVERY_LINK, Fault
 from testbed.jobrun import JobRun, Place
 from testbed.processes import Process
 from testbed.recovery import Fault as Record
+from testbed.severing import sever
 
 log = logging.getLogger("chaos")
+# The longest that a fault waits for sums under way.
+_AIM_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
 
 
 class Chaos:
@@ -33,7 +33,7 @@ class Chaos:
         self._faults = faults
         self._emit = emit
         self._running: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._chunks = 0
+        self._chunks = 0  # done
         self._further = asyncio.Condition()
         self._waking: set[asyncio.Task[None]] = set()
         self._per_iteration = 0
@@ -78,37 +78,54 @@ class Chaos:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(began + fault.at - loop.time())
         else:
-            least = fault.chunks
-            async with self._further:
-                await self._further.wait_for(lambda: self._chunks >= least)
+            await self._until(fault.chunks)
         if job.state != "running":
             return
         if fault.kind == "impair":
             await self._impair(fault)
         elif fault.kind == "repush":
             await self._push(fault)
+        elif fault.kind == "disconnect":
+            await self._disconnect(fault)
         else:
             await self._signal(fault, job)
 
+    async def _until(self, chunks: int) -> None:
+        """Until so many are done."""
+        async with self._further:
+            await self._further.wait_for(lambda: self._chunks >= chunks)
+
+    async def _last(self, fault: Fault) -> None:
+        """While a fault lasts."""
+        if fault.lasts is None:
+            await asyncio.sleep(fault.seconds)
+        else:
+            await self._until(self._chunks + fault.lasts)
+
     async def _begin(self, fault: Fault, what: str) -> Record:
-        faults = self._place.faults
+        """A fault begins, if it can be had while sums are under way that it can hit."""
+        faults, loop = self._place.faults, asyncio.get_running_loop()
+        latest = loop.time() + _AIM_SECONDS
         before = await faults.snapshot()
+        while not faults.under_way(before) and loop.time() < latest:
+            before = await faults.snapshot()
         # All but a kill take their time.
         lasting = fault.kind != "kill"
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting)
 
     async def _signal(self, fault: Fault, job: JobRun) -> None:
-        process = self._place.nodes.process(fault.node) or job.worker(fault.node)
+        nodes = self._place.nodes
+        process = nodes.process(fault.node) or job.worker(fault.node)
         if process is None or not process.running:
             self._place.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
             return
         if fault.kind == "kill":
             await self._begin(fault, "was killed by SIGKILL")
-            if fault.seconds:
-                self._place.nodes.hold[fault.node] = fault.seconds
+            if nodes.process(fault.node) is process:
+                nodes.hold[fault.node] = fault.seconds
             process.signal(signal.SIGKILL)
             return
-        what = f"was stopped for {fault.seconds:g} s"
+        what = f"was stopped for {fault.span}"
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.node} {what}")
         self._stopped.append(process)
@@ -130,29 +147,49 @@ class Chaos:
             self._place.tell(f"{fault.node}: its program could not be pushed: {error}")
         record.over = time.monotonic()
 
+    async def _disconnect(self, fault: Fault) -> None:
+        switch = self._place.nodes.switches[fault.node]
+        controller = self._place.nodes.controller.process
+        what = f"lost its P4Runtime connection for {fault.span}"
+        record = await self._begin(fault, what)
+        self._place.tell(f"{fault.node} {what}")
+        with switch.unplugged():
+            if controller is not None and controller.running:
+                bound = switch.address.removeprefix("unix:")
+                try:
+                    await asyncio.to_thread(sever, controller.pid, bound)
+                except (ProcessLookupError, FileNotFoundError):
+                    pass  # it has ended, and its connections with it
+                except OSError as error:
+                    self._place.tell(f"{fault.node}: its connection could not be cut: {error}")
+            await self._last(fault)
+        record.over = time.monotonic()
+
     async def _impair(self, fault: Fault) -> None:
         quality = dict(fault.quality)
         words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
-        what = f"was impaired for {fault.seconds:g} s: {words}"
-        topology = self._place.network.topology
-        impairment = meddling.Impairment(topology, self._place.dataplane, fault.ends, quality)
+        what = f"was impaired for {fault.span}: {words}"
+        links = [
+            (link.a, link.b)
+            for link in self._place.network.topology.links
+            if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
+        ]
+        controller = self._place.nodes.controller
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.where} {what}")
-        await self._write(impairment, impairment.begin)
+        await self._ordered(fault, controller.impair(links, quality))
         try:
-            await asyncio.sleep(fault.seconds)
+            await self._last(fault)
         finally:
-            await self._write(impairment, impairment.end)
+            await self._ordered(fault, controller.mend(links, quality))
             record.over = time.monotonic()
 
-    async def _write(self, impairment: meddling.Impairment, updates: dict[str, Any]) -> None:
-        for name, wanted in updates.items():
-            switch = self._place.nodes.switches[name]
-            try:
-                await asyncio.to_thread(impairment.write, switch, wanted)
-            except (grpc.RpcError, queue.Empty) as error:
-                # It may be gone by now, or have been given its entries anew.
-                log.warning("%s: its links are as they were: %s", name, error)
+    async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
+        """The controller does it at once, or when it can."""
+        await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
+        said = answer.result() if answer.done() else "the controller does not answer"
+        if said != "done":
+            self._place.tell(f"{fault.where}: links are not yet as they should be: {said}")
 
 
 def _complain(task: asyncio.Task[None]) -> None:

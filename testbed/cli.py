@@ -204,10 +204,6 @@ def chaos(
     by bit, if it has kept its workers.
     """
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
-    if choose(options["target"]) == "bmv2" and any(one.kind == "impair" for one in chosen):
-        raise TargetError(
-            f"{file}: impair needs P4Runtime roles, which BMv2 does not have: use --target embedded"
-        )
     console = _console(stderr=as_json)
     with View(console) as view:
         launched, matches = run(topology, [job], view, faults=chosen, **options)

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from testbed.controllerhost import ControllerHost
 from testbed.emulated import Network
 from testbed.processes import Process, ProcessError, Processes, describe, python
 from testbed.record import RunDirectory
@@ -33,7 +34,7 @@ class Nodes:
     """They stand and fall with ``processes``, except for what is started again.
 
     died: told the name of a process that ended, how, and what becomes of it. Where ``hold`` has
-    the name of a process, it stays away for so many seconds after its next end.
+    the name of a process, its next end is somebody's wish, and it stays away for so many seconds.
     """
 
     def __init__(
@@ -49,9 +50,8 @@ class Nodes:
         self.processes = processes
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
-        self.controller: Process | None = None
+        self.controller = ControllerHost()
         self.hold: dict[str, float] = {}
-        self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._died = died
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
@@ -86,7 +86,7 @@ class Nodes:
     def process(self, name: str) -> Process | None:
         """The process of a switch, a server or the controller; None if there is none."""
         if name == CONTROLLER:
-            return self.controller
+            return self.controller.process
         own = self.switches.get(name) or self.servers.get(name)
         return own.process if own is not None else None
 
@@ -103,7 +103,7 @@ class Nodes:
     async def _until_ready(self, name: str) -> None:
         if name == CONTROLLER:
             what = "the controller to program switches"
-            await self.processes.until(self._serving, _READY_SECONDS, what)
+            await self.processes.until(self.controller.ready, _READY_SECONDS, what)
         elif name in self.switches:
             await self.switches[name].ready(self.processes)
         else:
@@ -120,22 +120,18 @@ class Nodes:
         program = ["--program", facts["program"], "--p4info", facts["p4info"]]
         if self.target == "bmv2":
             program += ["--queue-packets", str(BMV2_QUEUE_PACKETS)]
-        serving = self._serving = asyncio.get_running_loop().create_future()
-
-        def heard(line: str) -> None:
-            if line.startswith("ready") and not serving.done():
-                serving.set_result(None)
-
-        self.controller = self.processes.start(
+        process = self.processes.start(
             CONTROLLER,
             python(
                 "controller",
                 *("--topology", facts["topology"], *words, *program),
                 *("--listen", JOBS_ADDRESS, "--journal", JOURNAL),
             ),
-            on_line=heard,
+            on_line=self.controller.line,
+            wants_input=True,
             survived=self._survived,
         )
+        self.controller.begin(process)
 
     def _start_server(self, name: str) -> None:
         server = self.servers[name]
@@ -158,12 +154,12 @@ class Nodes:
     def _survived(self, process: Process) -> bool:
         """A process has ended, which nobody asked for; whether it will be there again."""
         name, now = process.name, time.monotonic()
-        away = self.hold.pop(name, 0.0)
+        wished, away = name in self.hold, self.hold.pop(name, 0.0)
         ends = self._ends.setdefault(name, deque(maxlen=MOST_RESTARTS))
         often = len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS
-        if not self._up or (often and not away):
+        if not self._up or (often and not wished):
             return False
-        if not away:
+        if not wished:
             ends.append(now)
         what = describe(process.exited.result())
         if away == math.inf:

@@ -99,6 +99,10 @@ class FaultLog:
         serving = [switch for switch in self._switches.values() if switch.serving]
         return Snapshot(await self._read(serving), wiped)
 
+    def under_way(self, snapshot: Snapshot) -> bool:
+        """Whether slots were AGGREGATING and PARTIAL then: all that a fault could meet."""
+        return all(self._open(snapshot))
+
     def begin(
         self,
         kind: str,
@@ -224,6 +228,7 @@ class FaultLog:
             "partial": fault.partial,
             "job": impact.job or None,
             "seconds": impact.seconds,
+            "lasted": None if fault.over == math.inf else fault.over - fault.began,
             "epoch_before": impact.plan or None,
             "epoch_after": impact.plan_after,
             "resent_packets": packets,
@@ -236,7 +241,9 @@ class FaultLog:
         """Slots that were AGGREGATING and PARTIAL, at least, over all switches that could tell."""
         total = [0, 0]
         for name, counts in snapshot.counts.items():
-            found = outcomes.open_slots(counts)
+            # A cell may be read later than the one before it.
+            aggregating, partial = outcomes.open_slots(counts)
+            found = max(0, aggregating), max(0, partial)
             fewest = self._floor.get(name, (0, 0))
             if renewed:
                 self._floor[name] = found

@@ -38,6 +38,7 @@ class Means:
         self._policy = Exponents(self._layout.chunks, world)
         self._world = world
         self.exact = ExactSums(world, self._layout.chunks)
+        self.in_float32 = 0  # sums of chunks that did not fit, so far
 
     def __call__(self, everyone: Sequence[Parameters]) -> Parameters:
         """everyone[rank][name]: float32 arrays; returns their means by name, flat.
@@ -52,6 +53,7 @@ class Means:
             ]
         )
         result = reference_round(values, np.arange(layout.chunks), self._policy)
+        self.in_float32 += int(np.count_nonzero(result.flags))
         self.exact.check(values, result.sums)
         # As ``hosts.client`` divides.
         means = (result.sums.astype(np.float64) / self._world).astype(np.float32)
@@ -63,11 +65,13 @@ class Means:
 
 @dataclass(frozen=True)
 class Reference:
-    """Final parameters, test accuracy, and the largest error of a sum as a share of its bound."""
+    """Final parameters, test accuracy, the largest error of a sum as a share of its bound, and how
+    many sums were of chunks that do not fit fixed point."""
 
     parameters: Parameters
     accuracy: float
     worst_error: float
+    in_float32: int
 
 
 def train(job: JobSpec, world: int, lanes: int) -> Reference:
@@ -81,8 +85,9 @@ def train(job: JobSpec, world: int, lanes: int) -> Reference:
     means = Means([values.size for values in shared.values()], lanes, world)
     for _ in range(job.iterations):
         gradients = [rank.gradients()[1] for rank in ranks]
-        apply(step, shared, means(gradients))
-    return Reference(shared, ranks[0].model.accuracy(ranks[0].test), means.exact.worst)
+        apply(step, shared, ranks[0].cure(means(gradients)))
+    accuracy = ranks[0].model.accuracy(ranks[0].test)
+    return Reference(shared, accuracy, means.exact.worst, means.in_float32)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "digest": digest(result.parameters),
         "accuracy": result.accuracy,
         "worst_error": result.worst_error,
+        "in_float32": result.in_float32,
     }
     print(json.dumps(answer), flush=True)
     return 0

@@ -43,6 +43,8 @@ def weights(
         "weights_sha256": first["digest"],
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
+        # Rounds of chunks that had to go to a server, by their values alone.
+        "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],
         "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
     }

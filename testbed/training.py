@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_info
 from hosts.optimizers import MomentumSGD
 from testbed.digits import Data, Parameters, Perceptron, batches, load_digits, shard, split
 from testbed.jobfile import JobSpec
+from testbed.poison import Poison
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Replica:
         part = shard(training, job.seed, rank, world)
         self._batches = batches(part, job.batch // world, job.seed, rank)
         self.optimizer = optimizer(job)
+        self._poison = Poison(job, rank, world)
 
     @property
     def parameters(self) -> Parameters:
@@ -54,11 +56,17 @@ class Replica:
     def gradients(self) -> tuple[float, Parameters]:
         """Loss and gradients of this rank's next batch."""
         batch: Data = next(self._batches)
-        return self.model.gradients(batch)
+        loss, gradients = self.model.gradients(batch)
+        self._poison.spoil(gradients)
+        return loss, gradients
 
     def apply(self, means: Parameters) -> None:
         """One step with the gradients' means over all ranks."""
-        apply(self.optimizer, self.parameters, means)
+        apply(self.optimizer, self.parameters, self.cure(means))
+
+    def cure(self, means: Parameters) -> Parameters:
+        """Means that a step can be taken with, whatever they were made of."""
+        return self._poison.cure(means)
 
 
 def optimizer(job: JobSpec) -> MomentumSGD:

@@ -11,6 +11,8 @@ from testbed.results import chunks, weights
 
 NAMES = ("w0", "w1", "w2")
 
+REFERENCE = {"digest": "a", "accuracy": 0.8, "in_float32": 0}
+
 
 def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str, Any]:
     statistics = {
@@ -23,7 +25,7 @@ def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str,
 @pytest.mark.parametrize(("digests", "matches"), [("aaa", True), ("bbb", False), ("aab", False)])
 def test_weights_match_only_if_all_workers_have_the_references(digests: str, matches: bool) -> None:
     reports = {rank: result(digest) for rank, digest in enumerate(digests)}
-    told = weights(NAMES, reports, {}, {"digest": "a", "accuracy": 0.8})
+    told = weights(NAMES, reports, {}, REFERENCE)
     assert told["matches_reference"] is matches
     assert told["workers_agree"] is (len(set(digests)) == 1)
     assert told["no_reference"] == ""

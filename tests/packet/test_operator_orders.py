@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller does on orders of whoever started it, on switches behind gRPC."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from controller.orders import obey
+from tests.packet.test_controller import entries, values
+from tests.packet.test_switch_faults import KINDS, TEXT, Plant
+from topologies.spec import parse
+
+pytestmark = pytest.mark.packet
+
+PLAIN = {"loss": 0, "duplicate": 0, "reorder": 0, "corrupt": 0}
+
+
+@pytest.fixture(params=KINDS)
+def plant(request: pytest.FixtureRequest) -> Iterator[Plant]:
+    with ExitStack() as stack:
+        yield Plant(parse(TEXT % 2), request.param, stack)
+
+
+@pytest.fixture
+def embedded() -> Iterator[Plant]:
+    with ExitStack() as stack:
+        yield Plant(parse(TEXT % 2), "embedded", stack)
+
+
+def told(plant: Plant, capsys: pytest.CaptureFixture[str], *orders: object) -> list[str]:
+    """The answers to orders."""
+    lines = [order if isinstance(order, bytes) else json.dumps(order).encode() for order in orders]
+    obey(plant.table, lines)
+    return capsys.readouterr().out.splitlines()
+
+
+def impaired(plant: Plant) -> dict[tuple[str, str], list[dict[str, int]]]:
+    """What is in the impairment tables, less seeds, by switch and way; where there is anything."""
+    found = {}
+    for name in plant.names:
+        for way in ("arrival", "departure"):
+            rows = [
+                values(plant.fabric, e)[1]
+                for e in entries(plant.fabric, name, f"{way}.impairments")
+            ]
+            for row in rows:
+                del row["seed"]
+            if rows:
+                found[name, way] = rows
+    return found
+
+
+def test_links_are_impaired_both_ways_until_they_are_mended(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = plant.train()
+    links: list[dict[str, Any]] = [{"ends": ["core0", "tor0"], "loss": 0.5, "duplicate": 0.25}]
+    assert told(plant, capsys, {"impair": links}) == ["done"]
+    row = {**PLAIN, "loss": 1 << 31, "duplicate": 1 << 30}
+    assert impaired(plant) == {("tor0", "departure"): [row], ("core0", "departure"): [row]}
+    # Another set takes the place of the first; a host's link is impaired at its switch.
+    links = [{"ends": ["w0", "tor0"], "reorder": 1.0}, {"ends": ["tor0", "core0"], "loss": 0.5}]
+    assert told(plant, capsys, {"impair": links}) == ["done"]
+    lost, late = {**PLAIN, "loss": 1 << 31}, {**PLAIN, "reorder": (1 << 32) - 1}
+    found = impaired(plant)
+    departures = found.pop(("tor0", "departure"))
+    assert sorted(map(str, departures)) == sorted(map(str, [lost, late]))
+    assert found == {("tor0", "arrival"): [late], ("core0", "departure"): [lost]}
+    # A switch that comes back has what the link still is.
+    plant.restart("core0")
+    plant.mend("core0")
+    assert impaired(plant)["core0", "departure"] == [lost]
+    assert told(plant, capsys, {"impair": []}) == ["done"]
+    assert impaired(plant) == {}
+    plant.follow(job)
+    assert plant.whole()
+
+
+def test_a_switch_that_is_away_learns_of_it_when_it_is_back(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant.stop("core1")
+    assert not plant.monitor.look("core1")
+    links = [{"ends": ["tor1", "core1"], "corrupt": 0.5}]
+    assert told(plant, capsys, {"impair": links}) == ["done"]
+    plant.start("core1")
+    plant.mend("core1")
+    assert impaired(plant)["core1", "departure"] == [{**PLAIN, "corrupt": 1 << 31}]
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (b"impair everything", "an order is a JSON object on a line"),
+        (b"\xff\xfe{}", "an order is a JSON object on a line"),
+        (b"[" * 100_000, "an order is a JSON object on a line"),
+        (b"[]", "an order is"),
+        ({}, "an order is"),
+        ({"impair": {}}, "an order is"),
+        ({"impair": [], "more": 1}, "an order is"),
+        ({"impair": [7]}, "a link to impair is"),
+        ({"impair": [{"ends": ["tor0"], "loss": 0.1}]}, "a link to impair is"),
+        ({"impair": [{"ends": ["tor0", 7], "loss": 0.1}]}, "a link to impair is"),
+        ({"impair": [{"ends": ["tor0", "tor1"], "loss": 0.1}]}, "no link of two-cores joins tor"),
+        ({"impair": [{"ends": ["tor0", "core0"], "lost": 0.1}]}, "'lost' is none of loss, dup"),
+        ({"impair": [{"ends": ["tor0", "core0"], "loss": 1.1}]}, "loss is a probability, 0 to 1"),
+        ({"impair": [{"ends": ["tor0", "core0"], "loss": True}]}, "loss is a probability, 0 to 1"),
+        (b'{"impair": [{"ends": ["tor0", "core0"], "loss": NaN}]}', "loss is a probability"),
+    ],
+)
+def test_what_is_no_order_is_refused_and_changes_nothing(
+    embedded: Plant, capsys: pytest.CaptureFixture[str], order: object, why: str
+) -> None:
+    answers = told(embedded, capsys, order, b"", {"impair": []})
+    assert answers[0].startswith(f"refused {why}")
+    assert answers[1:] == ["done"]
+    assert impaired(embedded) == {}
