@@ -16,7 +16,8 @@ from controller.connection import SwitchError
 from controller.deployment import Deployment
 from controller.job import Job, Membership, Role, State
 from controller.journal import Journal
-from controller.resync import Change, Pool, check_result, levels_of
+from controller.requests import said
+from controller.resync import Change, Pool, ResyncError, check_result, levels_of
 from controller.trees import PlanRefusedError
 from protocol import jobs_pb2
 
@@ -29,6 +30,7 @@ LAST_EPOCH = (1 << 16) - 1
 LEAVE_SECONDS = 5.0
 # A member that is alive but does not do its part of a change for so long holds up all others.
 ANSWER_SECONDS = 60.0
+LONGEST_REASON = 200
 # Between attempts to delete entries from a switch that did not confirm it.
 RETRY_SECONDS = 10.0
 
@@ -167,7 +169,11 @@ class Epochs:
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         own = levels_of(levels, chunks)
         for result in results:
-            check_result(result, chunks, self._payload_bytes)
+            chunk, level = check_result(result, chunks, self._payload_bytes)
+            if level != own[chunk]:
+                raise ResyncError(
+                    f"the result of chunk {chunk} leads to level {level}, not {own[chunk]} as told"
+                )
         job.kept.add(results)
         job.kept.leave(own)
         job.members[place].left = True
@@ -265,13 +271,19 @@ class Epochs:
     # --- inside ---
 
     def _broken(self, job: Job, place: Membership, broken: jobs_pb2.Broken) -> None:
-        """A chunk cannot be completed as things are."""
-        text = " ".join(broken.reason.split())[:200]
+        """A chunk cannot be completed as things are. ResyncError: there is no such chunk."""
+        chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
+        if broken.chunk >= chunks:
+            raise ResyncError(f"chunk {broken.chunk} is broken; there are {chunks}")
         if job.change is not None and not job.change.settled:
+            told = job.change.instruction(place)
+            if told is None or told.WhichOneof("what") != "take":
+                return  # it does not run this epoch yet, and has nothing of it
             # What it was given to take does not hold: it has to come from somebody else.
             pool = job.change.pool
             for key in [key for key in pool.results if key[0] == broken.chunk]:
                 del pool.results[key]
+        text = said(broken.reason, LONGEST_REASON)
         self.begin(job, f"{job.name(place)}: chunk {broken.chunk}: {text}")
 
     @property

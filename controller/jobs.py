@@ -34,7 +34,15 @@ from controller.job import (
     State,
 )
 from controller.journal import Journal
-from controller.requests import check_address, check_create, check_keys, check_window, difference
+from controller.requests import (
+    check_address,
+    check_beat,
+    check_create,
+    check_keys,
+    check_window,
+    difference,
+    said,
+)
 from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
@@ -45,6 +53,10 @@ __all__ = ["JobTable"]
 log = logging.getLogger(__name__)
 
 MOST_JOBS = (1 << 16) - 1
+# Jobs that are not over, and those of them that have not all members in yet: whoever asks for more
+# has to wait until some have ended, or have had JOIN_SECONDS.
+MOST_ALIVE = 256
+MOST_WAITING = 64
 LONGEST_REASON = 500
 # Jobs that are over stay known, so that late callers learn how they ended.
 REMEMBERED = 64
@@ -102,11 +114,13 @@ class JobTable:
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
         """
-        check_create(self.fabric.topology, namespace, workers, servers, window, streams)
+        lanes = self.fabric.dataplane.lanes
+        check_create(self.fabric.topology, namespace, workers, servers, window, streams, lanes)
         with self.changed:
             if any(job.namespace == namespace and not job.state.over for job in self._jobs):
                 text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
                 raise JobError(Refusal.ALREADY_EXISTS, text)
+            self._check_room()
             number, epoch = self._next_number()
             addresses = [self.fabric.addressing.address(server) for server in servers]
             try:
@@ -213,6 +227,7 @@ class JobTable:
         """
         with self.changed:
             job, place = self._alive(nonce, role, rank)
+            check_beat(job, place, epoch, unanswered)
             member = self._member(job, place)
             member.unanswered = unanswered
             if epoch != member.epoch:
@@ -258,7 +273,8 @@ class JobTable:
                 text = f"{found[-1] if found else f'job {which}'} is not running"
                 raise JobError(Refusal.FAILED_PRECONDITION, text)
             job = found[-1]
-            check_window(window or 0, streams or 0)
+            lanes = self.fabric.dataplane.lanes
+            check_window(window or 0, streams or 0, len(job.workers), lanes)
             job.kind = job.kind if kind is None else kind
             job.window = job.window if window is None else window
             job.streams = job.streams if streams is None else streams
@@ -284,8 +300,7 @@ class JobTable:
             if job.state.over or (member is not None and not member.active):
                 return
             if reason:
-                said = " ".join(reason.split())[:LONGEST_REASON]
-                self._fail(job, f"{job.name(place)} gave up: {said}")
+                self._fail(job, f"{job.name(place)} gave up: {said(reason, LONGEST_REASON)}")
             elif not job.started or member is None:
                 self._fail(job, f"{job.name(place)} left before the job started")
             elif role is Role.SERVER:
@@ -396,6 +411,18 @@ class JobTable:
                 with suppress(JobError):
                     self._start_when_complete(job)
         log.info("%d jobs taken up", len([job for job in self._jobs if not job.state.over]))
+
+    def _check_room(self) -> None:
+        """Another job may be admitted."""
+        alive = [job for job in self._jobs if not job.state.over]
+        waiting = [job for job in alive if not job.started]
+        for jobs, most, how in (
+            (alive, MOST_ALIVE, "alive"),
+            (waiting, MOST_WAITING, f"waiting for members, which have {self.join:.0f} s to come"),
+        ):
+            if len(jobs) >= most:
+                text = f"{len(jobs)} jobs are {how}: the limit; {jobs[0]} is the oldest"
+                raise JobError(Refusal.RESOURCE_EXHAUSTED, text)
 
     def _next_number(self) -> tuple[int, int]:
         """Job number and epoch that no slot of any switch can remember."""
