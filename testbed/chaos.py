@@ -104,8 +104,9 @@ class Chaos:
             return
         if fault.kind == "kill":
             await self._begin(fault, "was killed by SIGKILL")
-            if fault.seconds:
-                self._place.nodes.hold[fault.node] = fault.seconds
+            own = self._place.nodes.process(fault.node) is process
+            hold = self._place.nodes.hold if own else job.hold
+            hold[fault.node] = fault.seconds
             process.signal(signal.SIGKILL)
             return
         what = f"was stopped for {fault.seconds:g} s"
