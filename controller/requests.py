@@ -28,6 +28,7 @@ __all__ = [
     "check_beat",
     "check_create",
     "check_keys",
+    "check_lease",
     "check_window",
     "difference",
     "said",
@@ -44,6 +45,9 @@ MOST_CHUNKS = 1 << 21
 # worker and the sum. It uses what chunks come to, but all of a host's jobs share the server.
 MOST_SERVER_BYTES = 4 << 30
 QUOTED = 80  # characters of what a caller sent
+# Members call every two seconds.
+SHORTEST_LEASE = 5.0
+LONGEST_LEASE = 86400.0
 
 
 def check_create(
@@ -103,6 +107,15 @@ def check_beat(job: Job, place: Membership, epoch: int, unanswered: float) -> No
         raise _wrong(f"{job}: {job.name(place)}: unanswered for {unanswered} s; allowed: 0 or more")
     if epoch > job.epoch:
         raise _wrong(f"{job} is in epoch {job.epoch}; {job.name(place)} cannot run {epoch}")
+
+
+def check_lease(lease: float) -> None:
+    """Raises JobError unless it is a time after which a silent member may count as dead."""
+    if lease and not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
+        raise _wrong(
+            f"lease {lease:g} s: allowed are {SHORTEST_LEASE:g} to {LONGEST_LEASE:g} s, or 0 for"
+            " the controller's choice"
+        )
 
 
 def check_address(addressing: Addressing, job: Job, place: Membership, address: Address) -> None:

@@ -69,7 +69,8 @@ class JobSpec(_Strict):
 
     patience: seconds without any sum after which a worker gives the job up. The slowest worker's
     computation is no fault, so it should be many times longer. poison: values of an iteration that
-    do not fit fixed point (``testbed.poison``).
+    do not fit fixed point (``testbed.poison``). lease: seconds without a sign of life of a worker
+    or server, after which the others go on without it.
     """
 
     name: Name = Field(max_length=40)
@@ -87,6 +88,7 @@ class JobSpec(_Strict):
     streams: int = Field(default=0, strict=True, ge=0, le=255)
     patience: float = Field(default=120.0, ge=1, le=86400)
     poison: int = Field(default=0, strict=True, ge=0, le=10_000)
+    lease: float = Field(default=30.0, ge=5, le=86400)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,10 @@ class Poison:
                 which = int(np.searchsorted(ends, where, side="right"))
                 everything[which].flat[where - ends[which]] = value
 
+    def skip(self) -> None:
+        """An iteration goes by without this rank."""
+        self._iteration += 1
+
     def cure(self, means: Parameters) -> Parameters:
         """Means in which those that are no number, or infinite, are 0: they take no step."""
         if not self._job.poison:
