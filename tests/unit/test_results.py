@@ -45,7 +45,7 @@ def test_what_a_reference_cannot_follow_is_not_judged_unless_workers_disagree() 
 
 def test_figures_are_those_of_a_worker_that_was_there_all_the_time() -> None:
     late, early = result("a"), {**result("a"), "seconds": [0.1, 0.2]}
-    told = weights(NAMES, {0: late, 1: early}, {}, {"digest": "a", "accuracy": 0.8})
+    told = weights(NAMES, {0: late, 1: early}, {}, REFERENCE)
     assert told["seconds_per_iteration"] == [0.1, 0.2]
 
 

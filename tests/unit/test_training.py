@@ -120,9 +120,9 @@ def test_chunks_with_poison_and_no_others_do_not_fit() -> None:
     spoiled_ranks = set()
     total = 0
     for _ in range(spec.iterations):
-        gradients = [rank.gradients()[1] for rank in ranks]
+        gradients = {number: rank.gradients()[1] for number, rank in enumerate(ranks)}
         spoiled, not_finite = set(), set()
-        for number, (mine, other) in enumerate(zip(gradients, others, strict=True)):
+        for number, (mine, other) in enumerate(zip(gradients.values(), others, strict=True)):
             for name, clear in other.gradients()[1].items():
                 for place in np.flatnonzero(mine[name] != clear):
                     chunk = (name, int(place) // lanes)
