@@ -40,6 +40,7 @@ class Member:
     unanswered: float = 0.0  # seconds that its oldest chunk in flight is without a sign of life
     left: bool = False
     lost: str = ""  # why the job goes on without it
+    since: float = 0.0  # when it connected (controller's clock); 0: to an earlier controller
 
     @property
     def active(self) -> bool:
