@@ -10,7 +10,7 @@ epoch that came to nothing never meets a packet of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from controller.connection import SwitchError
 from controller.deployment import Deployment
@@ -230,12 +230,17 @@ class Epochs:
             if job.started and any(m.active and m.unanswered > limit for m in job.members.values())
         ]
         gone = {s for s in doubtful if any(self.deployment.passes(job, s) for job in stuck)}
-        if not gone:
+        self.avoid(gone, jobs, "cannot be reached, neither by the controller nor by members")
+
+    def avoid(self, gone: Collection[str], jobs: Sequence[Job], why: str) -> None:
+        """Take switches out of the routes that do not forward; jobs go on without them."""
+        missing = self.deployment.fabric.addressing.missing
+        if missing.issuperset(gone):
             return
-        names = ", ".join(sorted(gone))
-        log.error("%s: neither the controller nor members get through; avoided", names)
-        self._reroute(fabric.addressing.missing | gone)
-        self._renew(jobs, f"{names} cannot be reached")
+        text = f"{', '.join(sorted(gone))} {why}"
+        log.error("%s; avoided", text)
+        self._reroute(missing.union(gone))
+        self._renew(jobs, text)
 
     def regain(self, switch: str, jobs: Sequence[Job]) -> None:
         """A switch can be written and has its program: give it all it should have, and jobs what

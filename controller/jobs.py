@@ -178,7 +178,8 @@ class JobTable:
                     text = f"{job}: {job.name(place)} is connected already, from {known.address}"
                     raise JobError(Refusal.ALREADY_EXISTS, text)
             else:
-                job.members[place] = Member(address, self.clock(), process=process)
+                now = self.clock()
+                job.members[place] = Member(address, now, process=process, since=now)
                 if job.state is State.CREATED:
                     job.state = State.WAITING
                 self.journal.save(job)
@@ -407,6 +408,27 @@ class JobTable:
         """See Fabric.impair."""
         with self._busy():
             self.fabric.impair(links)
+
+    def died(self, name: str, how: str, when: float) -> None:
+        """The process of a switch or server had ended at ``when`` (another may be there by now)."""
+        with self._busy():
+            if name in self.fabric.connections:
+                self.fabric.down.add(name)
+                self.epochs.avoid({name}, self._jobs, how)
+                return
+            for job in list(self._jobs):
+                lost = {
+                    place: how
+                    for place, member in job.members.items()
+                    if place.role is Role.SERVER
+                    and job.servers[place.rank] == name
+                    and member.active
+                    and member.since <= when
+                }
+                if lost and job.started:
+                    self.epochs.lose_members(job, lost)
+                elif lost and not job.state.over:
+                    self._fail(job, words(job, lost))
 
     def lost(self, switch: str) -> None:
         """A switch cannot be reached. Jobs through it go on until members get no answer either."""

@@ -10,6 +10,10 @@ in order: `done`, or `refused` and the reason.
 These links, both ways, lose, duplicate, reorder or corrupt packets with these probabilities instead
 of the topology file's, and all others are as that one says (again).
 
+    {"died": "s0", "how": "was killed by SIGKILL"}
+
+The process of a switch or server has ended: nobody has to find that out.
+
 At the end of its input the controller goes on.
 """
 
@@ -28,6 +32,7 @@ __all__ = ["OrderError", "carry_out", "obey"]
 
 log = logging.getLogger(__name__)
 
+LONGEST_HOW = 200
 IMPAIRMENTS = ("loss", "duplicate", "reorder", "corrupt")
 
 
@@ -53,6 +58,7 @@ def obey(table: JobTable, lines: Iterable[bytes]) -> None:
 
 def carry_out(table: JobTable, line: bytes) -> None:
     """Do what a line says. Raises OrderError, FabricError, SwitchError."""
+    read = table.clock()
     try:
         order = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -60,8 +66,13 @@ def carry_out(table: JobTable, line: bytes) -> None:
     match order:
         case {"impair": list(links), **rest} if not rest:
             table.impair(dict(_impaired(link) for link in links))
+        case {"died": str(name), "how": str(how), **rest} if not rest:
+            node = table.fabric.topology.by_name.get(name)
+            if node is None or node.kind not in ("switch", "server"):
+                raise OrderError(f"{name!r} is neither a switch nor a server here")
+            table.died(name, " ".join(how.split())[:LONGEST_HOW], read)
         case _:
-            raise OrderError('an order is {"impair": [...]}')
+            raise OrderError('an order is {"impair": [...]} or {"died": NODE, "how": WORDS}')
 
 
 def _impaired(link: Any) -> tuple[frozenset[str], Mapping[str, float]]:

@@ -71,6 +71,10 @@ class ControllerHost:
         self._impaired.remove((links, quality))
         return self._order_impairments()
 
+    def died(self, name: str, how: str) -> None:
+        """The process of a switch or server has ended."""
+        self._order("died", name, how=how)
+
     # --- inside ---
 
     def _order_impairments(self) -> asyncio.Future[str]:

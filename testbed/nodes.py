@@ -162,6 +162,8 @@ class Nodes:
         if not wished:
             ends.append(now)
         what = describe(process.exited.result())
+        if name != CONTROLLER:
+            self.controller.died(name, what)
         if away == math.inf:
             self._died(name, what, "it stays away")
             return True

@@ -178,6 +178,8 @@ def show_results(console: Console, jobs: Sequence[Message], links: list[Message]
         show(console, Text(text, style="yellow"))
     show(console)
     show(console, link_table(links))
+    for why in sorted({row["unknown"] for row in links if row["bytes"] is None}):
+        show(console, Text(f"unknown: {why}.", style="dim"))
     meanwhile = sorted({name for job in jobs for name in job["alongside"]} - _names(jobs))
     if meanwhile:
         show(

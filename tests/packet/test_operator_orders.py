@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from controller.job import Role, State
 from controller.orders import obey
+from controller.trees import TreeKind
+from protocol.header import PORT
+from protocol.plan import Address
 from tests.packet.test_controller import entries, values
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
 from topologies.spec import parse
@@ -93,6 +97,58 @@ def test_a_switch_that_is_away_learns_of_it_when_it_is_back(
     assert impaired(plant)["core1", "departure"] == [{**PLAIN, "corrupt": 1 << 31}]
 
 
+DIED = {"how": "was killed by SIGKILL"}
+
+
+def test_a_switch_that_died_is_avoided_at_once_and_used_again_when_it_is_back(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = plant.train()
+    assert plant.roots(job) == ["core0"]
+    plant.stop("core0")
+    # Nobody has missed it yet: neither a member nor the monitor.
+    assert told(plant, capsys, {"died": "core0", **DIED}) == ["done"]
+    assert (job.epoch, plant.roots(job)) == (2, ["core1"])
+    plant.follow(job)
+    assert told(plant, capsys, {"died": "core0", **DIED}) == ["done"]
+    assert job.epoch == 2
+    plant.start("core0")
+    plant.mend("core0")
+    assert (job.epoch, plant.roots(job)) == (3, ["core0"])
+    plant.follow(job)
+    assert plant.whole()
+
+
+def test_jobs_go_on_at_once_without_a_server_that_died(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = plant.train()
+    assert told(plant, capsys, {"died": "s0", **DIED}) == ["done"]
+    assert (job.epoch, job.scheme.servers) == (2, (1,))
+    plant.follow(job)
+    assert plant.whole()
+    assert told(plant, capsys, {"died": "s1", **DIED}) == ["done"]
+    assert job.state is State.FAILED
+    assert job.reason == "server 1 (s1) was killed by SIGKILL; no other server is left"
+
+
+def test_the_next_process_of_a_server_is_not_the_one_that_died(embedded: Plant) -> None:
+    embedded.clock.now = 5.0
+    job = embedded.train()
+    embedded.table.died("s0", "was killed by SIGKILL", when=4.0)
+    assert (job.epoch, job.scheme.servers) == (1, (0, 1))
+    embedded.table.died("s0", "was killed by SIGKILL", when=6.0)
+    assert (job.epoch, job.scheme.servers) == (2, (1,))
+
+
+def test_a_job_whose_server_dies_before_it_starts_fails_at_once(embedded: Plant) -> None:
+    job = embedded.table.create("digits", ["w0", "w1"], ["s0"], TreeKind.TOR)
+    address = Address(int(embedded.fabric.addressing.address("s0")), PORT)
+    embedded.table.connect(job.nonce, Role.SERVER, 0, address)
+    embedded.table.died("s0", "was killed by SIGKILL", when=0.0)
+    assert (job.state, job.reason) == (State.FAILED, "server 0 (s0) was killed by SIGKILL")
+
+
 @pytest.mark.parametrize(
     ("order", "why"),
     [
@@ -102,6 +158,9 @@ def test_a_switch_that_is_away_learns_of_it_when_it_is_back(
         (b"[]", "an order is"),
         ({}, "an order is"),
         ({"impair": {}}, "an order is"),
+        ({"died": "w0", "how": "was killed"}, "'w0' is neither a switch nor a server here"),
+        ({"died": "s9", "how": "was killed"}, "'s9' is neither a switch nor a server here"),
+        ({"died": "s0"}, "an order is"),
         ({"impair": [], "more": 1}, "an order is"),
         ({"impair": [7]}, "a link to impair is"),
         ({"impair": [{"ends": ["tor0"], "loss": 0.1}]}, "a link to impair is"),
