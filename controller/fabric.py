@@ -69,6 +69,7 @@ class Fabric:
         self.down: set[str] = set()  # switches that cannot be reached now
         self.writes: Counter[str] = Counter()  # begun, by switch: what was read before is old
         self._impaired: dict[frozenset[str], Mapping[str, float]] = {}  # see `impair`
+        self._swept: dict[str, set[bytes]] = {name: set() for name in connections}  # see `_sweep`
         switches = {node.name for node in topology.switches}
         if set(connections) != switches:
             missing = ", ".join(sorted(switches - set(connections))) or "none"
@@ -110,6 +111,7 @@ class Fabric:
         # Also where the program was pushed by somebody else: then clone sessions, which not every
         # target can list, are gone as well.
         connection.push(dataplane.p4info.message, dataplane.device_config, dataplane.cookie)
+        self._swept[switch].clear()
         entities = self.base_entities(switch)
         self.insert(switch, entities)
         log.info("%s is up: program pushed, %d entries", switch, len(entities))
@@ -187,7 +189,25 @@ class Fabric:
 
     def insert(self, switch: str, entities: Iterable[Entity]) -> None:
         """Insert entities that must not be there yet."""
+        entities = list(entities)
+        self._sweep(switch, [e for e in entities if not e.HasField("table_entry")])
         self.write(switch, [insertion(entity) for entity in entities])
+
+    def _sweep(self, switch: str, replicating: Sequence[Entity]) -> None:
+        """See to it that these multicast groups and clone sessions, still to be inserted, have no
+        replicas.
+
+        BMv2 keeps those of groups that were there when a program was pushed, and shows them to
+        nobody; a new group of the same number would have them, too (PI makes a new PreMcMgr for
+        each program, and bm's McSimplePre::mc_mgrp_create leaves alone what is there). Deleting the
+        group makes it forget them. Once is enough, until the next push.
+        """
+        swept = self._swept[switch]
+        empty = [bare(entity) for entity in replicating]
+        empty = [entity for entity in empty if canonical(entity) not in swept]
+        self.write(switch, [insertion(entity) for entity in empty])
+        self.write(switch, [deletion(entity) for entity in empty])
+        swept.update(canonical(entity) for entity in empty)
 
     def remove(self, switch: str, entities: Sequence[Entity]) -> None:
         """Delete entities; those already gone are fine. Raises SwitchError, having tried all."""
