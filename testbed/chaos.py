@@ -121,8 +121,8 @@ class Chaos:
             return
         if fault.kind == "kill":
             await self._begin(fault, "was killed by SIGKILL")
-            if nodes.process(fault.node) is process:
-                nodes.hold[fault.node] = fault.seconds
+            own = nodes.process(fault.node) is process
+            (nodes.hold if own else job.hold)[fault.node] = fault.seconds
             process.signal(signal.SIGKILL)
             return
         what = f"was stopped for {fault.span}"

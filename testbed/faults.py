@@ -237,9 +237,6 @@ def _read(
         text = f"there is no such thing as {node!r} here; allowed: {', '.join(allowed)}"
         document.refuse((*place, kind), text)
         return None
-    workers = [one.name for one in topology.workers]
-    if node in workers and kind == "kill" and given.gone is not None:
-        document.refuse((*place, "gone"), "is for what is started again; a worker is not")
     return Fault(kind, node=node, **at)  # type: ignore[arg-type]
 
 

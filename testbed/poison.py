@@ -24,12 +24,12 @@ class Poison:
         self._job = job
         self._rank = rank
         self._world = world
-        self._iteration = 0
+        self.iteration = 0  # the coming one
 
     def spoil(self, gradients: Parameters) -> None:
         """Changes the coming iteration's gradients in place, at any worker and in any place."""
-        random = np.random.default_rng([self._job.seed, 5, self._iteration])
-        self._iteration += 1
+        random = np.random.default_rng([self._job.seed, 5, self.iteration])
+        self.iteration += 1
         ends = np.cumsum([values.size for values in gradients.values()])
         everything = list(gradients.values())
         for _ in range(self._job.poison):
