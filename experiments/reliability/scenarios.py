@@ -23,7 +23,9 @@ JOB: dict[str, Any] = {
 }
 CHUNKS = 70
 # Chunks before the first fault, after each one for the job to go on, and after the last.
-START, REST, TAIL = 5 * CHUNKS, 8 * CHUNKS, 8 * CHUNKS
+START, REST, TAIL = 5 * CHUNKS, 4 * CHUNKS, 8 * CHUNKS
+# Those that go by until it is known that the job has gone on, or while links become bad or good.
+SLACK = 12 * CHUNKS
 
 TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
 
@@ -86,7 +88,7 @@ class Course:
     @property
     def job(self) -> dict[str, Any]:
         """The job file's content, with as many iterations as all of them need."""
-        chunks = START + sum(one.chunks + REST for one in self.scenarios) + TAIL
+        chunks = START + sum(one.chunks + REST + SLACK for one in self.scenarios) + TAIL
         own = {"name": "reliability", **JOB, "iterations": math.ceil(chunks / CHUNKS)}
         return {**own, **self.scenarios[0].job}
 
@@ -96,11 +98,17 @@ class Course:
         return list(self._faults())
 
     def _faults(self) -> Iterator[dict[str, Any]]:
-        at = START
-        for scenario in self.scenarios:
+        for number, scenario in enumerate(self.scenarios):
             for fault in scenario.faults:
-                yield {"at": f"{at} chunks", **fault}
-            at += scenario.chunks + REST
+                # One after the other, so that each is measured by itself.
+                yield (
+                    {"after": f"{REST} chunks", **fault}
+                    if number
+                    else {
+                        "at": f"{START} chunks",
+                        **fault,
+                    }
+                )
 
 
 def courses(scenarios: Sequence[Scenario]) -> list[Course]:
