@@ -38,7 +38,8 @@ class Holds:
     something must have been sent again. hits: whether it must have met slots that were AGGREGATING
     and PARTIAL. least: seconds that it takes at least. corrupted: whether receivers must have
     dropped what fails its check. unfit: whether chunks must have gone to servers in float32, those
-    that have to and no others. lost: workers that the job goes on without, and has no reference.
+    that have to and no others. lost: workers that the job ends without. joins: whether one that it
+    went on without is in it again.
     """
 
     epoch: bool | None = None
@@ -48,6 +49,7 @@ class Holds:
     corrupted: bool = False
     unfit: bool = False
     lost: tuple[str, ...] = ()
+    joins: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,12 @@ def _others(topology: str) -> Iterator[Scenario]:
     )  # fmt: skip
     yield Scenario(
         "worker killed", "a worker is killed and stays away", topology,
-        ({"kill": "w2"},), Holds(epoch=True, lost=("w2",)), alone=True,
+        ({"kill": "w2", "gone": "forever"},), Holds(epoch=True, lost=("w2",)), alone=True,
+    )  # fmt: skip
+    yield Scenario(
+        "worker restarted", "a worker is killed, and is in the job again", topology,
+        ({"kill": "w2", "gone": "500 ms"},), Holds(epoch=True, joins=True), alone=True,
+        job={"iterations": 100},
     )  # fmt: skip
     yield Scenario(
         "values", "two values in each iteration are too large, infinite or no number", topology,
