@@ -23,9 +23,9 @@ JOB: dict[str, Any] = {
 }
 CHUNKS = 70
 # Chunks before the first fault, after each one for the job to go on, and after the last.
-START, REST, TAIL = 5 * CHUNKS, 4 * CHUNKS, 8 * CHUNKS
+START, REST, TAIL = 5 * CHUNKS, 2 * CHUNKS, 8 * CHUNKS
 # Those that go by until it is known that the job has gone on, or while links become bad or good.
-SLACK = 12 * CHUNKS
+SLACK = 4 * CHUNKS
 
 TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
 
@@ -160,11 +160,11 @@ def _nodes(topology: str) -> Iterator[Scenario]:
         ("core pushed", "a core's program is pushed anew", {"repush": "core0"}, anew),
         (
             "ToR disconnected", "a ToR forwards, and the controller cannot talk to it",
-            {"disconnect": "tor1", "for": "1750 chunks"}, unnoticed,
+            {"disconnect": "tor1", "for": "700 chunks"}, unnoticed,
         ),
         (
             "core disconnected", "a core forwards, and the controller cannot talk to it",
-            {"disconnect": "core0", "for": "1750 chunks"}, unnoticed,
+            {"disconnect": "core0", "for": "700 chunks"}, unnoticed,
         ),
         (
             "controller killed", "the controller is killed and started again",
@@ -175,7 +175,7 @@ def _nodes(topology: str) -> Iterator[Scenario]:
             {"stop": "w2", "for": "10 s"}, Holds(epoch=False, least=10),
         ),
     ):  # fmt: skip
-        chunks = 1750 if "disconnect" in fault else 0
+        chunks = 700 if "disconnect" in fault else 0
         yield Scenario(name, what, topology, (fault,), holds, chunks=chunks)
 
 
