@@ -43,7 +43,8 @@ class Arrivals:
             # Not heard of again, so all others have to know before anything else is done.
             self.epochs.lose_members(job, {place: "was replaced by a new process"})
         if not joining or job.started:
-            job.members[place] = Member(address, self.clock(), process=process, joining=joining)
+            now = self.clock()
+            job.members[place] = Member(address, now, process=process, joining=joining, since=now)
             self.epochs.journal.save(job)
             log.info("%s: %s: a new process", job, job.name(place))
 

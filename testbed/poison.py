@@ -24,12 +24,12 @@ class Poison:
         self._job = job
         self._rank = rank
         self._world = world
-        self._iteration = 0
+        self.iteration = 0  # the coming one
 
     def spoil(self, gradients: Parameters) -> None:
         """Changes the coming iteration's gradients in place, at any worker and in any place."""
-        random = np.random.default_rng([self._job.seed, 5, self._iteration])
-        self._iteration += 1
+        random = np.random.default_rng([self._job.seed, 5, self.iteration])
+        self.iteration += 1
         ends = np.cumsum([values.size for values in gradients.values()])
         everything = list(gradients.values())
         for _ in range(self._job.poison):
@@ -38,10 +38,6 @@ class Poison:
             if rank == self._rank:
                 which = int(np.searchsorted(ends, where, side="right"))
                 everything[which].flat[where - ends[which]] = value
-
-    def skip(self) -> None:
-        """An iteration goes by without this rank."""
-        self._iteration += 1
 
     def cure(self, means: Parameters) -> Parameters:
         """Means in which those that are no number, or infinite, are 0: they take no step."""

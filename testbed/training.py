@@ -64,7 +64,7 @@ class Replica:
     def skip(self) -> None:
         """An iteration goes by without this rank."""
         next(self._batches)
-        self._poison.skip()
+        self._poison.iteration += 1
 
     def state(self) -> Parameters:
         """What a rank that comes back has to know: parameters, and what the optimizer keeps."""
@@ -77,6 +77,7 @@ class Replica:
         kept = len(state) - len(self.parameters)
         self.optimizer.restore([state[f"optimizer {i}"] for i in range(kept)])
         self._batches = batches(self._part, *self._how, first=iterations)
+        self._poison.iteration = iterations
 
     def apply(self, means: Parameters) -> None:
         """One step with the gradients' means over all ranks."""

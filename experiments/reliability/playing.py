@@ -157,12 +157,14 @@ def _problems(
         if holds.epoch not in (None, anew):
             yield f"{'' if anew else 'not '}planned anew, though: {what}"
     going = [row["seconds"] for row in rows if row["seconds"] is not None]
-    if holds.lost:
-        wrong = line.matches is False or set(summary["lost_workers"]) != set(holds.lost)
-    else:
-        wrong = line.matches is not True
+    joined = any(row["rejoined_after"] is not None for row in rows)
     for bad, text in (
-        (wrong, "the weights are not what they should be"),
+        (line.matches is not True, "the weights are not the reference's"),
+        (
+            set(summary["lost_workers"]) != set(holds.lost),
+            "it has not ended with the right workers",
+        ),
+        (holds.joins and not joined, "the worker was not in the job again"),
         (len(rows) != len(scenario.faults), "the job was over before all of its faults"),
         (max(going, default=0.0) < holds.least, f"it took less than {holds.least:g} s"),
         (holds.again and not line.again, "nothing was sent again"),

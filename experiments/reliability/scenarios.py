@@ -23,7 +23,9 @@ JOB: dict[str, Any] = {
 }
 CHUNKS = 70
 # Chunks before the first fault, after each one for the job to go on, and after the last.
-START, REST, TAIL = 5 * CHUNKS, 8 * CHUNKS, 8 * CHUNKS
+START, REST, TAIL = 5 * CHUNKS, 2 * CHUNKS, 8 * CHUNKS
+# Those that go by until it is known that the job has gone on, or while links become bad or good.
+SLACK = 4 * CHUNKS
 
 TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
 
@@ -36,7 +38,8 @@ class Holds:
     something must have been sent again. hits: whether it must have met slots that were AGGREGATING
     and PARTIAL. least: seconds that it takes at least. corrupted: whether receivers must have
     dropped what fails its check. unfit: whether chunks must have gone to servers in float32, those
-    that have to and no others. lost: workers that the job goes on without, and has no reference.
+    that have to and no others. lost: workers that the job ends without. joins: whether one that it
+    went on without is in it again.
     """
 
     epoch: bool | None = None
@@ -46,6 +49,7 @@ class Holds:
     corrupted: bool = False
     unfit: bool = False
     lost: tuple[str, ...] = ()
+    joins: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Course:
     @property
     def job(self) -> dict[str, Any]:
         """The job file's content, with as many iterations as all of them need."""
-        chunks = START + sum(one.chunks + REST for one in self.scenarios) + TAIL
+        chunks = START + sum(one.chunks + REST + SLACK for one in self.scenarios) + TAIL
         own = {"name": "reliability", **JOB, "iterations": math.ceil(chunks / CHUNKS)}
         return {**own, **self.scenarios[0].job}
 
@@ -96,11 +100,17 @@ class Course:
         return list(self._faults())
 
     def _faults(self) -> Iterator[dict[str, Any]]:
-        at = START
-        for scenario in self.scenarios:
+        for number, scenario in enumerate(self.scenarios):
             for fault in scenario.faults:
-                yield {"at": f"{at} chunks", **fault}
-            at += scenario.chunks + REST
+                # One after the other, so that each is measured by itself.
+                yield (
+                    {"after": f"{REST} chunks", **fault}
+                    if number
+                    else {
+                        "at": f"{START} chunks",
+                        **fault,
+                    }
+                )
 
 
 def courses(scenarios: Sequence[Scenario]) -> list[Course]:
@@ -150,11 +160,11 @@ def _nodes(topology: str) -> Iterator[Scenario]:
         ("core pushed", "a core's program is pushed anew", {"repush": "core0"}, anew),
         (
             "ToR disconnected", "a ToR forwards, and the controller cannot talk to it",
-            {"disconnect": "tor1", "for": "1750 chunks"}, unnoticed,
+            {"disconnect": "tor1", "for": "700 chunks"}, unnoticed,
         ),
         (
             "core disconnected", "a core forwards, and the controller cannot talk to it",
-            {"disconnect": "core0", "for": "1750 chunks"}, unnoticed,
+            {"disconnect": "core0", "for": "700 chunks"}, unnoticed,
         ),
         (
             "controller killed", "the controller is killed and started again",
@@ -165,7 +175,7 @@ def _nodes(topology: str) -> Iterator[Scenario]:
             {"stop": "w2", "for": "10 s"}, Holds(epoch=False, least=10),
         ),
     ):  # fmt: skip
-        chunks = 1750 if "disconnect" in fault else 0
+        chunks = 700 if "disconnect" in fault else 0
         yield Scenario(name, what, topology, (fault,), holds, chunks=chunks)
 
 
@@ -177,7 +187,12 @@ def _others(topology: str) -> Iterator[Scenario]:
     )  # fmt: skip
     yield Scenario(
         "worker killed", "a worker is killed and stays away", topology,
-        ({"kill": "w2"},), Holds(epoch=True, lost=("w2",)), alone=True,
+        ({"kill": "w2", "gone": "forever"},), Holds(epoch=True, lost=("w2",)), alone=True,
+    )  # fmt: skip
+    yield Scenario(
+        "worker restarted", "a worker is killed, and is in the job again", topology,
+        ({"kill": "w2", "gone": "500 ms"},), Holds(epoch=True, joins=True), alone=True,
+        job={"iterations": 100},
     )  # fmt: skip
     yield Scenario(
         "values", "two values in each iteration are too large, infinite or no number", topology,
