@@ -130,7 +130,7 @@ def test_chunks_with_poison_and_no_others_do_not_fit() -> None:
                     spoiled_ranks.add(number)
                     if not np.isfinite(mine[name].flat[place]):
                         not_finite.add(chunk)
-        means_of_all = ranks[0].cure(means(dict(enumerate(gradients))))
+        means_of_all = ranks[0].cure(means(gradients))
         assert all(np.isfinite(values).all() for values in means_of_all.values())
         assert len(not_finite) <= means.in_float32 - total <= len(spoiled)
         total = means.in_float32

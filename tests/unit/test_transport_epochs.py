@@ -27,7 +27,9 @@ pytestmark = pytest.mark.unit
 
 
 def next_plan(transport: WorkerTransport, **changes: object) -> WorkerPlan:
-    return replace(transport.plan, epoch=transport.plan.epoch + 1, **changes)
+    # Without members named it is the first `world`.
+    changes = {"epoch": transport.plan.epoch + 1, "members": (), **changes}
+    return replace(transport.plan, **changes)
 
 
 def one(transport: WorkerTransport) -> Batch:
