@@ -16,6 +16,7 @@ from controller.trees import Child as TreeChild
 from controller.trees import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 
 __all__ = [
@@ -128,6 +129,7 @@ class Job:
     reason: str = ""
     members: dict[Membership, Member] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
+    optimizer: OptimizerPlan | None = None  # that its servers run
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left
@@ -267,6 +269,7 @@ def plans_of(
             servers=servers,
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
+            optimizer=job.optimizer,
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)
@@ -286,6 +289,8 @@ def plans_of(
             ),
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
+            optimizer=job.optimizer,
+            chunks=job.chunks(lanes),
         ).to_message()
     return plans
 

@@ -34,10 +34,18 @@ from controller.job import (
     State,
 )
 from controller.journal import Journal
-from controller.requests import check_address, check_create, check_keys, check_window, difference
+from controller.requests import (
+    check_address,
+    check_create,
+    check_keys,
+    check_optimizer,
+    check_window,
+    difference,
+)
 from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["JobTable"]
@@ -162,8 +170,15 @@ class JobTable:
                 self._start_when_complete(job)
             return job
 
-    def init(self, nonce: str, rank: int, keys: Sequence[Key]) -> None:
-        """A worker declares its tensors; they must be the same at all. The last one starts it."""
+    def init(
+        self,
+        nonce: str,
+        rank: int,
+        keys: Sequence[Key],
+        optimizer: OptimizerPlan | None = None,
+    ) -> None:
+        """A worker declares its tensors, and the optimizer that servers are to run; they must be
+        the same at all. The last one starts it."""
         with self._busy():
             job, place = self._alive(nonce, Role.WORKER, rank)
             member = self._member(job, place)
@@ -171,8 +186,13 @@ class JobTable:
             if job.keys and job.keys != tuple(keys):
                 text = f"{job}: {difference(job.keys, keys, job.name(place))}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
+            if job.keys and job.optimizer != optimizer:
+                mine, theirs = (one or "no optimizer" for one in (optimizer, job.optimizer))
+                text = f"{job}: {job.name(place)} has {mine} where workers before it have {theirs}"
+                raise JobError(Refusal.INVALID_ARGUMENT, text)
+            check_optimizer(job, optimizer, job.kind)
             if not member.initialised:
-                job.keys = tuple(keys)
+                job.keys, job.optimizer = tuple(keys), optimizer
                 member.initialised = True
                 self.journal.save(job)
                 self._start_when_complete(job)
@@ -259,6 +279,7 @@ class JobTable:
                 raise JobError(Refusal.FAILED_PRECONDITION, text)
             job = found[-1]
             check_window(window or 0, streams or 0)
+            check_optimizer(job, job.optimizer, kind or job.kind)
             job.kind = job.kind if kind is None else kind
             job.window = job.window if window is None else window
             job.streams = job.streams if streams is None else streams

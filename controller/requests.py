@@ -9,13 +9,21 @@ from ipaddress import IPv4Address
 
 from controller.admission import LARGEST_WINDOW
 from controller.job import Job, JobError, Key, Membership, Refusal, Role
-from controller.trees import MOST_STREAMS
+from controller.trees import MOST_STREAMS, TreeKind
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 from topologies.addressing import Addressing
 from topologies.topology import Topology
 
-__all__ = ["check_address", "check_create", "check_keys", "check_window", "difference"]
+__all__ = [
+    "check_address",
+    "check_create",
+    "check_keys",
+    "check_optimizer",
+    "check_window",
+    "difference",
+]
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MOST_KEYS = 1 << 16
@@ -99,6 +107,15 @@ def check_keys(keys: Sequence[Key], lanes: int) -> None:
         chunks += -(-key.elements // max(lanes, 1))
     if chunks > 1 << 32:
         raise _wrong(f"{chunks} chunks; the chunk number of a packet counts up to {1 << 32}")
+
+
+def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -> None:
+    """Raises JobError if servers cannot run it: not all sums end at them in such a tree."""
+    if optimizer is not None and kind not in (TreeKind.TOR, TreeKind.NONE):
+        raise _wrong(
+            f"{job}: an optimizer at the servers needs every tree to have a server as its root,"
+            f" and those of tree {kind} have a switch; use tree {TreeKind.TOR} or {TreeKind.NONE}"
+        )
 
 
 def difference(known: Sequence[Key], given: Sequence[Key], who: str) -> str:

@@ -24,6 +24,7 @@ from controller.jobs import JobTable
 from controller.journal import JournalError
 from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["JobServer", "JobService", "ServiceError"]
@@ -96,7 +97,13 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         """See JobTable.init."""
         with _status(context):
             keys = [Key(key.key, key.name, key.elements) for key in request.keys]
-            self.table.init(request.nonce, request.rank, keys)
+            optimizer = None
+            if request.HasField("optimizer"):
+                try:
+                    optimizer = OptimizerPlan.from_message(request.optimizer)
+                except ValueError as error:
+                    _refuse(context, str(error))
+            self.table.init(request.nonce, request.rank, keys, optimizer)
             return jobs_pb2.InitServiceReply()
 
     def Watch(  # noqa: N802

@@ -15,6 +15,13 @@
             means = client.push_pull(gradients, average=True)
             weights -= rate * means["weights"]
 
+With an optimizer the servers take the steps, and parameters come back instead of means:
+
+        optimizer = OptimizerPlan("sgd", rate=0.1)
+        weights = client.init_service({"weights": w, "bias": b}, optimizer=optimizer)
+        for step in range(100):
+            weights = client.push_pull(gradients)
+
 Leaving the `with` block leaves the job, with the error as the reason if there is one. All workers
 must make the same calls in the same order.
 
@@ -54,12 +61,14 @@ from hosts.membership import (
     create_service,
     socket_path,
 )
+from hosts.optimizers import mean_of
 from hosts.participation import Participation
 from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint, drive
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
 
 __all__ = [
@@ -158,6 +167,7 @@ class Client:
         self._layout: Layout | None = None
         self._keys: dict[str, int] = {}
         self._shapes: list[tuple[int, ...]] = []
+        self._optimized = False  # the servers run an optimizer
         self._broken: BaseException | None = None
         self._left = False
         socket_path(service)
@@ -195,14 +205,30 @@ class Client:
         )
 
     def init_service(
-        self, keys: Mapping[str, int | Floats], *, timeout: float | None = None
-    ) -> None:
+        self,
+        keys: Mapping[str, int | Floats],
+        *,
+        optimizer: OptimizerPlan | None = None,
+        timeout: float | None = None,
+    ) -> Sums:
         """Declares the keys, by name: float32 arrays (for their shapes) or numbers of elements.
 
+        optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
+        initial parameters. All workers should have the same; those of the first worker count
+        (the first that is left, should it die meanwhile), and are returned. From then on
+        `push_pull` takes gradients and returns parameters. Without it: returns nothing.
+
         Blocks until every worker and server of the job is in and it has a plan.
-        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes.
+        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes, or
+        numbers where parameters are needed.
         """
         part = self._connected()
+        initial: dict[str, Floats] = {}
+        if optimizer is not None:
+            for name, key in keys.items():
+                if not isinstance(key, np.ndarray):
+                    raise TypeError(f"{name}: with an optimizer, keys are the initial parameters")
+                initial[name] = key
         membership = part.membership
         if part.follower is not None:
             raise RuntimeError("init_service was called before; a job's keys do not change")
@@ -220,9 +246,12 @@ class Client:
         part.begin(WorkerFollower(exponents, lambda plan: self._start(plan, exponents)))
         began = time.monotonic()
         # The last worker's call also installs the job, which takes as long as the switches do.
-        membership.init(messages, timeout)
+        membership.init(messages, timeout, optimizer)
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         part.wait_for_plan(left)
+        self._optimized = optimizer is not None
+        left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+        return self.push_pull(initial, timeout=left) if initial else Sums()
 
     def push_pull(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
@@ -230,7 +259,9 @@ class Client:
         """Adds each named array over all workers; returns the sums in the shapes given.
 
         average: the mean over the workers that are in each sum instead, float32(float64(sum) /
-        workers), element by element, where sum is what would be returned without.
+        workers), element by element, where sum is what would be returned without. In a job with an
+        optimizer the servers take the mean, and what is returned are the parameters after its
+        step; average is refused there (ValueError).
         Blocks until the sums are there. Keys go in the order in which they were declared; those
         left out stay out of this round, at every worker.
         Raises KeyError for an unknown key, ValueError or TypeError for another size or dtype,
@@ -238,6 +269,8 @@ class Client:
         `timeout` seconds (then this worker can only leave).
         """
         layout = self._running()[2]
+        if average and self._optimized:
+            raise ValueError("parameters come back from the servers' optimizer: no average of them")
         for name, value in values.items():
             self._check(name, value)
         names = sorted(values, key=self._keys.__getitem__)
@@ -252,7 +285,7 @@ class Client:
             timeout,
         )
         if average:
-            sums = (sums.astype(np.float64) / workers[:, None]).astype(np.float32)
+            sums = mean_of(sums, workers)
         result = Sums()
         at = 0
         for name, number in zip(names, numbers, strict=True):

@@ -23,6 +23,7 @@ import grpc
 
 from protocol import jobs_pb2
 from protocol.jobs_pb2_grpc import JobServiceStub
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 _log = logging.getLogger(__name__)
@@ -246,9 +247,16 @@ class Membership:
         self._answers.extend(answers)
         self._beat_now.set()
 
-    def init(self, keys: Iterable[jobs_pb2.Key], timeout: float | None = None) -> None:
-        """InitService: the keys, in the same order at every worker. Raises ClientError."""
+    def init(
+        self,
+        keys: Iterable[jobs_pb2.Key],
+        timeout: float | None = None,
+        optimizer: OptimizerPlan | None = None,
+    ) -> None:
+        """InitService: keys (in the same order) and optimizer of every worker. ClientError."""
         request = jobs_pb2.InitServiceRequest(nonce=self._nonce, rank=self.rank, keys=keys)
+        if optimizer is not None:
+            request.optimizer.CopyFrom(optimizer.to_message())
         self._insist(self._stub.InitService, request, timeout)
 
     def runs(self, epoch: int) -> None:

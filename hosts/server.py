@@ -2,7 +2,8 @@
 """A parameter server's side of the protocol, for many jobs at once.
 
 A state machine without socket, clock or thread, of the same shape as a worker's transport. A
-server sums DIRECT chunks in float32, and is the root of the streams whose plan says so.
+server sums DIRECT chunks in float32, and is the root of the streams whose plan says so. Where the
+plan has an optimizer, it makes parameters of the sums (`hosts.steps`).
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ import numpy as np
 from hosts.reports import Failure
 from hosts.root_node import RootNode
 from hosts.server_direct import DirectStream
+from hosts.shards import Shards
+from hosts.steps import Steps
 from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import ServerPlan
 
 
 class _Job:
     """One job's plan, streams and counters."""
 
-    def __init__(self, plan: ServerPlan) -> None:
+    def __init__(self, plan: ServerPlan, shards: Shards | None) -> None:
         self.plan = plan
         self.counters: Counter[str] = Counter()
         self.frozen = False
-        self.roots = {r.stream: RootNode(plan, r, self.counters) for r in plan.roots}
+        self.steps = Steps(plan, shards) if shards is not None else None
+        self.roots = {r.stream: RootNode(plan, r, self.counters, self.steps) for r in plan.roots}
         self.direct = {
-            stream: DirectStream(plan, stream, window, self.counters)
+            stream: DirectStream(plan, stream, window, self.counters, self.steps)
             for stream, window in plan.windows.items()
         }
         keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
@@ -109,6 +114,7 @@ class ServerState:
         self.lanes = 0
         self.foreign = 0
         self._jobs: dict[int, _Job] = {}
+        self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
         self._output: list[Batch] = []
 
     @property
@@ -131,7 +137,10 @@ class ServerState:
             raise ValueError(
                 f"job {plan.job} has {plan.lanes} lanes per chunk, the jobs at hand {self.lanes}"
             )
-        job = _Job(plan)
+        shards = None
+        if plan.optimizer is not None:
+            shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes)
+        job = _Job(plan, shards)
         if before is not None:
             job.counters.update(before.counters)
         self._jobs[plan.job] = job
@@ -143,6 +152,15 @@ class ServerState:
         Raises KeyError if it is not installed.
         """
         self._jobs[job].frozen = True
+        steps = self._jobs[job].steps
+        if steps is not None:
+            steps.drop()
+
+    def shards(self, job: int, optimizer: OptimizerPlan, chunks: int, lanes: int) -> Shards:
+        """What is held of a job whose optimizer runs here, from its first plan (or earlier) on."""
+        if job not in self._shards:
+            self._shards[job] = Shards(optimizer, chunks, lanes)
+        return self._shards[job]
 
     def epoch(self, job: int) -> int:
         """Of the plan that is installed for a job; 0: none."""
@@ -151,6 +169,7 @@ class ServerState:
     def remove(self, job: int) -> None:
         """Forgets a job. Raises KeyError if it is not installed."""
         del self._jobs[job]
+        self._shards.pop(job, None)
 
     def counters(self, job: int) -> dict[str, int]:
         """How often each outcome was a packet's (or a chunk's). Raises KeyError."""

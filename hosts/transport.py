@@ -399,11 +399,17 @@ class WorkerTransport:
         if not len(rows):
             return
         if stage == DIRECT:
+            initial = 0
+            if self.plan.optimizer is not None:
+                initial = int(np.count_nonzero(slots.round[rows] == 0))
+            self.statistics.initial += initial
+            self.statistics.completed_direct += len(rows) - initial
+        else:
+            self.statistics.completed += len(rows)
+        if stage == DIRECT or self.plan.optimizer is not None:
             sums = floats_of(words)
-            self.statistics.completed_direct += len(rows)
         else:
             sums = dequantise(words, slots.exponent[rows], self.plan.world)
-            self.statistics.completed += len(rows)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         flags = headers["flags"].copy()

@@ -147,14 +147,16 @@ class InitServiceReply(_message.Message):
     def __init__(self) -> None: ...
 
 class InitServiceRequest(_message.Message):
-    __slots__ = ["keys", "nonce", "rank"]
+    __slots__ = ["keys", "nonce", "optimizer", "rank"]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedCompositeFieldContainer[Key]
     nonce: str
+    optimizer: Optimizer
     rank: int
-    def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ...) -> None: ...
 
 class Instruction(_message.Message):
     __slots__ = ["epoch", "halt", "hand", "plan", "take"]
@@ -239,8 +241,20 @@ class Member(_message.Message):
     rank: int
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
+class Optimizer(_message.Message):
+    __slots__ = ["momentum", "name", "rate", "weight_decay"]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    momentum: float
+    name: str
+    rate: float
+    weight_decay: float
+    def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+
 class Plan(_message.Message):
-    __slots__ = ["chunks_per_slice", "epoch", "job", "lanes", "link_rate", "rank", "roots", "servers", "streams", "windows", "workers", "world"]
+    __slots__ = ["chunks", "chunks_per_slice", "epoch", "job", "lanes", "link_rate", "optimizer", "rank", "roots", "servers", "streams", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -248,11 +262,13 @@ class Plan(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_PER_SLICE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     LINK_RATE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROOTS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
@@ -260,11 +276,13 @@ class Plan(_message.Message):
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
     chunks_per_slice: int
     epoch: int
     job: int
     lanes: int
     link_rate: int
+    optimizer: Optimizer
     rank: int
     roots: _containers.RepeatedCompositeFieldContainer[RootStream]
     servers: _containers.RepeatedCompositeFieldContainer[Address]
@@ -272,7 +290,7 @@ class Plan(_message.Message):
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ["levels"]

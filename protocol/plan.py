@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
 
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
@@ -57,7 +58,10 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing)."""
+    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing).
+
+    optimizer: what the servers run; results are parameters then, not sums.
+    """
 
     job: int
     epoch: int
@@ -68,6 +72,7 @@ class WorkerPlan:
     servers: tuple[Address, ...]
     chunks_per_slice: int = 1
     link_rate: int = 0
+    optimizer: OptimizerPlan | None = None
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
@@ -111,6 +116,7 @@ class WorkerPlan:
             servers=_addresses(message.servers),
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
+            optimizer=_optimizer(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -133,6 +139,7 @@ class WorkerPlan:
             servers=[_message(a) for a in self.servers],
             chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
+            optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
         )
 
 
@@ -161,7 +168,11 @@ class RootStream:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of."""
+    """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of.
+
+    optimizer: what it makes of sums, of a job with so many `chunks`; every stream's root is a
+    server then.
+    """
 
     job: int
     epoch: int
@@ -174,6 +185,8 @@ class ServerPlan:
     roots: tuple[RootStream, ...] = ()
     chunks_per_slice: int = 1
     link_rate: int = 0
+    optimizer: OptimizerPlan | None = None
+    chunks: int = 0
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
@@ -192,6 +205,10 @@ class ServerPlan:
         for root in self.roots:
             _check_stream(root.stream, root.node, root.window)
             _check_children(root, self.world)
+        _need(
+            self.optimizer is None or self.chunks > 0,
+            "servers that optimize a job are told how many chunks it has, this plan does not",
+        )
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server that a chunk (or each of an array of them) is addressed to."""
@@ -223,6 +240,8 @@ class ServerPlan:
             ),
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
+            optimizer=_optimizer(message),
+            chunks=message.chunks,
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -254,6 +273,8 @@ class ServerPlan:
             ],
             chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
+            optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
+            chunks=self.chunks,
         )
 
 
@@ -306,6 +327,15 @@ def _ascending(numbers: Sequence[int], what: str) -> None:
         all(a < b for a, b in pairwise(numbers)),
         f"{what} {list(numbers)} are not in ascending order without repeats",
     )
+
+
+def _optimizer(message: jobs_pb2.Plan) -> OptimizerPlan | None:
+    if not message.HasField("optimizer"):
+        return None
+    try:
+        return OptimizerPlan.from_message(message.optimizer)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def _addresses(messages: Any) -> tuple[Address, ...]:

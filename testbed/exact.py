@@ -50,9 +50,7 @@ class ExactSums:
         finite = np.isfinite(wide)
         magnitudes = np.where(finite, np.abs(wide), 0)
         largest = magnitudes.max(axis=(0, 2))
-        needed = np.frexp(largest)[1].astype(np.int64)  # least e with |x| < 2^e
-        if self.rounds == 0:
-            self._exponents = np.where(largest > 0, np.clip(needed, _LEAST, _MOST), 0)
+        self._begin(largest)
         direct = ~finite.all(axis=(0, 2)) | (largest >= np.ldexp(1.0, self._exponents))
         with np.errstate(invalid="ignore"):
             exact = wide.sum(axis=0)
@@ -76,7 +74,23 @@ class ExactSums:
             self._complain(wrong, exact, sums, allowed)
         shares = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0)
         self.worst = max(self.worst, float(shares.max(initial=0)))
-        told = np.clip(needed, _LEAST, _MOST)
+        self._end(largest)
+
+    def start(self, values: Floats) -> None:
+        """A round of initial parameters (world, chunks, lanes), of which nobody makes sums."""
+        largest = np.where(np.isfinite(values), np.abs(values), 0).max(axis=(0, 2))
+        self._begin(largest)
+        self._end(largest)
+
+    def _begin(self, largest: Doubles) -> None:
+        """The first round finds its exponents in an exponent round."""
+        if self.rounds == 0:
+            told = np.clip(_needed(largest), _LEAST, _MOST)
+            self._exponents = np.where(largest > 0, told, 0)
+
+    def _end(self, largest: Doubles) -> None:
+        """A round tells the next one's exponents."""
+        told = np.clip(_needed(largest), _LEAST, _MOST)
         following = np.clip(told + _HEADROOM, _LEAST, _MOST)
         self._exponents = np.where(largest > 0, following, self._exponents)
         self.rounds += 1
@@ -101,3 +115,8 @@ class ExactSums:
             f" apart is allowed ({int(wrong.sum())} lanes of this round are wrong): there is an"
             " error in quantisation, so that agreement between workers and reference says nothing"
         )
+
+
+def _needed(largest: Doubles) -> npt.NDArray[np.int64]:
+    """The least e with |x| < 2^e."""
+    return np.frexp(largest)[1].astype(np.int64)

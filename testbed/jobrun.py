@@ -187,7 +187,8 @@ class JobRun:
         measured = await links.measure(network, switches)
         carried_since = links.since(network.addressing, carried, measured)
         # What other jobs should have sent meanwhile, or after a fault, nobody can say.
-        wanted = None if self.alongside or self.disturbed else self.expected()
+        known = self.predictable and not (self.alongside or self.disturbed)
+        wanted = self.expected() if known else None
         self._carried = links.rows(network.addressing, carried_since, wanted)
         self._training = False
 
@@ -407,6 +408,12 @@ class JobRun:
         reference: Message = json.loads(told[-1])
         return reference
 
+    @property
+    def predictable(self) -> bool:
+        """Whether what it should put on each link follows from the job alone; what servers that
+        take steps tell each other does not."""
+        return self.file.spec.optimizer.at == "workers"
+
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
         addressing = self.place.network.addressing
@@ -447,7 +454,8 @@ class JobRun:
         rounds = outcomes.sums_made(self.trees, self._counted)
         if self.file.spec.tree == "none":
             return 0
-        asked = one["completed"] + one["completed_direct"] + one["exponent_rounds"]
+        kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
+        asked = sum(one[kind] for kind in kinds)
         # Counters do not tell jobs apart: with others on the same switches they show more.
         if rounds < asked or (rounds > asked and not self.shared_with):
             raise JobError(

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from hosts.chunks import Layout
-from protocol.exponents import Exponents, reference_round
-from testbed.digits import Parameters
+from protocol.exponents import Exponents, reference_round, reference_start
+from testbed.digits import Floats, Parameters
 from testbed.exact import ExactSums, InexactSumError
 from testbed.jobfile import JobFileError, JobSpec, load
 from testbed.training import Replica, apply, check_one_thread, digest, optimizer
@@ -39,18 +39,29 @@ class Means:
         self._world = world
         self.exact = ExactSums(world, self._layout.chunks)
 
+    def start(self, everyone: Sequence[Parameters]) -> None:
+        """Initial parameters go to the servers: first gradients have their scale."""
+        values = self._packed(everyone)
+        reference_start(values, np.arange(self._layout.chunks), self._policy)
+        self.exact.start(values)
+
+    def _packed(self, everyone: Sequence[Parameters]) -> Floats:
+        return np.stack(
+            [
+                np.concatenate(
+                    [self._layout.pack(key, array) for key, array in enumerate(own.values())]
+                )
+                for own in everyone
+            ]
+        )
+
     def __call__(self, everyone: Sequence[Parameters]) -> Parameters:
         """everyone[rank][name]: float32 arrays; returns their means by name, flat.
 
         Raises ``InexactSumError``.
         """
         layout = self._layout
-        values = np.stack(
-            [
-                np.concatenate([layout.pack(key, array) for key, array in enumerate(own.values())])
-                for own in everyone
-            ]
-        )
+        values = self._packed(everyone)
         result = reference_round(values, np.arange(layout.chunks), self._policy)
         self.exact.check(values, result.sums)
         # As ``hosts.client`` divides.
@@ -79,6 +90,8 @@ def train(job: JobSpec, world: int, lanes: int) -> Reference:
         rank.model.parameters = shared
     step = optimizer(job)
     means = Means([values.size for values in shared.values()], lanes, world)
+    if job.optimizer.at == "servers":
+        means.start([shared] * world)
     for _ in range(job.iterations):
         gradients = [rank.gradients()[1] for rank in ranks]
         apply(step, shared, means(gradients))

@@ -198,7 +198,10 @@ class Testbed:
             try:
                 now = await links.measure(self.network, self.nodes.switches)
                 # What an unfinished or disturbed job should have sent, nobody can say.
-                whole = all(job.state == "done" and not job.disturbed for job in self.jobs.values())
+                whole = all(
+                    job.state == "done" and not job.disturbed and job.predictable
+                    for job in self.jobs.values()
+                )
                 loads = total([job.expected() for job in self.jobs.values()]) if whole else None
                 rows = self._rows(now, loads)
             except TimeoutError as error:

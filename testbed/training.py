@@ -2,8 +2,8 @@
 """What one worker computes, whoever sums the gradients.
 
 Every iteration: the gradient of the worker's own batch, its mean over all workers, one step of the
-optimizer. A worker that is lost takes its shard of the data along; means are over those who are in
-the sums.
+optimizer, here or at the servers. A worker that is lost takes its shard of the data along; means
+are over those who are in the sums.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from hosts.optimizers import MomentumSGD
+from hosts.optimizers import Optimizer
 from testbed.digits import Data, Parameters, Perceptron, batches, load_digits, shard, split
 from testbed.jobfile import JobSpec
 
@@ -45,6 +45,7 @@ class Replica:
         part = shard(training, job.seed, rank, world)
         self._batches = batches(part, job.batch // world, job.seed, rank)
         self.optimizer = optimizer(job)
+        self._steps_here = job.optimizer.at == "workers"
 
     @property
     def parameters(self) -> Parameters:
@@ -56,18 +57,22 @@ class Replica:
         batch: Data = next(self._batches)
         return self.model.gradients(batch)
 
-    def apply(self, means: Parameters) -> None:
-        """One step with the gradients' means over all ranks."""
-        apply(self.optimizer, self.parameters, means)
+    def apply(self, came: Parameters) -> None:
+        """What has come for the gradients: their means over all ranks, which a step is taken with,
+        or the parameters after the servers' step."""
+        if self._steps_here:
+            apply(self.optimizer, self.parameters, came)
+            return
+        for name, values in self.parameters.items():
+            values[...] = came[name].reshape(values.shape)
 
 
-def optimizer(job: JobSpec) -> MomentumSGD:
+def optimizer(job: JobSpec) -> Optimizer:
     """The job's optimizer, fresh."""
-    momentum = job.optimizer.momentum if job.optimizer.name == "momentum" else 0.0
-    return MomentumSGD(job.optimizer.rate, momentum)
+    return Optimizer(job.optimizer.plan)
 
 
-def apply(step: MomentumSGD, parameters: Parameters, means: Parameters) -> None:
+def apply(step: Optimizer, parameters: Parameters, means: Parameters) -> None:
     """One step with mean gradients."""
     shaped = [means[name].reshape(p.shape) for name, p in parameters.items()]
     step.step(list(parameters.values()), shaped)
@@ -94,20 +99,20 @@ def check_one_thread() -> None:
 def train(
     replica: Replica,
     iterations: int,
-    average: Callable[[Parameters], Parameters],
+    exchange: Callable[[Parameters], Parameters],
     report: Callable[[Progress], None],
 ) -> list[float]:
     """Runs the iterations; returns the seconds that each took.
 
-    average: a dict of arrays to the same dict of means over all workers. report: called after
-    each iteration; the accuracy is measured after each pass through the data and at the end.
+    exchange: gradients to what comes for them, see ``Replica.apply``. report: called after each
+    iteration; the accuracy is measured after each pass through the data and at the end.
     """
     seconds = []
     measured = 0
     for iteration in range(1, iterations + 1):
         start = time.monotonic()
         loss, gradients = replica.gradients()
-        replica.apply(average(gradients))
+        replica.apply(exchange(gradients))
         end = time.monotonic()
         seconds.append(end - start)
         accuracy = None

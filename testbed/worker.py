@@ -152,8 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         desk.start()
         with client:
             client.connect_service(nonce, rank=options.rank)
+            at_servers = job.optimizer.at == "servers"
             client.init_service(
-                {name: value.size for name, value in replica.parameters.items()},
+                replica.parameters,
+                optimizer=job.optimizer.plan if at_servers else None,
                 timeout=job.patience,
             )
             desk.computes()
@@ -161,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reporter = _Reporter(
                 lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass
             )
-            average = functools.partial(desk.sums, average=True)
-            seconds = train(replica, job.iterations, average, reporter)
+            exchange = functools.partial(desk.sums, average=not at_servers)
+            seconds = train(replica, job.iterations, exchange, reporter)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
