@@ -10,17 +10,34 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 import numpy as np
 
 from hosts.reports import Failure
 from hosts.root_node import RootNode
 from hosts.server_direct import DirectStream
-from hosts.shards import Shards
+from hosts.shards import Shards, Snapshot
 from hosts.steps import Steps
 from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
-from protocol.plan import ServerPlan
+from protocol.plan import Address, ServerPlan, backup_of
+
+
+class NotHereError(ValueError):
+    """What another server asks for or brings is not to be had, or held, here and now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What the server at `backup` is to hold before results of an epoch of a job go out."""
+
+    job: int
+    epoch: int
+    number: int
+    backup: Address
+    snapshot: Snapshot
 
 
 class _Job:
@@ -140,6 +157,9 @@ class ServerState:
         shards = None
         if plan.optimizer is not None:
             shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes)
+            primary = plan.server_of(np.arange(plan.chunks))
+            backup = backup_of(primary, len(plan.servers))
+            shards.forget((primary != plan.rank) & (backup != plan.rank))
         job = _Job(plan, shards)
         if before is not None:
             job.counters.update(before.counters)
@@ -162,13 +182,67 @@ class ServerState:
             self._shards[job] = Shards(optimizer, chunks, lanes)
         return self._shards[job]
 
+    def levels(self, job: int) -> bytes:
+        """Levels of all chunks as a Report has them; nothing if none is held."""
+        shards = self._shards.get(job)
+        if shards is None or not shards.levels.any():
+            return b""
+        return shards.levels.astype("<u4").tobytes()
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether `take_updates` would give one."""
+        return any(job.steps is not None and job.steps.pending for job in self._jobs.values())
+
+    def take_updates(self) -> list[Update]:
+        """What backups are to hold, for `replicated` once they do."""
+        updates = []
+        for number, job in self._jobs.items():
+            update = job.steps.take_update() if job.steps is not None else None
+            if job.steps is not None and update is not None:
+                assert job.steps.backup is not None
+                backup = job.plan.servers[job.steps.backup]
+                updates.append(Update(number, job.plan.epoch, update[0], backup, update[1]))
+        return updates
+
+    def waits(self, update: Update) -> bool:
+        """Whether results still wait for an update."""
+        job = self._jobs.get(update.job)
+        if job is None or job.steps is None or job.plan.epoch != update.epoch:
+            return False
+        return job.steps.waits(update.number)
+
+    def replicated(self, update: Update) -> None:
+        """The backup holds an update: the results go out."""
+        if self.waits(update):
+            steps = self._jobs[update.job].steps
+            assert steps is not None
+            self._output += steps.replicated(update.number)
+
+    def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
+        """Holds what the primary at an IPv4 address has stepped.
+
+        Raises NotHereError unless this server is its backup in this epoch, ValueError for chunks
+        that cannot be.
+        """
+        current = self._jobs.get(job)
+        if current is None or current.plan.epoch != epoch or current.frozen:
+            raise NotHereError(f"job {job} is not in epoch {epoch} here")
+        plan = current.plan
+        ranks = np.unique(plan.server_of(snapshot.chunks)).tolist()
+        for rank in ranks:
+            if plan.servers[rank].ipv4 != source or backup_of(rank, len(plan.servers)) != plan.rank:
+                address = IPv4Address(source)
+                raise NotHereError(f"job {job}: {address} has no replica of these chunks here")
+        self._shards[job].take(snapshot)
+
     def epoch(self, job: int) -> int:
         """Of the plan that is installed for a job; 0: none."""
         return self._jobs[job].plan.epoch if job in self._jobs else 0
 
     def remove(self, job: int) -> None:
-        """Forgets a job. Raises KeyError if it is not installed."""
-        del self._jobs[job]
+        """Forgets a job, installed or not."""
+        self._jobs.pop(job, None)
         self._shards.pop(job, None)
 
     def counters(self, job: int) -> dict[str, int]:

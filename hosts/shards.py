@@ -73,6 +73,7 @@ class Shards:
 
     def __init__(self, optimizer: OptimizerPlan, chunks: int, lanes: int) -> None:
         self._rule = rule_of(optimizer)
+        self.lanes = lanes
         self.levels: Levels = np.zeros(chunks, np.uint32)
         # The operating system backs only the pages of chunks that are held.
         self._headers: Array = np.zeros(chunks, HEADER)
@@ -135,6 +136,16 @@ class Shards:
         self._headers[chunks] = news.headers
         self._parameters[chunks] = news.parameters
         self._state[:, chunks] = news.state
+
+    def restart(self, chunks: Chunks, levels: Levels, headers: Array, parameters: Floats) -> None:
+        """Parameters (n, lanes) of results of these levels, where no server has the state any more,
+        which begins with zeros. ValueError for an unknown chunk."""
+        if len(chunks) and int(chunks.max()) >= len(self.levels):
+            raise ValueError(f"chunk {chunks.max()}: this job has 0..{len(self.levels) - 1}")
+        self.levels[chunks] = levels
+        self._headers[chunks] = headers
+        self._parameters[chunks] = parameters
+        self._state[:, chunks] = 0
 
     def forget(self, chunks: npt.NDArray[np.bool_]) -> None:
         """(chunks,) what others hold from now on."""

@@ -15,7 +15,7 @@ from hosts.optimizers import mean_of
 from hosts.shards import Chunks, Shards, Snapshot
 from protocol.fixed_point import Floats
 from protocol.header import Array, Batch
-from protocol.plan import ServerPlan
+from protocol.plan import ServerPlan, backup_of
 
 Release = Callable[[], list[Batch]]
 
@@ -29,7 +29,8 @@ class Steps:
     def __init__(self, plan: ServerPlan, shards: Shards) -> None:
         self._world = plan.world
         self._shards = shards
-        self.backup: int | None = None
+        servers = len(plan.servers)
+        self.backup: int | None = backup_of(plan.rank, servers) if servers > 1 else None
         self._fresh: list[tuple[Chunks, Release]] = []
         self._waiting: dict[int, list[Release]] = {}  # by number of the update
         self._number = 0
@@ -57,6 +58,11 @@ class Steps:
         self._fresh.append((chunks, release))
         return []
 
+    @property
+    def pending(self) -> bool:
+        """Whether `take_update` would give one."""
+        return bool(self._fresh)
+
     def take_update(self) -> tuple[int, Snapshot] | None:
         """What the backup is to hold since the last call, numbered for `replicated`."""
         if not self._fresh:
@@ -71,6 +77,10 @@ class Steps:
         """The backup holds an update; returns the results that waited for it."""
         releases = self._waiting.pop(number, [])
         return [batch for release in releases for batch in release()]
+
+    def waits(self, number: int) -> bool:
+        """Whether results wait for an update to be replicated."""
+        return number in self._waiting
 
     def drop(self) -> None:
         """Forgets what waits: in another epoch these results go another way."""

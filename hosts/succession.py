@@ -87,7 +87,7 @@ def lacking(
     what this worker waits for.
     """
     news = [result for result in results if _is_news(result, levels)]
-    batch = _batch(news, plan.lanes)
+    batch = batch_of(news, plan.lanes)
     headers = batch.headers
     numbers = np.array([stream.stream for stream in plan.streams])
     stream = np.minimum(np.searchsorted(numbers, headers["stream"]), len(numbers) - 1)
@@ -126,7 +126,8 @@ def _is_news(result: jobs_pb2.Result, levels: npt.NDArray[np.uint32]) -> bool:
     return bool(result.level > levels[result.chunk])
 
 
-def _batch(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
+def batch_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
+    """Results as packets without source. Raises ValueError, naming the chunk, for other sizes."""
     headers = np.zeros(len(results), HEADER)
     words = np.zeros((len(results), lanes), ">i4")
     for i, result in enumerate(results):

@@ -102,11 +102,29 @@ class CreateServiceRequest(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[Member]
     def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ...) -> None: ...
 
+class Fetch(_message.Message):
+    __slots__ = ["sources"]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+
+class Fetched(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
 class Halt(_message.Message):
-    __slots__ = ["reason"]
+    __slots__ = ["chunks", "lanes", "optimizer", "reason", "servers"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    lanes: int
+    optimizer: Optimizer
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    servers: _containers.RepeatedCompositeFieldContainer[Address]
+    def __init__(self, reason: _Optional[str] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
 class Hand(_message.Message):
     __slots__ = ["wants"]
@@ -159,21 +177,23 @@ class InitServiceRequest(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ...) -> None: ...
 
 class Instruction(_message.Message):
-    __slots__ = ["epoch", "halt", "hand", "plan", "take"]
+    __slots__ = ["epoch", "fetch", "halt", "hand", "plan", "take"]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     HALT_FIELD_NUMBER: _ClassVar[int]
     HAND_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     TAKE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
+    fetch: Fetch
     halt: Halt
     hand: Hand
     plan: Plan
     take: Take
-    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["connected", "epoch", "job", "namespace", "reason", "slots", "state", "tree", "window", "world"]
+    __slots__ = ["connected", "epoch", "job", "namespace", "reason", "restored", "slots", "state", "tree", "window", "world"]
     class SlotsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +206,7 @@ class Job(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
@@ -196,12 +217,13 @@ class Job(_message.Message):
     job: int
     namespace: str
     reason: str
+    restored: _containers.RepeatedCompositeFieldContainer[Restored]
     slots: _containers.ScalarMap[str, int]
     state: str
     tree: str
     window: int
     world: int
-    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ..., restored: _Optional[_Iterable[_Union[Restored, _Mapping]]] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ["elements", "key", "name"]
@@ -298,6 +320,18 @@ class Report(_message.Message):
     levels: bytes
     def __init__(self, levels: _Optional[bytes] = ...) -> None: ...
 
+class Restored(_message.Message):
+    __slots__ = ["chunks", "epoch", "server", "source"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    epoch: int
+    server: str
+    source: str
+    def __init__(self, server: _Optional[str] = ..., chunks: _Optional[int] = ..., source: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
 class Result(_message.Message):
     __slots__ = ["chunk", "header", "level", "payload"]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -315,9 +349,10 @@ class ResyncReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ResyncRequest(_message.Message):
-    __slots__ = ["broken", "epoch", "handed", "nonce", "rank", "report", "role", "taken"]
+    __slots__ = ["broken", "epoch", "fetched", "handed", "nonce", "rank", "report", "role", "taken"]
     BROKEN_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
     HANDED_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -326,13 +361,14 @@ class ResyncRequest(_message.Message):
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     broken: Broken
     epoch: int
+    fetched: Fetched
     handed: Handed
     nonce: str
     rank: int
     report: Report
     role: Role
     taken: Taken
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
 
 class RootStream(_message.Message):
     __slots__ = ["children", "node", "stream", "window"]
@@ -345,6 +381,14 @@ class RootStream(_message.Message):
     stream: int
     window: int
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ["chunks", "server"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    chunks: bytes
+    server: Address
+    def __init__(self, server: _Optional[_Union[Address, _Mapping]] = ..., chunks: _Optional[bytes] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ["budgets", "jobs"]

@@ -283,6 +283,12 @@ def server_of(chunk: Any, chunks_per_slice: int, servers: int) -> Any:
     return chunk // chunks_per_slice % servers
 
 
+def backup_of(server: Any, servers: int) -> Any:
+    """Rank of the server that replicates another's chunks (of each of an array of ranks); its own
+    if there is no other."""
+    return (server + 1) % servers
+
+
 def stream_of(chunk: Any, chunks_per_slice: int, streams: int) -> Any:
     """Index (in ascending order of stream numbers) of the stream of a chunk."""
     return chunk // chunks_per_slice % streams
