@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from controller.connection import SwitchError
 from controller.deployment import Deployment
-from controller.job import Job, Membership, Role, State
+from controller.job import Job, Membership, RestoredChunks, Role, State
 from controller.journal import Journal
 from controller.resync import Change, Pool, check_result, levels_of
+from controller.shards import Holding
 from controller.trees import PlanRefusedError
 from protocol import jobs_pb2
 
@@ -69,7 +70,7 @@ class Epochs:
                 return
             job.epoch += 1
             job.instructions = {}
-            job.change = Change(job.epoch, reason, members, chunks, pool)
+            job.change = Change(job.epoch, reason, members, chunks, pool, self._holding(job))
             job.asked_at = self.clock()
             self.journal.save(job)
             log.info("%s changes to epoch %d: %s", job, job.epoch, reason)
@@ -128,6 +129,8 @@ class Epochs:
         elif what == "handed":
             handed, size = request.handed, self._payload_bytes
             change.handed(place, handed.results, handed.last, size)
+        elif what == "fetched":
+            change.fetched(place)
         elif what == "taken":
             change.taken(place, request.taken.page)
         if before != (change.instruction(place), len(change.owing)) or what == "handed":
@@ -144,12 +147,14 @@ class Epochs:
         elif change.failure:
             self.end(job, State.FAILED, change.failure)
         elif change.settled and not job.instructions:
+            self._note(job, change)
             self.give_out(job)
             log.info("%s: all have the same results, epoch %d begins", job, job.epoch)
 
     def give_out(self, job: Job) -> None:
         """Give everybody the plan of the epoch, servers first."""
         job.instructions = self.deployment.instructions(job)
+        job.served_by = job.scheme.servers
         self.journal.save(job)
 
     def leave(
@@ -273,6 +278,39 @@ class Epochs:
             for key in [key for key in pool.results if key[0] == broken.chunk]:
                 del pool.results[key]
         self.begin(job, f"{job.name(place)}: chunk {broken.chunk}: {text}")
+
+    def _holding(self, job: Job) -> Holding | None:
+        """Of a job whose servers optimize."""
+        if job.optimizer is None:
+            return None
+        plane = self.deployment.fabric.dataplane
+        places = [Membership(Role.SERVER, rank) for rank in job.active(Role.SERVER)]
+        return Holding(
+            tuple(places),
+            tuple(job.members[place].address for place in places),
+            tuple(Membership(Role.SERVER, rank) for rank in job.served_by),
+            job.optimizer,
+            job.chunks(plane.lanes),
+            plane.lanes,
+            plane.chunks_per_slice,
+        )
+
+    def _note(self, job: Job, change: Change) -> None:
+        """Keep and tell where servers have got parameters from."""
+        for server, source, chunks in change.restored:
+            name = job.host(source) if source is not None else "a worker that has left"
+            job.restored.append(RestoredChunks(job.epoch, job.host(server), name, chunks))
+            if source == server:
+                log.info("%s: %s serves %d chunks, of its own replica", job, name, chunks)
+            elif source is not None and source.role is Role.SERVER:
+                text = "%s: %s has parameters and optimizer state of %d chunks from %s"
+                log.info(text, job, job.host(server), chunks, name)
+            else:
+                text = (
+                    "%s: no server is left that has the state of %d chunks: %s has their"
+                    " parameters from %s, the optimizer's state begins anew"
+                )
+                log.warning(text, job, chunks, job.host(server), name)
 
     @property
     def _payload_bytes(self) -> int:

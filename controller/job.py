@@ -27,6 +27,7 @@ __all__ = [
     "Member",
     "Membership",
     "Refusal",
+    "RestoredChunks",
     "Role",
     "Scheme",
     "State",
@@ -75,6 +76,16 @@ class Key(NamedTuple):
     key: int
     name: str
     elements: int
+
+
+class RestoredChunks(NamedTuple):
+    """Chunks that a server came to serve or replicate in an epoch, and the host that it has their
+    parameters from; a server (perhaps itself) gave the optimizer's state with them."""
+
+    epoch: int
+    server: str
+    source: str
+    chunks: int
 
 
 @dataclass(frozen=True)
@@ -139,6 +150,8 @@ class Job:
     left_at: float = 0.0  # when the last worker left that the plan still counts on
     asked_at: float = 0.0  # when the change last came a step on
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
+    served_by: tuple[int, ...] = ()  # ranks of the servers of the last plan that was given out
+    restored: list[RestoredChunks] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"job {self.number} ({self.namespace})"

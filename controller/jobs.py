@@ -153,6 +153,11 @@ class JobTable:
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
             known = job.members.get(place)
+            if known is not None and role is Role.SERVER and job.started:
+                # Only a process that is new connects: it has nothing of what the one before had.
+                job.members[place] = Member(address, self.clock())
+                self.epochs.begin(job, f"{job.name(place)} has started anew")
+                return job
             if known is not None:
                 self._member(job, place)
             if known is not None and known.address != address:

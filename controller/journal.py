@@ -20,7 +20,7 @@ import numpy as np
 
 from controller.admission import Reservation
 from controller.install import Place
-from controller.job import Job, Key, Scheme, State
+from controller.job import Job, Key, RestoredChunks, Scheme, State
 from controller.members import Member, Membership, Role
 from controller.resync import Pool
 from controller.trees import Child, Parent, Tree, TreeKind, TreeNode
@@ -40,7 +40,8 @@ CREATE TABLE jobs (
   namespace TEXT NOT NULL, nonce TEXT NOT NULL, workers TEXT NOT NULL, servers TEXT NOT NULL,
   kind TEXT NOT NULL, "window" INTEGER NOT NULL, streams INTEGER NOT NULL, avoid TEXT NOT NULL,
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
-  changing INTEGER NOT NULL, levels BLOB, optimizer BLOB);
+  changing INTEGER NOT NULL, levels BLOB, optimizer BLOB,
+  restored TEXT NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
@@ -139,6 +140,7 @@ class Journal:
             _scheme_text(job.scheme), changing,
             None if job.kept.left is None else job.kept.left.astype("<u4").tobytes(),
             None if job.optimizer is None else job.optimizer.to_message().SerializeToString(),
+            json.dumps(job.restored),
         )  # fmt: skip
         members = [
             (
@@ -292,7 +294,7 @@ def _optimizer(data: bytes) -> OptimizerPlan:
 def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
-        reason, keys, scheme, changing, levels, optimizer,
+        reason, keys, scheme, changing, levels, optimizer, restored,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -311,6 +313,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         state=State[state],
         reason=reason,
         keys=tuple(Key(*key) for key in json.loads(keys)),
+        restored=[RestoredChunks(*one) for one in json.loads(restored)],
         optimizer=None if optimizer is None else _optimizer(optimizer),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,

@@ -301,4 +301,5 @@ def _job_message(job: Job) -> jobs_pb2.Job:
         slots=job.slots,
         reason=job.status,
         window=job.reservation.window if job.reservation else 0,
+        restored=[jobs_pb2.Restored(**one._asdict()) for one in job.restored],
     )

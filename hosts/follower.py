@@ -302,10 +302,11 @@ class ServerFollower(_Follower):
         try:
             batch = batch_of(take.results, shards.lanes)
             levels = np.array([result.level for result in take.results], np.uint32)
-            if not sum_checks(batch.headers, batch.payloads, batch.full).all():
+            holds = sum_checks(batch.headers, batch.payloads, batch.full) & batch.full
+            if not holds.all():
                 raise ValueError("parameters from a worker fail their check")
             shards.restart(
-                batch.headers["chunk"].astype(np.int64),
+                np.array([result.chunk for result in take.results], np.int64),
                 levels,
                 batch.headers,
                 floats_of(batch.payloads),

@@ -81,6 +81,8 @@ class JobRun:
     _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
     _wiped: list[str] = field(default_factory=list)  # those that lost counts meanwhile
     _plan: int = 0  # its first epoch
+    _nonce: str = ""
+    _restored: list[Message] | None = None
     _carried: list[Message] = field(default_factory=list)  # by links while it trained
     _training: bool = False
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
@@ -101,7 +103,9 @@ class JobRun:
             wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
             self.emit({"event": "checking", "job": self.name})
-            reference = await self._reference(processes) if not self.lost else None
+            reference = None
+            if not self.lost and not self._reset:
+                reference = await self._reference(processes)
             counted = self._check_sums()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
@@ -130,7 +134,7 @@ class JobRun:
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
-        nonce, self.number = await asyncio.to_thread(
+        self._nonce, self.number = await asyncio.to_thread(
             create_service,
             JOBS_ADDRESS,
             self.name,
@@ -143,7 +147,7 @@ class JobRun:
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         joins = (
-            self.place.nodes.servers[name].join(nonce, rank)
+            self.place.nodes.servers[name].join(self._nonce, rank)
             for rank, name in enumerate(placement.servers)
         )
         await asyncio.gather(*joins)
@@ -172,7 +176,7 @@ class JobRun:
                 may_finish=True,
                 survived=lambda process, rank=rank: self._survived(rank, process),  # type: ignore[misc]
             )
-            process.write(nonce)
+            process.write(self._nonce)
             self._members[name] = process
         await self._until_ended(processes)
         self.place.faults.over(self.name)
@@ -190,7 +194,30 @@ class JobRun:
         known = self.predictable and not (self.alongside or self.disturbed)
         wanted = self.expected() if known else None
         self._carried = links.rows(network.addressing, carried_since, wanted)
+        self._restored = await self.inquiry.restored()
         self._training = False
+
+    @property
+    def _reset(self) -> str:
+        """Why the optimizer's state began anew on the way; empty if it did not."""
+        if self.file.spec.optimizer.name == "sgd":
+            return ""
+        given = [
+            f"{one['server']} had parameters from {one['from']} without the optimizer's state"
+            for one in self._restored or ()
+            if one["from"] not in self.placement.servers
+        ]
+        return ", ".join(given)
+
+    async def take_back(self, server: str) -> None:
+        """A server was started again: it joins this job, unless that is about to end anyway."""
+        if not self._nonce or server not in self.placement.servers:
+            return
+        try:
+            rank = self.placement.servers.index(server)
+            await self.place.nodes.servers[server].join(self._nonce, rank)
+        except JobError as error:
+            self.place.tell(f"job {self.name} goes on without {error}")
 
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
@@ -512,13 +539,16 @@ class JobRun:
         by_switches = None if self._wiped else outcomes.sent_again(self.trees, self._counted)
         return {
             **self._described(),
-            **results.weights(workers, self.results, self.lost, reference),
+            **results.weights(workers, self.results, self.lost, reference, self._reset),
             "chunks": results.chunks(
                 self.results, counted, self.disturbed, by_switches, served=served
             ),
             # Switches count for all their jobs: with these what they sent again is theirs too.
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),
+            # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
+            # itself: it had the replica) with the optimizer's state, or a worker, without.
+            "restored": self._restored,
             "links": self._carried,
             "machine": results.machine(self.results, wall, busy),
         }

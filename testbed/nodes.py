@@ -3,7 +3,7 @@
 
 With the same interfaces, sockets, device id and command line, and its log goes on. What it had in
 memory is lost: the controller gives a switch its program and entries back, and has its own from its
-journal; jobs go on without a server.
+journal; a server joins its jobs again, and gets from others what it needs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from testbed.emulated import Network
 from testbed.processes import Process, ProcessError, Processes, describe, python
@@ -32,7 +32,8 @@ _READY_SECONDS = 60.0
 class Nodes:
     """They stand and fall with ``processes``, except for what is started again.
 
-    died: told the name of a process that ended, how, and what becomes of it. Where ``hold`` has
+    died: told the name of a process that ended, how, and what becomes of it. served: told the name
+    of a server that is there again. Where ``hold`` has
     the name of a process, it stays away for so many seconds after its next end.
     """
 
@@ -42,6 +43,7 @@ class Nodes:
         network: Network,
         processes: Processes,
         died: Callable[[str, str, str], None],
+        served: Callable[[str], Awaitable[None]],
     ) -> None:
         self.target = run.facts["target"]
         self.network = network
@@ -53,6 +55,7 @@ class Nodes:
         self.hold: dict[str, float] = {}
         self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._died = died
+        self._served = served
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
         self._ends: dict[str, deque[float]] = {}
@@ -187,6 +190,8 @@ class Nodes:
                 await asyncio.sleep(seconds)
                 self._start(name)
             await self._until_ready(name)
+            if name in self.servers:
+                await self._served(name)
         except Exception as error:
             process = self.process(name)
             # One that ended while it was started has been looked after.

@@ -18,12 +18,14 @@ def weights(
     results: Mapping[int, Message],
     lost: Mapping[int, str],
     reference: Message | None,
+    reset: str = "",
 ) -> Message:
     """What came of it, and whether it is what should have.
 
     workers: names by rank. results: last reports, by rank. lost: how workers ended that the job
-    went on without. reference: what a single process came to (``testbed.reference``); None where
-    it cannot tell, as workers were lost: whether weights match is None then, if they agree.
+    went on without. reset: why the optimizer's state began anew on the way. reference: what a
+    single process came to (``testbed.reference``); None where it cannot tell, after either: whether
+    weights match is None then, if they agree.
     """
     first = results[min(results)]
     digests = {result["digest"] for result in results.values()}
@@ -32,7 +34,9 @@ def weights(
     if reference is None and len(digests) == 1:
         matches = None
         names = ", ".join(workers[rank] for rank in sorted(lost))
-        why = f"the job went on without {names}, which the reference knows nothing of"
+        causes = [f"the job went on without {names}"] if lost else []
+        causes += [reset] if reset else []
+        why = f"{'; '.join(causes)}, which the reference knows nothing of"
     return {
         "test_accuracy": first["accuracy"],
         "matches_reference": matches,

@@ -67,7 +67,7 @@ class Testbed:
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
         self.target = self.facts["target"]
         self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
-        self.nodes = Nodes(run, self.network, self.processes, self._died)
+        self.nodes = Nodes(run, self.network, self.processes, self._died, self._served)
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.jobs: dict[str, JobRun] = {}
         self.problems: list[str] = []
@@ -96,6 +96,11 @@ class Testbed:
         log.warning("%s %s; %s", name, what, then)
         self.faults.died(name, what)
         self._tell(f"{name} {what}; {then}")
+
+    async def _served(self, name: str) -> None:
+        """A server is there again: it joins the jobs that it had."""
+        for job in self._running():
+            await self.jobs[job].take_back(name)
 
     def _tell(self, text: str) -> None:
         """Tells everybody who watches a job of a fault."""
