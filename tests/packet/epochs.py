@@ -240,15 +240,19 @@ class Scenario:
             self._say(f"worker {rank} dies")
             self.started.kill(rank)
 
-    def _kill_server(self) -> None:
+    def _kill_server(self, tries: int = 10) -> None:
         """Its replica has all that it had; it may come back."""
         started = self.started
         job, members = started.job, started.server_members
         whole = job.change is None and all(
             not member.gone and member.follower.epoch == job.epoch for member in members
         )
-        if not whole or len(members) < 2 or not job.started:
-            return  # with another one away, nobody might have it
+        if len(members) < 2 or not job.started:
+            return
+        if not whole:  # with another one away, nobody might have it
+            if tries:
+                self.network.at(self.network.now + 0.2, lambda: self._kill_server(tries - 1))
+            return
         rank = self.servers.randrange(len(members))
         self._say(f"server {rank} dies")
         started.kill_server(rank)
