@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that come to a job that runs: who may, when the attempt is made, and how it ends.
+"""Members that come to a job that runs: who may, when the attempt is made, and how it ends.
 
 A new process in a worker's place waits until nothing else changes. Then everybody comes to a
 boundary and it is told what it has to know, see ``joining``; with that it is a member like any
-other, and the next epoch begins with it. Whatever else happens meanwhile comes first.
+other, and the next epoch begins with it. Whatever else happens meanwhile comes first. A server's
+place is taken at once, by one that holds nothing: the next epoch gives it what it is to hold.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ class Arrivals:
         JobError if it cannot join.
         """
         before = job.members[place]
+        if job.started and place.role is Role.SERVER:
+            now = self.clock()
+            job.members[place] = Member(address, now, process=process, since=now)
+            self.epochs.lose_ended(job)
+            self.epochs.begin(job, f"{job.name(place)} has started anew")
+            return
         if job.started:
             self._check(job, place, before)
         joining = job.started
@@ -53,7 +60,7 @@ class Arrivals:
         if before.left:
             raise JobError(Refusal.FAILED_PRECONDITION, f"{job}: {name} has left, it was done")
         others = [m for p, m in job.members.items() if p != place and m.active]
-        if place.role is Role.WORKER and any(member.gives_state for member in others):
+        if any(member.gives_state for member in others):
             return
         if before.lost:
             text = f"{job} goes on without {name}, which {before.lost}"
@@ -61,8 +68,7 @@ class Arrivals:
         else:
             text = f"{job}: {name} is connected already, from {before.address}"
             refusal = Refusal.ALREADY_EXISTS
-        if place.role is Role.WORKER:
-            text += "; a new one cannot join, as no other worker gives the state of the job"
+        text += "; a new one cannot join, as no other worker gives the state of the job"
         raise JobError(refusal, text)
 
     def advance(self, job: Job) -> None:

@@ -17,6 +17,7 @@ from controller.trees import Child as TreeChild
 from controller.trees import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Member",
     "Membership",
     "Refusal",
+    "RestoredChunks",
     "Role",
     "Scheme",
     "State",
@@ -75,6 +77,16 @@ class Key(NamedTuple):
     key: int
     name: str
     elements: int
+
+
+class RestoredChunks(NamedTuple):
+    """Chunks that a server came to serve or replicate in an epoch, and the host that it has their
+    parameters from; a server (perhaps itself) gave the optimizer's state with them."""
+
+    epoch: int
+    server: str
+    source: str
+    chunks: int
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,7 @@ class Job:
     reason: str = ""
     members: dict[Membership, Member] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
+    optimizer: OptimizerPlan | None = None  # that its servers run
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left
@@ -140,6 +153,8 @@ class Job:
     left_at: float = 0.0  # when the last worker left that the plan still counts on
     asked_at: float = 0.0  # when the change, or what a joiner is told, last came a step on
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
+    served_by: tuple[int, ...] = ()  # ranks of the servers of the last plan that was given out
+    restored: list[RestoredChunks] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"job {self.number} ({self.namespace})"
@@ -281,6 +296,7 @@ def plans_of(
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             members=scheme.workers,
+            optimizer=job.optimizer,
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)
@@ -300,6 +316,8 @@ def plans_of(
             ),
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
+            optimizer=job.optimizer,
+            chunks=job.chunks(lanes),
         ).to_message()
     return plans
 

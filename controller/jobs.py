@@ -41,6 +41,7 @@ from controller.requests import (
     check_create,
     check_keys,
     check_lease,
+    check_optimizer,
     check_window,
     difference,
     said,
@@ -48,6 +49,7 @@ from controller.requests import (
 from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["JobTable"]
@@ -161,7 +163,7 @@ class JobTable:
 
     def connect(self, nonce: str, role: Role, rank: int, address: Address, process: int = 0) -> Job:
         """A member says where it listens. Again with the same address: fine. A new process in the
-        place of a worker that is dead or lost is to join."""
+        place of a worker that is dead or lost is to join; in that of a server it is in at once."""
         with self._busy():
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
@@ -193,8 +195,10 @@ class JobTable:
         keys: Sequence[Key],
         process: int = 0,
         gives_state: bool = False,
+        optimizer: OptimizerPlan | None = None,
     ) -> None:
-        """A worker declares its tensors; they must be the same at all. The last one starts it.
+        """A worker declares its tensors, and the optimizer that servers are to run; they must be
+        the same at all. The last one starts it.
 
         ``gives_state``: it can tell one that joins later what its application has to know.
         """
@@ -205,8 +209,13 @@ class JobTable:
             if job.keys and job.keys != tuple(keys):
                 text = f"{job}: {difference(job.keys, keys, job.name(place))}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
+            if job.keys and job.optimizer != optimizer:
+                mine, theirs = (one or "no optimizer" for one in (optimizer, job.optimizer))
+                text = f"{job}: {job.name(place)} has {mine} where workers before it have {theirs}"
+                raise JobError(Refusal.INVALID_ARGUMENT, text)
+            check_optimizer(job, optimizer, job.kind)
             if not member.initialised:
-                job.keys = tuple(keys)
+                job.keys, job.optimizer = tuple(keys), optimizer
                 member.initialised, member.gives_state = True, gives_state
                 self.journal.save(job)
                 if job.started:
@@ -313,6 +322,7 @@ class JobTable:
             job = found[-1]
             lanes = self.fabric.dataplane.lanes
             check_window(window or 0, streams or 0, len(job.workers), lanes)
+            check_optimizer(job, job.optimizer, kind or job.kind)
             job.kind = job.kind if kind is None else kind
             job.window = job.window if window is None else window
             job.streams = job.streams if streams is None else streams
@@ -373,7 +383,7 @@ class JobTable:
             elif member.joining:
                 self.arrivals.drop(job, place, why)
             else:
-                self.epochs.lose_members(job, {place: why})
+                self.epochs.end_members(job, {place: why})
 
     def expire(self) -> None:
         """Let jobs go on without members that are dead or have left, fail those that cannot, and
@@ -388,7 +398,7 @@ class JobTable:
                 if job.state.over:
                     continue
                 silent = {
-                    place: f"was not heard of for {now - member.heard:.0f} s"
+                    place: member.ended or f"was not heard of for {now - member.heard:.0f} s"
                     for place, member in job.members.items()
                     if member.active and now - member.heard > job.lease
                 }
@@ -426,7 +436,7 @@ class JobTable:
                     and member.since <= when
                 }
                 if lost and job.started:
-                    self.epochs.lose_members(job, lost)
+                    self.epochs.end_members(job, lost)
                 elif lost and not job.state.over:
                     self._fail(job, words(job, lost))
 

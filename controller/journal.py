@@ -20,16 +20,17 @@ import numpy as np
 
 from controller.admission import Reservation
 from controller.install import Place
-from controller.job import Job, Key, Scheme, State
+from controller.job import Job, Key, RestoredChunks, Scheme, State
 from controller.members import Member, Membership, Role
 from controller.resync import Pool
 from controller.trees import Child, Parent, Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 2
+VERSION = 3
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE used (job INTEGER PRIMARY KEY, epoch INTEGER NOT NULL);
@@ -39,7 +40,8 @@ CREATE TABLE jobs (
   namespace TEXT NOT NULL, nonce TEXT NOT NULL, workers TEXT NOT NULL, servers TEXT NOT NULL,
   kind TEXT NOT NULL, "window" INTEGER NOT NULL, streams INTEGER NOT NULL, avoid TEXT NOT NULL,
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
-  changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL);
+  changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL, optimizer BLOB,
+  restored TEXT NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
@@ -138,6 +140,8 @@ class Journal:
             json.dumps(sorted(job.avoid)), job.state.name, job.reason, json.dumps(job.keys),
             _scheme_text(job.scheme), changing,
             None if job.kept.left is None else job.kept.left.astype("<u4").tobytes(), job.lease,
+            None if job.optimizer is None else job.optimizer.to_message().SerializeToString(),
+            json.dumps(job.restored),
         )  # fmt: skip
         members = [
             (
@@ -296,10 +300,14 @@ def _member(row: Sequence[Any], now: float) -> Member:
     )
 
 
+def _optimizer(data: bytes) -> OptimizerPlan:
+    return OptimizerPlan.from_message(jobs_pb2.Optimizer.FromString(data))
+
+
 def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
-        reason, keys, scheme, changing, levels, lease,
+        reason, keys, scheme, changing, levels, lease, optimizer, restored,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -319,6 +327,8 @@ def _job(row: Sequence[Any], now: float) -> Known:
         state=State[state],
         reason=reason,
         keys=tuple(Key(*key) for key in json.loads(keys)),
+        restored=[RestoredChunks(*one) for one in json.loads(restored)],
+        optimizer=None if optimizer is None else _optimizer(optimizer),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,
     )

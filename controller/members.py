@@ -43,6 +43,7 @@ class Member:
     process: int = 0  # that fills the place, by the number that it has drawn
     gives_state: bool = False  # it can tell one that joins later what it has to know
     joining: bool = False  # it is new in a running job and waits to join it
+    ended: str = ""  # how its process ended, of a last server: another may come in its place
     since: float = 0.0  # when it connected (controller's clock); 0: to an earlier controller
 
     @property

@@ -15,9 +15,10 @@ from ipaddress import IPv4Address
 
 from controller.admission import LARGEST_WINDOW
 from controller.job import Job, JobError, Key, Membership, Refusal, Role
-from controller.trees import MOST_STREAMS
+from controller.trees import MOST_STREAMS, TreeKind
 from controller.windows import MOST as LARGEST_CHOSEN_WINDOW
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 from topologies.addressing import Addressing
 from topologies.spec import few
@@ -29,6 +30,7 @@ __all__ = [
     "check_create",
     "check_keys",
     "check_lease",
+    "check_optimizer",
     "check_window",
     "difference",
     "said",
@@ -158,6 +160,15 @@ def check_keys(keys: Sequence[Key], lanes: int) -> None:
     if chunks > MOST_CHUNKS:
         raise _wrong(
             f"{chunks} chunks; allowed: {MOST_CHUNKS}, {MOST_CHUNKS * max(lanes, 1)} elements"
+        )
+
+
+def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -> None:
+    """Raises JobError if servers cannot run it: not all sums end at them in such a tree."""
+    if optimizer is not None and kind not in (TreeKind.TOR, TreeKind.NONE):
+        raise _wrong(
+            f"{job}: an optimizer at the servers needs every tree to have a server as its root,"
+            f" and those of tree {kind} have a switch; use tree {TreeKind.TOR} or {TreeKind.NONE}"
         )
 
 

@@ -24,6 +24,7 @@ from controller.jobs import JobTable
 from controller.journal import JournalError
 from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["JobServer", "JobService", "ServiceError"]
@@ -103,7 +104,20 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         """See JobTable.init."""
         with _status(context):
             keys = [Key(key.key, key.name, key.elements) for key in request.keys]
-            self.table.init(request.nonce, request.rank, keys, request.process, request.gives_state)
+            optimizer = None
+            if request.HasField("optimizer"):
+                try:
+                    optimizer = OptimizerPlan.from_message(request.optimizer)
+                except ValueError as error:
+                    _refuse(context, str(error))
+            self.table.init(
+                request.nonce,
+                request.rank,
+                keys,
+                request.process,
+                request.gives_state,
+                optimizer,
+            )
             return jobs_pb2.InitServiceReply()
 
     def Watch(  # noqa: N802
@@ -337,4 +351,5 @@ def _job_message(job: Job) -> jobs_pb2.Job:
         slots=job.slots,
         reason=job.status,
         window=job.reservation.window if job.reservation else 0,
+        restored=[jobs_pb2.RestoredChunks(**one._asdict()) for one in job.restored],
     )

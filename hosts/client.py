@@ -15,6 +15,13 @@
             means = client.push_pull(gradients, average=True)
             weights -= rate * means["weights"]
 
+With an optimizer the servers take the steps, and parameters come back instead of means:
+
+        optimizer = OptimizerPlan("sgd", rate=0.1)
+        weights = client.init_service({"weights": w, "bias": b}, optimizer=optimizer)
+        for step in range(100):
+            weights = client.push_pull(gradients)
+
 Leaving the `with` block leaves the job, with the error as the reason if there is one. All workers
 must make the same calls in the same order.
 
@@ -62,6 +69,7 @@ from hosts.membership import (
     create_service,
     socket_path,
 )
+from hosts.optimizers import mean_of
 from hosts.participation import Participation
 from hosts.patience import Patience, Stall, StalledError
 from hosts.tensors import Sums, Tensors
@@ -69,6 +77,7 @@ from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint, drive
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
 from protocol.state import Arrays
 
@@ -137,6 +146,7 @@ class Client:
         self._part: Participation | None = None
         self._tensors: Tensors | None = None
         self._state: Callable[[], Arrays] | None = None
+        self._optimized = False  # the servers run an optimizer
         self._broken: BaseException | None = None
         self._left = False
         socket_path(service)
@@ -177,31 +187,57 @@ class Client:
         self,
         keys: Mapping[str, int | Floats],
         *,
+        optimizer: OptimizerPlan | None = None,
         state: Callable[[], Arrays] | None = None,
         timeout: float | None = None,
-    ) -> None:
+    ) -> Sums:
         """Declares the keys, by name: float32 arrays (for their shapes) or numbers of elements.
 
+        optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
+        initial parameters. All workers should have the same; those of the first worker count
+        (the first that is left, should it die meanwhile), and are returned. From then on
+        `push_pull` takes gradients and returns parameters. Without it: returns nothing.
         state: returns the arrays that a worker which joins later has to know, as they are before
-        the next call of `push_pull`; called by such a call when there is one. None: nobody can
-        join by this worker's help.
+        the next call of `push_pull`; called by such a call when there is one (with an optimizer
+        perhaps by this one). None: nobody can join by this worker's help.
+
         Blocks until every worker and server of the job is in and it has a plan; in a job that
-        runs already, until this worker has joined it: `joined` then has what it goes on from.
-        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes.
+        runs already, until this worker has joined it: `joined` then has what it goes on from, and
+        parameters returned are those of now.
+        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes, or
+        numbers where parameters are needed.
         """
         part = self._connected()
+        initial: dict[str, Floats] = {}
+        if optimizer is not None:
+            for name, key in keys.items():
+                if not isinstance(key, np.ndarray):
+                    raise TypeError(f"{name}: with an optimizer, keys are the initial parameters")
+                initial[name] = key
         membership = part.membership
         if part.follower is not None:
             raise RuntimeError("init_service was called before; a job's keys do not change")
         tensors = Tensors(keys, membership.lanes)
         self._tensors, self._state = tensors, state
+        self._optimized = optimizer is not None
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
         part.begin(WorkerFollower(exponents, lambda plan: self._start(plan, exponents)))
         began = time.monotonic()
         # The last worker's call also installs the job, which takes as long as the switches do.
-        membership.init(tensors.messages(), timeout, gives_state=state is not None)
+        membership.init(
+            tensors.messages(), timeout, gives_state=state is not None, optimizer=optimizer
+        )
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         part.wait_for_plan(left)
+        if not self._optimized:
+            return Sums()
+        if part.follower is not None and part.follower.gate.completed:  # it has joined after it
+            names, _, _ = tensors.pack(initial)
+            with part.turn:
+                parameters, workers = self._transport.parameters()
+            return tensors.unpack(names, initial, parameters, workers)
+        left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+        return self.push_pull(initial, timeout=left)
 
     def push_pull(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
@@ -209,7 +245,9 @@ class Client:
         """Adds each named array over all workers; returns the sums in the shapes given.
 
         average: the mean over the workers that are in each sum instead, float32(float64(sum) /
-        workers), element by element, where sum is what would be returned without.
+        workers), element by element, where sum is what would be returned without. In a job with an
+        optimizer the servers take the mean, and what is returned are the parameters after its
+        step; average is refused there (ValueError).
         Blocks until the sums are there. Keys go in the order in which they were declared; those
         left out stay out of this round, at every worker.
         Raises KeyError for an unknown key, ValueError or TypeError for another size or dtype,
@@ -217,12 +255,14 @@ class Client:
         `timeout` seconds (then this worker can only leave).
         """
         tensors = self._running()[2]
+        if average and self._optimized:
+            raise ValueError("parameters come back from the servers' optimizer: no average of them")
         names, chunks, packed = tensors.pack(values)
         if not names:
             return Sums()
         sums, workers, members = self._sum(chunks, packed, timeout)
         if average:
-            sums = (sums.astype(np.float64) / workers[:, None]).astype(np.float32)
+            sums = mean_of(sums, workers)
         result = tensors.unpack(names, values, sums, workers)
         result.members = members
         return result
@@ -269,7 +309,9 @@ class Client:
         follower = self._connected().follower
         if follower is None or follower.joined is None:
             return None
-        return Joined(follower.joined.calls, follower.joined.arrays)
+        # That of initial parameters was made by init_service.
+        calls = max(0, follower.joined.calls - self._optimized)
+        return Joined(calls, follower.joined.arrays)
 
     @property
     def world(self) -> int:

@@ -10,15 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import numpy as np
 
 from hosts.boundary import Gate
 from hosts.reports import Failure
-from hosts.server import ServerState
+from hosts.server import NotHereError, ServerState
+from hosts.shards import Chunks, Shards, Snapshot
+from hosts.succession import batch_of, last_of
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
+from protocol.fixed_point import float_words, floats_of, sum_checks
 from protocol.header import Batch
-from protocol.plan import ServerPlan, WorkerPlan
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import Address, ServerPlan, WorkerPlan
 from protocol.state import Arrays, Collector, State, StateError, decode, encode
 
 MOST_ANSWER_BYTES = 4 << 20
@@ -58,6 +66,14 @@ class _Follower:
             )
             for f in failures
         ]
+
+
+def _pages(results: Sequence[jobs_pb2.Result], lanes: int) -> Iterator[jobs_pb2.Handed]:
+    """Results in messages that are not too large."""
+    most = max(1, MOST_ANSWER_BYTES // (4 * lanes + _RESULT_OVERHEAD))
+    starts = range(0, max(1, len(results)), most)
+    for start in starts:
+        yield jobs_pb2.Handed(results=results[start : start + most], last=start == starts[-1])
 
 
 class WorkerFollower(_Follower):
@@ -137,7 +153,9 @@ class WorkerFollower(_Follower):
     def state(self, arrays: Arrays) -> bytes:
         """What one that joins has to know, with the application's `arrays`. Raises ValueError
         (StateError included) if that cannot be told, or not now."""
-        return encode(State(self.gate.completed, self._exponents.export(), dict(arrays)))
+        assert self.transport is not None
+        exponents, last = self._exponents.export(), self.transport.last_results()
+        return encode(State(self.gate.completed, exponents, dict(arrays), *last))
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """See WorkerTransport, there must be one."""
@@ -163,8 +181,14 @@ class WorkerFollower(_Follower):
         return self._reports(self.epoch, self.transport.take_failures())
 
     def _run(self, plan: WorkerPlan) -> None:
-        before = self.transport
-        self.transport = self._start(plan) if before is None else before.successor(plan)
+        if self.transport is not None:
+            self.transport = self.transport.successor(plan)
+        else:
+            transport = self._start(plan)
+            if self.joined is not None and plan.optimizer is not None:
+                transport.keep(self.joined.headers, self.joined.payloads)
+                self.joined = self.joined._replace(headers=b"", payloads=b"")
+            self.transport = transport
         self.members[plan.world] = plan.members
         self.gate.release()
 
@@ -172,11 +196,7 @@ class WorkerFollower(_Follower):
         if self.transport is None:
             raise KeyError("results are asked of a worker that has run no plan")
         results = self.transport.results([(want.chunk, want.level) for want in hand.wants])
-        room = 4 * self.transport.lanes + _RESULT_OVERHEAD
-        most = max(1, MOST_ANSWER_BYTES // room)
-        starts = range(0, max(1, len(results)), most)
-        for start in starts:
-            yield jobs_pb2.Handed(results=results[start : start + most], last=start == starts[-1])
+        return _pages(results, self.transport.lanes)
 
     def _take(self, epoch: int, take: jobs_pb2.Take) -> jobs_pb2.ResyncRequest:
         if self.transport is None:
@@ -202,11 +222,22 @@ class WorkerFollower(_Follower):
             if data is not None:
                 state = decode(data)
                 self._exponents.restore(state.exponents)
+                if state.headers or state.payloads:
+                    last_of(state.headers, state.payloads, self._exponents.levels())
                 self.joined = state
                 self.gate.begun = self.gate.completed = state.calls
         except ValueError as error:  # StateError included
             restored.unable = str(error)
         return jobs_pb2.ResyncRequest(epoch=epoch, restored=restored)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Chunks (n,) to fetch from another server for an epoch."""
+
+    epoch: int
+    server: Address
+    chunks: Chunks
 
 
 class ServerFollower(_Follower):
@@ -215,7 +246,11 @@ class ServerFollower(_Follower):
     def __init__(self, state: ServerState, job: int) -> None:
         super().__init__()
         self.job = job
+        self.fetches: list[Errand] = []
         self._state = state
+        self._shards: Shards | None = None
+        self._may_fetch: frozenset[int] = frozenset()
+        self._owed = 0  # errands that are not done
 
     @property
     def epoch(self) -> int:
@@ -232,13 +267,116 @@ class ServerFollower(_Follower):
             return []
         kind = instruction.WhichOneof("what")
         if kind == "plan":
+            self._may_fetch = frozenset()
             self._state.install(ServerPlan.from_message(instruction.plan))
             return []
-        if kind != "halt":
-            raise ValueError(f"a server was told to {kind}; it has no results")
+        if kind == "halt":
+            return [self._halt(epoch, instruction.halt)]
+        if self._shards is None:
+            raise ValueError(f"a server was told to {kind}; it has no parameters")
+        if kind == "fetch":
+            self.fetches = [
+                Errand(
+                    epoch,
+                    Address(source.server.ipv4, source.server.port),
+                    np.frombuffer(source.chunks, "<u4").astype(np.int64),
+                )
+                for source in instruction.fetch.sources
+            ]
+            self._owed = len(self.fetches)
+            return []
+        if kind == "hand":
+            return [
+                jobs_pb2.ResyncRequest(epoch=epoch, handed=handed)
+                for handed in self._hand(self._shards, instruction.hand)
+            ]
+        if kind == "take":
+            return [self._take(self._shards, epoch, instruction.take)]
+        raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
+
+    def take_errands(self) -> list[Errand]:
+        """What is to be fetched from other servers; each ends with `fetched`, or is in vain once
+        `wants` says so."""
+        errands, self.fetches = self.fetches, []
+        return errands
+
+    def wants(self, errand: Errand) -> bool:
+        """Whether an errand still has a purpose."""
+        return errand.epoch == self._newest and self.epoch < errand.epoch
+
+    def take(self, errand: Errand, snapshot: Snapshot) -> None:
+        """A part of what was to be fetched. Raises ValueError if it cannot be."""
+        if self.wants(errand) and self._shards is not None:
+            self._shards.take(snapshot)
+
+    def fetched(self, errand: Errand) -> list[jobs_pb2.ResyncRequest]:
+        """An errand is done; returns the answer after the last.
+
+        Raises NotHereError if something that was asked for did not come.
+        """
+        if not self.wants(errand):
+            return []
+        assert self._shards is not None
+        if (self._shards.levels[errand.chunks] == 0).any():
+            raise NotHereError(f"{errand.server} did not have all that was asked for")
+        self._owed -= 1
+        if self._owed:
+            return []
+        return [jobs_pb2.ResyncRequest(epoch=errand.epoch, fetched=jobs_pb2.Fetched())]
+
+    def give(self, epoch: int, source: int, chunks: Chunks) -> Snapshot:
+        """What a server at an IPv4 address fetches while all have halted. Raises NotHereError."""
+        if epoch != self._newest or source not in self._may_fetch or self._shards is None:
+            who = IPv4Address(source)
+            raise NotHereError(f"job {self.job}: nothing for {who} in epoch {epoch}")
+        try:
+            return self._shards.snapshot(chunks)
+        except (KeyError, IndexError) as error:
+            raise NotHereError(f"job {self.job}: {error}") from error
+
+    def _halt(self, epoch: int, halt: jobs_pb2.Halt) -> jobs_pb2.ResyncRequest:
         if self.epoch:
             self._state.freeze(self.job)
-        return [jobs_pb2.ResyncRequest(epoch=epoch, report=jobs_pb2.Report())]
+        self._may_fetch = frozenset(address.ipv4 for address in halt.servers)
+        if halt.HasField("optimizer"):
+            plan = OptimizerPlan.from_message(halt.optimizer)
+            self._shards = self._state.shards(self.job, plan, halt.chunks, halt.lanes)
+        levels = self._state.levels(self.job)
+        return jobs_pb2.ResyncRequest(epoch=epoch, report=jobs_pb2.Report(levels=levels))
+
+    def _hand(self, shards: Shards, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
+        held = shards.snapshot(np.array([want.chunk for want in hand.wants], np.int64))
+        words = float_words(held.parameters)
+        results = [
+            jobs_pb2.Result(
+                chunk=int(held.chunks[i]),
+                level=int(held.levels[i]),
+                header=held.headers[i].tobytes(),
+                payload=words[i].tobytes(),
+            )
+            for i in range(len(held))
+        ]
+        return _pages(results, words.shape[1])
+
+    def _take(self, shards: Shards, epoch: int, take: jobs_pb2.Take) -> jobs_pb2.ResyncRequest:
+        """Parameters that a worker has kept, as no server has them: state begins anew."""
+        chunk = take.results[0].chunk if take.results else 0
+        try:
+            batch = batch_of(take.results, shards.lanes)
+            levels = np.array([result.level for result in take.results], np.uint32)
+            holds = sum_checks(batch.headers, batch.payloads, batch.full) & batch.full
+            if not holds.all():
+                raise ValueError("parameters from a worker fail their check")
+            shards.restart(
+                np.array([result.chunk for result in take.results], np.int64),
+                levels,
+                batch.headers,
+                floats_of(batch.payloads),
+            )
+        except ValueError as error:
+            [report] = self._reports(epoch, [Failure(0, 0, chunk, str(error))])
+            return report
+        return jobs_pb2.ResyncRequest(epoch=epoch, taken=jobs_pb2.Taken(page=take.page))
 
     def broken(self, failures: Sequence[Failure]) -> list[jobs_pb2.ResyncRequest]:
         """Sums of this job that failed for good, for the job service to plan anew.

@@ -24,6 +24,7 @@ import grpc
 
 from protocol import jobs_pb2
 from protocol.jobs_pb2_grpc import JobServiceStub
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 _log = logging.getLogger(__name__)
@@ -284,8 +285,9 @@ class Membership:
         keys: Iterable[jobs_pb2.Key],
         timeout: float | None = None,
         gives_state: bool = False,
+        optimizer: OptimizerPlan | None = None,
     ) -> None:
-        """InitService: the keys, in the same order at every worker. Raises ClientError.
+        """InitService: keys (in the same order) and optimizer of every worker. ClientError.
 
         gives_state: this worker can tell one that joins later what its application has to know.
         """
@@ -296,6 +298,8 @@ class Membership:
             process=self._process,
             gives_state=gives_state,
         )
+        if optimizer is not None:
+            request.optimizer.CopyFrom(optimizer.to_message())
         self._insist(self._stub.InitService, request, timeout)
 
     def runs(self, epoch: int) -> None:

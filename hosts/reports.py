@@ -73,6 +73,7 @@ class Statistics:
     completed: int = 0  # chunks whose integer sum arrived
     completed_direct: int = 0  # chunks that the server summed in float32
     exponent_rounds: int = 0
+    initial: int = 0  # chunks whose initial parameters arrived from servers with an optimizer
     congested: int = 0  # results that a contribution met congestion for (ECN)
     duplicates: int = 0  # results that were there already
     wrong_checksum: int = 0

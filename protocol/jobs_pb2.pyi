@@ -152,6 +152,16 @@ class Donated(_message.Message):
     unable: str
     def __init__(self, number: _Optional[int] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., unable: _Optional[str] = ...) -> None: ...
 
+class Fetch(_message.Message):
+    __slots__ = ["sources"]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+
+class Fetched(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
 class GoneReply(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
@@ -169,10 +179,18 @@ class GoneRequest(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Halt(_message.Message):
-    __slots__ = ["reason"]
+    __slots__ = ["chunks", "lanes", "optimizer", "reason", "servers"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    lanes: int
+    optimizer: Optimizer
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    servers: _containers.RepeatedCompositeFieldContainer[Address]
+    def __init__(self, reason: _Optional[str] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
 class Hand(_message.Message):
     __slots__ = ["wants"]
@@ -215,24 +233,27 @@ class InitServiceReply(_message.Message):
     def __init__(self) -> None: ...
 
 class InitServiceRequest(_message.Message):
-    __slots__ = ["gives_state", "keys", "nonce", "process", "rank"]
+    __slots__ = ["gives_state", "keys", "nonce", "optimizer", "process", "rank"]
     GIVES_STATE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     gives_state: bool
     keys: _containers.RepeatedCompositeFieldContainer[Key]
     nonce: str
+    optimizer: Optimizer
     process: int
     rank: int
-    def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., process: _Optional[int] = ..., gives_state: bool = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., process: _Optional[int] = ..., gives_state: bool = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ...) -> None: ...
 
 class Instruction(_message.Message):
-    __slots__ = ["boundary", "donate", "epoch", "halt", "hand", "plan", "restore", "take"]
+    __slots__ = ["boundary", "donate", "epoch", "fetch", "halt", "hand", "plan", "restore", "take"]
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     DONATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     HALT_FIELD_NUMBER: _ClassVar[int]
     HAND_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -241,15 +262,16 @@ class Instruction(_message.Message):
     boundary: Boundary
     donate: Donate
     epoch: int
+    fetch: Fetch
     halt: Halt
     hand: Hand
     plan: Plan
     restore: Restore
     take: Take
-    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, _Mapping]] = ..., donate: _Optional[_Union[Donate, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, _Mapping]] = ..., donate: _Optional[_Union[Donate, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["connected", "epoch", "job", "namespace", "reason", "slots", "state", "tree", "window", "world"]
+    __slots__ = ["connected", "epoch", "job", "namespace", "reason", "restored", "slots", "state", "tree", "window", "world"]
     class SlotsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +284,7 @@ class Job(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
@@ -272,12 +295,13 @@ class Job(_message.Message):
     job: int
     namespace: str
     reason: str
+    restored: _containers.RepeatedCompositeFieldContainer[RestoredChunks]
     slots: _containers.ScalarMap[str, int]
     state: str
     tree: str
     window: int
     world: int
-    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ..., restored: _Optional[_Iterable[_Union[RestoredChunks, _Mapping]]] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ["elements", "key", "name"]
@@ -319,6 +343,18 @@ class Member(_message.Message):
     rank: int
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
+class Optimizer(_message.Message):
+    __slots__ = ["momentum", "name", "rate", "weight_decay"]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    momentum: float
+    name: str
+    rate: float
+    weight_decay: float
+    def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+
 class Page(_message.Message):
     __slots__ = ["data", "page", "sha256", "size"]
     DATA_FIELD_NUMBER: _ClassVar[int]
@@ -332,7 +368,7 @@ class Page(_message.Message):
     def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ["chunks_per_slice", "epoch", "job", "lanes", "link_rate", "members", "rank", "roots", "servers", "streams", "windows", "workers", "world"]
+    __slots__ = ["chunks", "chunks_per_slice", "epoch", "job", "lanes", "link_rate", "members", "optimizer", "rank", "roots", "servers", "streams", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -340,12 +376,14 @@ class Plan(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_PER_SLICE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     LINK_RATE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROOTS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
@@ -353,12 +391,14 @@ class Plan(_message.Message):
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
     chunks_per_slice: int
     epoch: int
     job: int
     lanes: int
     link_rate: int
     members: _containers.RepeatedScalarFieldContainer[int]
+    optimizer: Optimizer
     rank: int
     roots: _containers.RepeatedCompositeFieldContainer[RootStream]
     servers: _containers.RepeatedCompositeFieldContainer[Address]
@@ -366,7 +406,7 @@ class Plan(_message.Message):
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ...) -> None: ...
 
 class Reached(_message.Message):
     __slots__ = ["number"]
@@ -398,6 +438,18 @@ class Restored(_message.Message):
     unable: str
     def __init__(self, number: _Optional[int] = ..., page: _Optional[int] = ..., unable: _Optional[str] = ...) -> None: ...
 
+class RestoredChunks(_message.Message):
+    __slots__ = ["chunks", "epoch", "server", "source"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    epoch: int
+    server: str
+    source: str
+    def __init__(self, server: _Optional[str] = ..., chunks: _Optional[int] = ..., source: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
 class Result(_message.Message):
     __slots__ = ["chunk", "header", "level", "payload"]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -415,11 +467,12 @@ class ResyncReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ResyncRequest(_message.Message):
-    __slots__ = ["begun", "broken", "donated", "epoch", "handed", "nonce", "process", "rank", "reached", "report", "restored", "role", "taken"]
+    __slots__ = ["begun", "broken", "donated", "epoch", "fetched", "handed", "nonce", "process", "rank", "reached", "report", "restored", "role", "taken"]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     BROKEN_FIELD_NUMBER: _ClassVar[int]
     DONATED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
     HANDED_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +486,7 @@ class ResyncRequest(_message.Message):
     broken: Broken
     donated: Donated
     epoch: int
+    fetched: Fetched
     handed: Handed
     nonce: str
     process: int
@@ -442,7 +496,7 @@ class ResyncRequest(_message.Message):
     restored: Restored
     role: Role
     taken: Taken
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
 
 class RootStream(_message.Message):
     __slots__ = ["children", "node", "stream", "window"]
@@ -456,15 +510,27 @@ class RootStream(_message.Message):
     window: int
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
 
+class Source(_message.Message):
+    __slots__ = ["chunks", "server"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    chunks: bytes
+    server: Address
+    def __init__(self, server: _Optional[_Union[Address, _Mapping]] = ..., chunks: _Optional[bytes] = ...) -> None: ...
+
 class State(_message.Message):
-    __slots__ = ["arrays", "calls", "exponents"]
+    __slots__ = ["arrays", "calls", "exponents", "headers", "payloads"]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     EXPONENTS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
     arrays: _containers.RepeatedCompositeFieldContainer[Array]
     calls: int
     exponents: bytes
-    def __init__(self, calls: _Optional[int] = ..., exponents: _Optional[bytes] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ...) -> None: ...
+    headers: bytes
+    payloads: bytes
+    def __init__(self, calls: _Optional[int] = ..., exponents: _Optional[bytes] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., headers: _Optional[bytes] = ..., payloads: _Optional[bytes] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ["budgets", "jobs"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker that joins a running job is told by another: the application's arrays, the chunks'
-exponents and the number of calls that are complete; as bytes, and as pages of them.
+exponents and the number of calls that are complete, and each chunk's last result where servers
+optimize; as bytes, and as pages of them.
 
 The bytes are a `State` of jobs.proto. Pages go through the job service, one at a time.
 """
@@ -8,6 +9,8 @@ The bytes are a `State` of jobs.proto. Pages go through the job service, one at 
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +23,10 @@ from protocol import jobs_pb2
 PAGE_BYTES = 3 << 20
 MOST_STATE_BYTES = 1 << 30
 HASH_BYTES = 32
+# Names of numpy's types of numbers: <f4, |b1.
+_TYPE = re.compile(r"[<>|][biufc][0-9]{1,2}")
+_MOST_DIMENSIONS = 32  # numpy's limit
+_QUOTED = 80  # characters
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -29,21 +36,31 @@ class StateError(ValueError):
 
 
 class State(NamedTuple):
-    """calls: of push_pull that are complete; exponents: see Exponents.export; arrays: by name."""
+    """calls: of push_pull that are complete; exponents: see Exponents.export; arrays: by name;
+    headers, payloads: of each chunk's last result, one after the other, where servers optimize."""
 
     calls: int
     exponents: bytes
     arrays: dict[str, npt.NDArray[Any]]
+    headers: bytes = b""
+    payloads: bytes = b""
 
 
 def encode(state: State) -> bytes:
-    """As bytes. Raises StateError for arrays of objects, or more than a state may have."""
+    """As bytes. Raises StateError for arrays of other than numbers, or more than a state may
+    have."""
     size = sum(array.nbytes for array in state.arrays.values()) + len(state.exponents)
+    size += len(state.headers) + len(state.payloads)
     if size > MOST_STATE_BYTES:
         raise _too_large(size)
-    message = jobs_pb2.State(calls=state.calls, exponents=state.exponents)
+    message = jobs_pb2.State(
+        calls=state.calls,
+        exponents=state.exponents,
+        headers=state.headers,
+        payloads=state.payloads,
+    )
     for name, array in state.arrays.items():
-        if array.dtype.hasobject:
+        if not _TYPE.fullmatch(array.dtype.str):
             raise StateError(f"{name} is an array of {array.dtype}; numbers can be told")
         message.arrays.add(
             name=name,
@@ -69,15 +86,19 @@ def decode(data: bytes) -> State:
         raise StateError(f"{len(data)} B that are no state: {error}") from error
     arrays = {}
     for one in message.arrays:
+        shape = tuple(one.shape)
         try:
+            if not _TYPE.fullmatch(one.type):
+                raise ValueError("no type of numbers")
             kind = np.dtype(one.type)
-            if kind.hasobject:
-                raise ValueError("an array of objects")
-            array = np.frombuffer(one.data, kind).reshape(tuple(one.shape))
+            if len(shape) > _MOST_DIMENSIONS or math.prod(shape) * kind.itemsize != len(one.data):
+                raise ValueError(f"{len(one.data)} B are no array of {len(shape)} dimensions so")
+            array = np.frombuffer(one.data, kind).reshape(shape)
         except (TypeError, ValueError) as error:
-            raise StateError(f"array {one.name!r} ({one.type}): {error}") from error
+            text = f"array {one.name[:_QUOTED]!r} ({one.type[:_QUOTED]!r}): {error}"
+            raise StateError(text) from error
         arrays[one.name] = array.copy()  # to be changed at will
-    return State(message.calls, message.exponents, arrays)
+    return State(message.calls, message.exponents, arrays, message.headers, message.payloads)
 
 
 class Pages:

@@ -95,13 +95,14 @@ class Attendance:
             spans.append((inside[0], inside[-1], entry))
         return spans
 
-    def unknown(self, iterations: int, world: int) -> str:
-        """Why a reference cannot follow it; empty if it can."""
+    def unknown(self, iterations: int, world: int, *, start: bool = False) -> str:
+        """Why a reference cannot follow it; empty if it can. ``start``: the first iteration's
+        exponents are those of initial parameters, whoever took part."""
         missing = [i for i in range(1, iterations + 1) if i not in self._entries]
         if missing:
             return f"nobody lived to tell who took part in iteration {missing[0]}"
         everyone: Entry = ((tuple(range(world)), None),)
-        if iterations and self._entries[1] != everyone:
+        if iterations and not start and self._entries[1] != everyone:
             # Its exponent rounds may have had more workers than its sums.
             return "a worker was lost in the first iteration, whose exponents nobody can tell"
         return ""

@@ -57,9 +57,7 @@ class ExactSums:
         finite = np.isfinite(wide)
         magnitudes = np.where(finite, np.abs(wide), 0)
         largest = magnitudes.max(axis=(0, 2))
-        needed = np.frexp(largest)[1].astype(np.int64)  # least e with |x| < 2^e
-        found = np.where(largest > 0, np.clip(needed, _LEAST, _MOST), 0)
-        exponents = np.where(self._rounds[mine] == 0, found, self._exponents[mine])
+        exponents = self._coming(mine, largest)
         direct = ~finite.all(axis=(0, 2)) | (largest >= np.ldexp(1.0, exponents))
         with np.errstate(invalid="ignore"):
             exact = wide.sum(axis=0)
@@ -83,10 +81,25 @@ class ExactSums:
             self._complain(mine, wrong, exact, sums, allowed)
         shares = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0)
         self.worst = max(self.worst, float(shares.max(initial=0)))
-        told = np.clip(needed, _LEAST, _MOST)
+        self._end(mine, largest, exponents)
+
+    def start(self, values: Floats) -> None:
+        """A round of initial parameters (world, chunks, lanes), of which nobody makes sums."""
+        every = np.arange(len(self._exponents))
+        largest = np.where(np.isfinite(values), np.abs(values), 0).max(axis=(0, 2))
+        self._end(every, largest, self._coming(every, largest))
+
+    def _coming(self, chunks: Indices, largest: Doubles) -> Indices:
+        """Exponents of a round; the first one finds them in an exponent round."""
+        found = np.where(largest > 0, np.clip(_needed(largest), _LEAST, _MOST), 0)
+        return np.where(self._rounds[chunks] == 0, found, self._exponents[chunks])
+
+    def _end(self, chunks: Indices, largest: Doubles, exponents: Indices) -> None:
+        """A round with these exponents tells the next one's."""
+        told = np.clip(_needed(largest), _LEAST, _MOST)
         following = np.clip(told + _HEADROOM, _LEAST, _MOST)
-        self._exponents[mine] = np.where(largest > 0, following, exponents)
-        self._rounds[mine] += 1
+        self._exponents[chunks] = np.where(largest > 0, following, exponents)
+        self._rounds[chunks] += 1
 
     def _integers(self, world: int, exponents: Indices, sums: Floats) -> Doubles:
         """Half a step of the scale from each worker, and rounding to float32."""
@@ -113,3 +126,8 @@ class ExactSums:
             f" apart is allowed ({int(wrong.sum())} lanes of this round are wrong): there is an"
             " error in quantisation, so that agreement between workers and reference says nothing"
         )
+
+
+def _needed(largest: Doubles) -> npt.NDArray[np.int64]:
+    """The least e with |x| < 2^e."""
+    return np.frexp(largest)[1].astype(np.int64)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from protocol.optimizer import OptimizerPlan
 from topologies.documents import Document, DocumentError, Location, Name
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
@@ -33,11 +34,20 @@ class _Strict(BaseModel):
 
 
 class OptimizerSpec(_Strict):
-    """Stochastic gradient descent, plain (``sgd``) or with momentum."""
+    """Stochastic gradient descent, plain (``sgd``) or with momentum.
+
+    at: who takes the steps: every worker, or the servers, each for the chunks that it sums.
+    """
 
     name: Literal["sgd", "momentum"] = "momentum"
     rate: float = Field(default=0.1, gt=0, le=100)
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    at: Literal["workers", "servers"] = "workers"
+
+    @property
+    def plan(self) -> OptimizerPlan:
+        """As workers and servers are told."""
+        return OptimizerPlan(self.name, self.rate, self.momentum if self.name == "momentum" else 0)
 
 
 def _node_names(value: object) -> object:
@@ -155,6 +165,7 @@ def load(path: str | Path) -> JobFile:
     """Read a job file; raises ``JobFileError``."""
     try:
         document = load_document(path, JobSpec)
+        _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
     return JobFile(document.content, str(path), document)
@@ -164,6 +175,19 @@ def parse(text: str, file: str = "<text>") -> JobFile:
     """Read a job file from text; raises ``JobFileError`` naming ``file``."""
     try:
         document = parse_document(text, file, JobSpec)
+        _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
     return JobFile(document.content, file, document)
+
+
+def _check_optimizer(document: Document[JobSpec]) -> None:
+    """Steps at servers need sums that end there. Raises ``DocumentError``."""
+    spec = document.content
+    if spec.optimizer.at == "servers" and spec.tree not in ("tor", "none"):
+        document.refuse(
+            ("optimizer", "at"),
+            f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
+            " switch; allowed: workers, or tree tor or none",
+        )
+    document.check()

@@ -82,6 +82,8 @@ class JobRun:
     _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
     _wiped: list[str] = field(default_factory=list)  # those that lost counts meanwhile
     _plan: int = 0  # its first epoch
+    _nonce: str = ""
+    _restored: list[Message] | None = None
     _carried: list[Message] = field(default_factory=list)  # by links while it trained
     _training: bool = False
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
@@ -131,7 +133,7 @@ class JobRun:
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
-        nonce, self.number = await asyncio.to_thread(
+        self._nonce, self.number = await asyncio.to_thread(
             create_service,
             JOBS_ADDRESS,
             self.name,
@@ -145,7 +147,7 @@ class JobRun:
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         joins = (
-            self.place.nodes.servers[name].join(nonce, rank)
+            self.place.nodes.servers[name].join(self._nonce, rank)
             for rank, name in enumerate(placement.servers)
         )
         await asyncio.gather(*joins)
@@ -157,7 +159,7 @@ class JobRun:
         carried = await links.measure(network, switches)
         self._crew = Crew(
             self.name,
-            nonce,
+            self._nonce,
             placement.workers,
             [self._command(rank, str(copy)) for rank in range(len(placement.workers))],
             self._process_name,
@@ -185,9 +187,33 @@ class JobRun:
         measured = await links.measure(network, switches)
         carried_since = links.since(network.addressing, carried, measured)
         # What other jobs should have sent meanwhile, or after a fault, nobody can say.
-        wanted = None if self.alongside or self.disturbed else self.expected()
+        known = self.predictable and not (self.alongside or self.disturbed)
+        wanted = self.expected() if known else None
         self._carried = links.rows(network.addressing, carried_since, wanted)
+        self._restored = await self.inquiry.restored()
         self._training = False
+
+    @property
+    def _reset(self) -> str:
+        """Why the optimizer's state began anew on the way; empty if it did not."""
+        if self.file.spec.optimizer.name == "sgd":
+            return ""
+        given = [
+            f"{one['server']} had parameters from {one['from']} without the optimizer's state"
+            for one in self._restored or ()
+            if one["from"] not in self.placement.servers
+        ]
+        return ", ".join(given)
+
+    async def take_back(self, server: str) -> None:
+        """A server was started again: it joins this job, unless that is about to end anyway."""
+        if not self._nonce or server not in self.placement.servers:
+            return
+        try:
+            rank = self.placement.servers.index(server)
+            await self.place.nodes.servers[server].join(self._nonce, rank)
+        except JobError as error:
+            self.place.tell(f"job {self.name} goes on without {error}")
 
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
@@ -431,8 +457,16 @@ class JobRun:
     @property
     def _unknown(self) -> str:
         """Why a reference cannot tell what should have come of it; empty if it can."""
-        world = len(self.placement.workers)
-        return self._attendance.unknown(self.file.spec.iterations, world)
+        spec, world = self.file.spec, len(self.placement.workers)
+        start = spec.optimizer.at == "servers"
+        causes = [self._attendance.unknown(spec.iterations, world, start=start), self._reset]
+        return "; ".join(cause for cause in causes if cause)
+
+    @property
+    def predictable(self) -> bool:
+        """Whether what it should put on each link follows from the job alone; what servers that
+        take steps tell each other does not."""
+        return self.file.spec.optimizer.at == "workers"
 
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
@@ -474,7 +508,8 @@ class JobRun:
         rounds = outcomes.sums_made(self.trees, self._counted)
         if self.file.spec.tree == "none":
             return 0
-        asked = one["completed"] + one["completed_direct"] + one["exponent_rounds"]
+        kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
+        asked = sum(one[kind] for kind in kinds)
         # Counters do not tell jobs apart: with others on the same switches they show more.
         if rounds < asked or (rounds > asked and not self.shared_with):
             raise JobError(
@@ -543,6 +578,9 @@ class JobRun:
             # Switches count for all their jobs: with these what they sent again is theirs too.
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),
+            # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
+            # itself: it had the replica) with the optimizer's state, or a worker, without.
+            "restored": self._restored,
             "links": self._carried,
             "machine": results.machine(self.results, wall, busy),
         }

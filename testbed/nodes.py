@@ -3,7 +3,7 @@
 
 With the same interfaces, sockets, device id and command line, and its log goes on. What it had in
 memory is lost: the controller gives a switch its program and entries back, and has its own from its
-journal; jobs go on without a server.
+journal; a server joins its jobs again, and gets from others what it needs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from testbed.controllerhost import ControllerHost
 from testbed.emulated import Network
@@ -33,8 +33,9 @@ _READY_SECONDS = 60.0
 class Nodes:
     """They stand and fall with ``processes``, except for what is started again.
 
-    died: told the name of a process that ended, how, and what becomes of it. Where ``hold`` has
-    the name of a process, its next end is somebody's wish, and it stays away for so many seconds.
+    died: told the name of a process that ended, how, and what becomes of it. served: told the name
+    of a server that is there again. Where ``hold`` has the name of a process, its next end is
+    somebody's wish, and it stays away for so many seconds.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Nodes:
         network: Network,
         processes: Processes,
         died: Callable[[str, str, str], None],
+        served: Callable[[str], Awaitable[None]],
     ) -> None:
         self.target = run.facts["target"]
         self.network = network
@@ -53,6 +55,7 @@ class Nodes:
         self.controller = ControllerHost()
         self.hold: dict[str, float] = {}
         self._died = died
+        self._served = served
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
         self._ends: dict[str, deque[float]] = {}
@@ -185,6 +188,8 @@ class Nodes:
                 await asyncio.sleep(seconds)
                 self._start(name)
             await self._until_ready(name)
+            if name in self.servers:
+                await self._served(name)
         except Exception as error:
             process = self.process(name)
             # One that ended while it was started has been looked after.

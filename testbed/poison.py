@@ -12,9 +12,10 @@ import numpy as np
 from testbed.digits import Parameters
 from testbed.jobfile import JobSpec
 
-# Twice as likely as each of the others: too large for the scale that a chunk's earlier gradients
-# have led to, while one step with its mean moves a weight by little.
-_VALUES = np.array([8.0, -8.0, np.nan, np.inf, -np.inf], np.float32)
+# Too large for the scale that a chunk's earlier gradients have led to, while one step with its mean
+# moves a weight by little.
+_LARGE = np.array([8.0, -8.0], np.float32)
+_VALUES = np.array([*_LARGE, np.nan, np.inf, -np.inf], np.float32)
 
 
 class Poison:
@@ -24,6 +25,8 @@ class Poison:
         self._job = job
         self._rank = rank
         self._world = world
+        # Servers take steps with whatever comes: after one that is no number none would be left.
+        self._values = _VALUES if job.optimizer.at == "workers" else _LARGE
         self.iteration = 0  # the coming one
 
     def spoil(self, gradients: Parameters) -> None:
@@ -34,7 +37,7 @@ class Poison:
         everything = list(gradients.values())
         for _ in range(self._job.poison):
             where, rank = int(random.integers(ends[-1])), int(random.integers(self._world))
-            value = random.choice(_VALUES)
+            value = random.choice(self._values)
             if rank == self._rank:
                 which = int(np.searchsorted(ends, where, side="right"))
                 everything[which].flat[where - ends[which]] = value

@@ -278,7 +278,8 @@ def sent_again(statistics: Message) -> int:
     A chunk that the server sums is contributed twice: it comes back flagged before.
     """
     needed = statistics["completed"] + statistics["exponent_rounds"]
-    return max(0, int(statistics["sent"] - needed - 2 * statistics["completed_direct"]))
+    twice = statistics["completed_direct"] + statistics["initial"]
+    return max(0, int(statistics["sent"] - needed - 2 * twice))
 
 
 def _by_switch(counts: Counter[Outcome]) -> int:

@@ -24,9 +24,10 @@ from pathlib import Path
 import numpy as np
 
 from hosts.chunks import Indices, Layout
-from protocol.exponents import Exponents, reference_round
+from hosts.optimizers import mean_of
+from protocol.exponents import Exponents, reference_round, reference_start
 from testbed.attendance import Entry, entries
-from testbed.digits import Parameters
+from testbed.digits import Floats, Parameters
 from testbed.exact import ExactSums, InexactSumError
 from testbed.jobfile import JobFileError, JobSpec, load
 from testbed.training import Replica, apply, check_one_thread, digest, optimizer
@@ -42,16 +43,24 @@ class Means:
         self.exact = ExactSums(self._layout.chunks)
         self.in_float32 = 0  # sums of chunks that did not fit, so far
 
+    def start(self, arrays: Parameters) -> None:
+        """Initial parameters, the same at all workers, go to the servers: first gradients have
+        their scale, whoever takes part."""
+        values = self._packed(arrays)[np.newaxis]
+        reference_start(values, np.arange(self._layout.chunks), self._policy)
+        self.exact.start(values)
+
+    def _packed(self, arrays: Parameters) -> Floats:
+        parts = [self._layout.pack(key, one) for key, one in enumerate(arrays.values())]
+        return np.concatenate(parts)
+
     def __call__(self, arrays: Mapping[int, Parameters], entry: Entry | None = None) -> Parameters:
         """arrays[rank][name]: float32 arrays; returns their means by name, flat.
 
         entry: who is in the sums (all, if not given). Raises ``InexactSumError``.
         """
         layout = self._layout
-        packed = {
-            rank: np.concatenate([layout.pack(key, one) for key, one in enumerate(own.values())])
-            for rank, own in arrays.items()
-        }
+        packed = {rank: self._packed(own) for rank, own in arrays.items()}
         means = np.empty((layout.chunks, layout.lanes), np.float32)
         for ranks, chunks in entry or self._everyone:
             mine: Indices = np.arange(layout.chunks) if chunks is None else np.array(chunks)
@@ -60,8 +69,7 @@ class Means:
             result = reference_round(values, mine, self._policy)
             self.in_float32 += int(np.count_nonzero(result.flags))
             self.exact.check(values, result.sums, mine)
-            # As ``hosts.client`` divides.
-            means[mine] = (result.sums.astype(np.float64) / len(ranks)).astype(np.float32)
+            means[mine] = mean_of(result.sums, np.full(len(mine), len(ranks)))
         names = next(iter(arrays.values()))
         return {
             name: layout.unpack(key, means[layout.chunks_of(key)]) for key, name in enumerate(names)
@@ -91,6 +99,8 @@ def train(
         rank.model.parameters = shared
     step = optimizer(job)
     means = Means([values.size for values in shared.values()], lanes, world)
+    if job.optimizer.at == "servers":
+        means.start(shared)
     everyone: Entry = ((tuple(range(world)), None),)
     for entry in attendance or [everyone] * job.iterations:
         there = {rank for part, _ in entry for rank in part}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import os
@@ -83,7 +84,7 @@ class _Desk(threading.Thread):
         self.diary = Diary()
         self._questions = questions
         self._client = client
-        self._calls = 0  # of `sums`
+        self._calls = 0  # of `exchange`
         self._does = "starts", time.monotonic()  # what, and since when
 
     def computes(self) -> None:
@@ -95,17 +96,17 @@ class _Desk(threading.Thread):
         self._calls = iterations
         self.diary = Diary(iterations)
 
-    def means(self, gradients: Parameters) -> Parameters:
+    def exchange(self, gradients: Parameters, *, average: bool) -> Parameters:
         """``Client.push_pull``, noting that this is what it does meanwhile, and who took part."""
         self._calls += 1
         self._does = "waits", time.monotonic()
         try:
-            means = self._client.push_pull(gradients, average=True)
+            came = self._client.push_pull(gradients, average=average)
         finally:
             self.computes()
-        workers = np.concatenate([means.workers[name] for name in gradients])
-        self.diary.note(entry_of(workers, means.members))
-        return means
+        workers = np.concatenate([came.workers[name] for name in gradients])
+        self.diary.note(entry_of(workers, came.members))
+        return came
 
     def run(self) -> None:
         """Until the end of the input."""
@@ -169,8 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         desk.start()
         with client:
             client.connect_service(nonce, rank=options.rank)
+            at_servers = job.optimizer.at == "servers"
             client.init_service(
-                {name: value.size for name, value in replica.parameters.items()},
+                replica.parameters,
+                optimizer=job.optimizer.plan if at_servers else None,
                 state=replica.state,
                 timeout=job.patience,
             )
@@ -184,7 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reporter = _Reporter(
                 lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass, desk.diary
             )
-            seconds = train(replica, job.iterations, desk.means, reporter, done)
+            exchange = functools.partial(desk.exchange, average=not at_servers)
+            seconds = train(replica, job.iterations, exchange, reporter, done)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from controller.trees import TreeKind
+from hosts.optimizers import Optimizer
 from hosts.reports import Completed
 from protocol.header import Flag
+from protocol.optimizer import OptimizerPlan
 from tests.history import history
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
@@ -84,6 +86,22 @@ def gradients(seed: int, rounds: int, world: int, chunks: int, odd: bool) -> np.
     return values
 
 
+def optimized(
+    values: np.ndarray, sums: np.ndarray, workers: np.ndarray, plan: OptimizerPlan
+) -> np.ndarray:
+    """(rounds, chunks, lanes) parameters that servers make of sums. values: (rounds, world, chunks,
+    lanes), the first round's being initial parameters; workers: (rounds, chunks) in each sum."""
+    parameters = values[0, 0].copy()
+    optimizer = Optimizer(plan)
+    result = [parameters.copy()]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for number in range(1, len(values)):
+            wide = sums[number].astype(np.float64) / workers[number][:, None]
+            optimizer.step([parameters], [wide.astype(np.float32)])
+            result.append(parameters.copy())
+    return np.stack(result)
+
+
 class ChunkError(AssertionError):
     """Something is wrong with a chunk."""
 
@@ -95,7 +113,8 @@ class ChunkError(AssertionError):
 class Run:
     """A job's rounds on a network, with what every worker got.
 
-    leaving: how many rounds those take part in who leave before the end, by rank.
+    leaving: how many rounds those take part in who leave before the end, by rank. Where servers
+    optimize, the first round is one more, of initial parameters, the same at all.
     """
 
     def __init__(
@@ -108,10 +127,14 @@ class Run:
     ) -> None:
         self.started = started
         self.chunks = chunks = started.chunks
-        self.rounds = rounds
-        self.leaving = dict(leaving or {})
+        self.optimizer = started.job.optimizer
+        first = self.optimizer is not None
+        self.rounds = rounds = rounds + first
+        self.leaving = {rank: count + first for rank, count in (leaving or {}).items()}
         world = started.world
         self.values = gradients(seed, rounds, world, chunks, odd)
+        if first:
+            self.values[0] = self.values[0, :1]
         total = rounds * chunks
         self.got = np.full((world, total, LANES), np.nan, np.float32)
         self.flags = np.zeros((world, total), np.uint8)
@@ -209,7 +232,12 @@ class Run:
         first = next(rank for rank in stay if rank not in started.killed)
         found = started.policies[first].found
         workers = self.workers[first].reshape(self.rounds, self.chunks)
-        sums, flags = history(self.values, workers, found, dict(enumerate(started.worlds)))
+        worlds = dict(enumerate(started.worlds))
+        sums, flags = history(self.values, workers, found, worlds)
+        if self.optimizer is not None:
+            sizes = np.array([len(members) for members in started.worlds])[workers]
+            sums = optimized(self.values, sums, sizes, self.optimizer)
+            flags[0] = Flag.OVERFLOW  # whatever they are, initial parameters go DIRECT
         sums, direct = sums.reshape(-1, LANES), flags.reshape(-1) != 0
         for rank in range(started.world):
             mine = np.flatnonzero(self.seen[rank])

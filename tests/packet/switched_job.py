@@ -14,13 +14,16 @@ import numpy as np
 
 from controller.job import Job, JobError, Key, Role, State
 from controller.trees import TreeKind
-from hosts.follower import ServerFollower, WorkerFollower
+from hosts.follower import Errand, ServerFollower, WorkerFollower
+from hosts.server import NotHereError
+from hosts.shards import Snapshot
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
 from tests.history import Contacts
-from tests.packet.switched_network import Host, SwitchedNetwork
+from tests.packet.switched_network import AGAIN_SECONDS, Host, SwitchedNetwork
 
 HEARTBEAT_SECONDS = 2.0
 LANES = 256
@@ -103,6 +106,9 @@ class Member:
         before = self.follower.epoch
         self.started.moved += len(instruction.take.results)
         self.answer(self.follower.answer(instruction))
+        if isinstance(self.follower, ServerFollower):
+            for errand in self.follower.take_errands():
+                self._fetch(self.follower, errand)
         if self.follower.epoch != before:
             self.on_plan()
             self.network.call(self._up.time(), self._heartbeat)
@@ -126,6 +132,34 @@ class Member:
             follower.gate.give(follower.gate.wanted, follower.state({"done": done}))
             self.answer(follower.said())
             self._donate()
+
+    def _fetch(self, follower: ServerFollower, errand: Errand) -> None:
+        """Gets what another server has, late but surely."""
+
+        def ask() -> None:
+            if self.gone or not follower.wants(errand):
+                return
+            source = self.started.server_at(errand.server)
+            own = self.network.addressing.host_interfaces(self.started.servers[self.place[2]])[0]
+            try:
+                if source.gone:
+                    raise NotHereError("dead")
+                assert isinstance(source.follower, ServerFollower)
+                part = source.follower.give(errand.epoch, int(own.ipv4), errand.chunks)
+            except NotHereError:
+                self.network.at(self.network.now + AGAIN_SECONDS, ask)
+                return
+            self.network.at(self._between(), lambda: arrive(part))
+
+        def arrive(part: Snapshot) -> None:
+            if not self.gone:
+                follower.take(errand, part)
+                self.answer(follower.fetched(errand))
+
+        self.network.at(self._between(), ask)
+
+    def _between(self) -> float:
+        return self.network.now + self.network.random.random() * self.network.between
 
     def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
         for answer in answers:
@@ -170,6 +204,7 @@ class StartedJob:
         kind: TreeKind,
         chunks: int,
         delay: float = 0.01,
+        optimizer: OptimizerPlan | None = None,
         **options: int,
     ) -> None:
         self.network = network
@@ -193,7 +228,7 @@ class StartedJob:
             link = network.addressing.host_interfaces(worker)[0]
             table.connect(nonce, Role.WORKER, rank, Address(int(link.ipv4), ports[rank]))
         for rank in range(len(workers)):
-            table.init(nonce, rank, self._keys, gives_state=True)
+            table.init(nonce, rank, self._keys, gives_state=True, optimizer=optimizer)
         self._processes = itertools.count(1)
         self._states = [network.server(server) for server in servers]
         self._hosts: list[Host | None] = [None] * len(workers)
@@ -307,7 +342,8 @@ class StartedJob:
             nonce, address = self.job.nonce, Address(int(link.ipv4), self.ports[rank])
             jobs = self.network.jobs
             jobs.connect(nonce, Role.WORKER, rank, address, process)
-            jobs.init(nonce, rank, self._keys, process, gives_state=True)
+            optimizer = self.job.optimizer
+            jobs.init(nonce, rank, self._keys, process, gives_state=True, optimizer=optimizer)
             self.policies[rank], self._hosts[rank] = policy, None
             member = Member(self, Role.WORKER, rank, follower, process)
             member.on_plan = lambda: self._join(rank, joined)
@@ -337,6 +373,39 @@ class StartedJob:
         self.killed.add(rank)
         if self._hosts[rank] is not None:
             self._hosts[rank].dead = True
+
+    def server_at(self, address: Address) -> Member:
+        """The member that serves at an address."""
+        for rank, server in enumerate(self.servers):
+            if int(self.network.addressing.host_interfaces(server)[0].ipv4) == address.ipv4:
+                return self.server_members[rank]
+        raise AssertionError(f"no server at {address}")
+
+    def kill_server(self, rank: int, told: bool = False) -> None:
+        """The server's process dies. told: whoever started it knows, and says so."""
+        self.server_members[rank].gone = True
+        self.network.server_host(self.servers[rank]).dead = True
+        if told:
+            node, when = self.servers[rank], self.network.now
+            died = self.network.jobs.died
+            self.network.call(when, lambda: died(node, "was killed by SIGKILL", when))
+
+    def restart_server(self, rank: int) -> None:
+        """It is there again, empty, and joins the job."""
+        node = self.servers[rank]
+        self._states[rank] = self.network.restart_server(node)
+        link = self.network.addressing.host_interfaces(node)[0]
+
+        def join() -> None:
+            if self.job.state.over:
+                return
+            address, process = Address(int(link.ipv4), PORT), next(self._processes)
+            self.network.jobs.connect(self.job.nonce, Role.SERVER, rank, address, process)
+            follower = ServerFollower(self._states[rank], self.job.number)
+            self.server_members[rank] = Member(self, Role.SERVER, rank, follower, process)
+            self.server_members[rank]._notice()
+
+        self.network.call(self.network.now, join)
 
     def leave(self, rank: int) -> None:
         """The worker has all it wanted, and leaves in order."""

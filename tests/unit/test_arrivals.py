@@ -239,9 +239,6 @@ def test_who_cannot_come_is_told_why(table: Returning) -> None:
     table.gone(job.nonce, Role.WORKER, 1, "died")
     with pytest.raises(JobError, match=r"which died; a new one cannot join"):
         table.come(job, 1, process=5)
-    address = job.members[Membership(Role.SERVER, 0)].address
-    with pytest.raises(JobError, match="is connected already"):
-        table.connect(job.nonce, Role.SERVER, 0, address, 5)
     table.change(job, 1, 1, 1, 1)
     table.leave(job.nonce, Role.WORKER, 2)
     with pytest.raises(JobError, match=r"worker 2 \(w2\) has left, it was done"):
@@ -311,6 +308,41 @@ def test_an_end_that_is_told_needs_no_lease(table: Returning) -> None:
     assert waiting.state is State.WAITING
     table.gone(waiting.nonce, Role.WORKER, 0, "was killed by SIGKILL")
     assert waiting.reason == "worker 0 (w0) was killed by SIGKILL"
+
+
+def test_a_server_that_is_started_again_is_in_with_the_next_epoch(table: Returning) -> None:
+    """Whether its end was told, or nobody had missed it; the process before is not heard again."""
+    job = table.train()
+    place = Membership(Role.SERVER, 0)
+    address = job.members[place].address
+    table.time.now += 5
+    for epoch, process in ((2, 5), (3, 6)):
+        table.connect(job.nonce, Role.SERVER, 0, address, process)
+        assert (job.epoch, job.scheme.servers) == (epoch, (0, 1))
+        assert job.members[place].since == table.time.now
+    with pytest.raises(JobError, match="another process is in its place"):
+        table.heartbeat(job.nonce, Role.SERVER, 0, 1, process=5)
+    table.gone(job.nonce, Role.SERVER, 0, "was killed by SIGKILL")
+    assert job.scheme.servers == (1,)
+    table.connect(job.nonce, Role.SERVER, 0, address, 7)
+    assert (job.epoch, job.scheme.servers) == (5, (0, 1))
+
+
+def test_the_last_server_has_its_lease_to_be_started_again(table: Returning) -> None:
+    job = table.train()
+    address = job.members[Membership(Role.SERVER, 0)].address
+    for rank in (0, 1):
+        table.gone(job.nonce, Role.SERVER, rank, "was killed by SIGKILL")
+    assert (job.state, job.epoch, job.scheme.servers) == (State.RUNNING, 2, (1,))
+    # With another one there again, nobody waits for it.
+    table.connect(job.nonce, Role.SERVER, 0, address, 5)
+    assert (job.epoch, job.scheme.servers) == (3, (0,))
+    table.died("s0", "was killed by SIGSEGV", table.time.now)
+    table.pass_time(9, but="s0")
+    assert job.state is State.RUNNING
+    table.pass_time(2, but="s0")
+    assert job.state is State.FAILED
+    assert job.reason == "server 0 (s0) was killed by SIGSEGV; no other server is left"
 
 
 def test_a_controller_that_is_restarted_knows_who_waits_to_join(tmp_path: Path) -> None:

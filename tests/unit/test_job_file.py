@@ -45,6 +45,8 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("patience: 0", "job.yaml:4: patience: should be at least 1, not 0"),
         ("patience: soon", "job.yaml:4: patience: should be a number, not 'soon'"),
         ("optimizer: {momentum: 1}", "optimizer.momentum: should be less than 1, not 1"),
+        ("optimizer: {at: servers}", "job.yaml:4: optimizer.at: servers take steps where a tree's"),
+        ("optimizer: {rate: 1, at: switches}", "optimizer.at: should be workers or servers"),
         ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),
     ],
 )

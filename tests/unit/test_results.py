@@ -17,7 +17,7 @@ REFERENCE = {"digest": "a", "accuracy": 0.8, "in_float32": 0}
 def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str, Any]:
     statistics = {
         "sent": sent, "retransmitted": retransmitted, "completed": 100, "completed_direct": 0,
-        "exponent_rounds": 10, "wrong_checksum": 1,
+        "exponent_rounds": 10, "initial": 0, "wrong_checksum": 1,
     }  # fmt: skip
     return {"digest": digest, "accuracy": 0.9, "seconds": [0.1], "statistics": statistics}
 
