@@ -13,9 +13,10 @@ import logging
 import secrets
 from collections.abc import Callable
 
-from controller.epochs import ANSWER_SECONDS, Epochs
+from controller.epochs import ANSWER_SECONDS, LONGEST_REASON, Epochs
 from controller.job import Job, JobError, Member, Membership, Refusal, Role
 from controller.joining import Join
+from controller.requests import said
 from protocol import jobs_pb2
 from protocol.plan import Address
 
@@ -99,8 +100,10 @@ class Arrivals:
         elif what == "reached":
             join.reached(place, request.reached)
         elif what == "donated":
+            request.donated.unable = _line(request.donated.unable)
             join.donated(place, request.donated)
         elif what == "restored":
+            request.restored.unable = _line(request.restored.unable)
             join.restored(place, request.restored)
         if join.taking != taking:
             job.asked_at = self.clock()
@@ -155,6 +158,11 @@ class Arrivals:
             for place in join.joiners:
                 job.members[place].lost = f"could not join: {join.failure}"
             self.epochs.journal.save(job)
+
+
+def _line(unable: str) -> str:
+    """Why a member is unable to do something; empty if it is able."""
+    return (said(unable, LONGEST_REASON) or "it does not say why") if unable else ""
 
 
 def _rank(place: Membership) -> int:

@@ -163,6 +163,8 @@ class Change:
             return
         if place.role is Role.WORKER or self._holding is not None:
             self._levels[place] = levels_of(data, self.chunks)
+        elif data:
+            raise ResyncError(f"{len(data)} B of levels; servers hold no parameters of this job")
         self._reported.add(place)
         self._advance()
 

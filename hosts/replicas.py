@@ -135,10 +135,12 @@ class ShardServer(ShardServiceServicer):
     ) -> Iterator[shards_pb2.Shard]:
         """See shards.proto."""
         source = _source(context)
-        chunks = np.frombuffer(request.chunks, "<u4").astype(np.int64)
-        held: Snapshot = self._do(
-            context, lambda: self._give(request.job, request.epoch, source, chunks)
-        )
+
+        def give() -> Snapshot:
+            chunks = np.frombuffer(request.chunks, "<u4").astype(np.int64)
+            return self._give(request.job, request.epoch, source, chunks)
+
+        held = self._do(context, give)
         room = 4 * held.parameters.shape[1] * (1 + len(held.state)) + 64
         rows = max(1, _PAGE_BYTES // room)
         for first in range(0, len(held), rows):

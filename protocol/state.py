@@ -94,7 +94,7 @@ def decode(data: bytes) -> State:
             if len(shape) > _MOST_DIMENSIONS or math.prod(shape) * kind.itemsize != len(one.data):
                 raise ValueError(f"{len(one.data)} B are no array of {len(shape)} dimensions so")
             array = np.frombuffer(one.data, kind).reshape(shape)
-        except (TypeError, ValueError) as error:
+        except (OverflowError, TypeError, ValueError) as error:
             text = f"array {one.name[:_QUOTED]!r} ({one.type[:_QUOTED]!r}): {error}"
             raise StateError(text) from error
         arrays[one.name] = array.copy()  # to be changed at will

@@ -5,6 +5,7 @@ that somebody's own."""
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,30 @@ REFUSALS = {
     "INVALID_ARGUMENT", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED",
     "FAILED_PRECONDITION", "ABORTED",
 }  # fmt: skip
+
+LEVELS = np.array([1, 1, 1], "<u4").tobytes()
+# Of an optimizer, what makes one that is right one that nobody can run.
+BAD_OPTIMIZERS: list[dict[str, Any]] = [
+    {"name": ""},
+    {"name": "adam"},
+    {"name": "SGD"},
+    {"name": "x" * 10**6},
+    {"name": "\x1b[2J"},
+    *({"rate": rate} for rate in (0.0, -1.0, math.nan, math.inf, -math.inf)),
+    *({"momentum": momentum} for momentum in (-0.1, 1.0, math.nan, math.inf)),
+    {"name": "sgd", "momentum": 0.5},
+    *({"weight_decay": decay} for decay in (-1e-9, math.nan, math.inf)),
+]
+OPTIMIZER = {"name": "momentum", "rate": 0.1, "momentum": 0.9, "weight_decay": 0.0}
+
+
+def keys(*sizes: int) -> list[Any]:
+    return [{"key": key, "name": "all", "elements": size} for key, size in enumerate(sizes)]
+
+
+def other_processes(_: object) -> list[Any]:
+    """Not the one, 0, that is in the place."""
+    return [1, -1, (1 << 63) - 1, -(1 << 63)]
 
 
 class Scene:
@@ -87,10 +112,10 @@ class Scene:
 
     # -- the hostile job --------------------------------------------------------------------------
 
-    def create(self) -> Job:
+    def create(self, tree: int = jobs_pb2.TWO_LEVEL) -> Job:
         """A job that is admitted."""
         self._number += 1
-        reply = self.call("CreateService", **self.admission(f"own{self._number}"))
+        reply = self.call("CreateService", **self.admission(f"own{self._number}", tree))
         return next(job for job in self.table.jobs() if job.number == reply.job)
 
     def admission(self, namespace: str, tree: int = jobs_pb2.TWO_LEVEL) -> dict[str, Any]:
@@ -107,15 +132,27 @@ class Scene:
         port = PORT if role == SERVER else 50000 + rank
         return {"ipv4": int(self.network.addressing.address(host)), "port": port}
 
-    def running(self) -> Job:
+    def running(
+        self,
+        tree: int = jobs_pb2.TWO_LEVEL,
+        optimizer: dict[str, Any] | None = None,
+        *,
+        gives_state: bool = False,
+    ) -> Job:
         """A job whose members are in; its workers have no plan before its server runs it."""
-        job = self.create()
+        job = self.create(tree)
         for role, rank in OWN_HOSTS:
             who = {"nonce": job.nonce, "role": role, "rank": rank}
             self.call("ConnectService", address=self.address(role, rank), **who)
         for rank in (0, 1):
-            keys = [{"key": 0, "name": "all", "elements": 256 * OWN_CHUNKS}]
-            self.call("InitService", nonce=job.nonce, rank=rank, keys=keys)
+            self.call(
+                "InitService",
+                nonce=job.nonce,
+                rank=rank,
+                keys=keys(256 * OWN_CHUNKS),
+                optimizer=optimizer,
+                gives_state=gives_state,
+            )
         self.beat(job)
         assert job.state is State.RUNNING
         return job

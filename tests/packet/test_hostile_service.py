@@ -27,14 +27,19 @@ from controller.jobs import LONGEST_REASON, MOST_WAITING, REMEMBERED
 from controller.requests import LONGEST_KEY_NAME, MOST_CHUNKS, MOST_KEYS, MOST_NAME_CHARACTERS
 from protocol import jobs_pb2
 from tests.packet.hostile_service import (
+    BAD_OPTIMIZERS,
+    LEVELS,
     LIMIT,
     METHODS,
+    OPTIMIZER,
     OWN_CHUNKS,
     PAYLOAD,
     REFUSALS,
     SERVER,
     WORKER,
     Scene,
+    keys,
+    other_processes,
     scene,
 )
 
@@ -71,10 +76,6 @@ def members(hosts: list[str], others: list[str]) -> list[Any]:
     ]
 
 
-def keys(*sizes: int) -> list[Any]:
-    return [{"key": key, "name": "k", "elements": size} for key, size in enumerate(sizes)]
-
-
 def results(level: int, chunk: int = 2, header: int = 32, payload: int = PAYLOAD) -> list[Any]:
     one = {"chunk": chunk, "level": level, "header": bytes(header), "payload": bytes(payload)}
     return [one]
@@ -90,7 +91,6 @@ BAD_RESULTS = [
     results(1, payload=1),
     results(1, payload=PAYLOAD + 1),
 ]
-LEVELS = np.array([1, 1, 1], "<u4").tobytes()
 WHO: dict[str, Values] = {
     "nonce": nonces,
     "role": lambda _: [0, 3, -1, (1 << 31) - 1],
@@ -117,6 +117,7 @@ WRONG: dict[str, dict[str, Values]] = {
         "tree": lambda _: [0, 5, -1, (1 << 31) - 1],
         "window": lambda _: [3, 1 << 16, MOST],
         "streams": lambda _: [257, MOST],
+        "lease": lambda _: [math.nan, math.inf, -math.inf, -1.0, 4.9, 86401.0, 1e-30],
     },
     "ConnectService": {
         **WHO,
@@ -130,6 +131,7 @@ WRONG: dict[str, dict[str, Values]] = {
             {**s.address(WORKER, 0), "port": MOST},
             {**s.address(WORKER, 0), "port": 50077},  # it is connected from another one
         ],
+        "process": other_processes,  # nobody has said that it can be joined
     },
     "InitService": {
         "nonce": nonces,
@@ -150,10 +152,19 @@ WRONG: dict[str, dict[str, Values]] = {
                 for key in range(MOST_NAME_CHARACTERS // LONGEST_KEY_NAME + 1)
             ],
         ],
+        "process": other_processes,
+        # It may give it or not.
+        "gives_state": lambda _: [],
+        # More of them, where one would be right, in a test of their own.
+        "optimizer": lambda _: [
+            *({**OPTIMIZER, **bad} for bad in BAD_OPTIMIZERS),
+            OPTIMIZER,  # others have none
+        ],
     },
-    "Watch": WHO,
+    "Watch": {**WHO, "process": other_processes},
     "Resync": {
         **WHO,
+        "process": other_processes,
         # Of another epoch, and so ignored: see the test of answers that are.
         "epoch": lambda _: [],
         "report": lambda _: [],
@@ -165,11 +176,18 @@ WRONG: dict[str, dict[str, Values]] = {
         ],
         "taken": lambda _: [],
         "broken": lambda _: [{"chunk": OWN_CHUNKS}, {"chunk": MOST, "reason": "x" * 10**6}],
+        # Nobody has asked for them, and so ignored: see the test of answers that are.
+        "fetched": lambda _: [],
+        "begun": lambda _: [],
+        "reached": lambda _: [],
+        "donated": lambda _: [],
+        "restored": lambda _: [],
     },
     "Heartbeat": {
         **WHO,
         "epoch": lambda s: [s.own.epoch + 1, 65536, MOST],
         "unanswered": lambda _: [math.nan, math.inf, -math.inf, -1.0],
+        "process": other_processes,
     },
     "Leave": {
         **WHO,
@@ -182,7 +200,11 @@ WRONG: dict[str, dict[str, Values]] = {
             bytes(4 * OWN_CHUNKS + 4),
             b"x" * 10**6,
         ],
+        # One that is not in any more may say so, and leaves nobody else.
+        "process": lambda _: [],
     },
+    # It may have ended in any way: see the test of reasons.
+    "Gone": {**WHO, "reason": lambda _: []},
     "Status": {},
 }
 
@@ -198,6 +220,7 @@ def right(s: Scene, name: str) -> dict[str, Any]:
         "Resync": who | {"rank": 1, "epoch": s.own.epoch},
         "Heartbeat": who | {"epoch": 1},
         "Leave": who | {"levels": LEVELS, "results": results(1)},
+        "Gone": who,
         "Status": {},
     }[name]
 
@@ -217,12 +240,16 @@ def test_every_field_of_every_call_is_checked(name: str) -> None:
         for field, values in WRONG[name].items():
             for value in values(s):
                 fields = {**right(s, name), field: value}
-                if name == "Resync" and field in WHO:
+                if name == "Resync" and (field in WHO or field == "process"):
                     fields["taken"] = {"page": 0}
                 code, text = s.attempt(name, method._concrete_class(**fields))
-                expected = {"nonce": "PERMISSION_DENIED"}.get(field, "INVALID_ARGUMENT")
-                taken = value == "victim" or (
-                    field == "address" and (value or {}).get("port") == 50077
+                expected = {"nonce": "PERMISSION_DENIED", "process": "ABORTED"}.get(
+                    field, "INVALID_ARGUMENT"
+                )
+                taken = (
+                    value == "victim"
+                    or (field == "address" and (value or {}).get("port") == 50077)
+                    or (name == "ConnectService" and field == "process")
                 )
                 assert code == ("ALREADY_EXISTS" if taken else expected), (field, value, text)
                 assert 0 < len(text) <= LONGEST_TEXT
@@ -353,14 +380,15 @@ def test_any_request_is_answered_and_no_other_job_notices() -> None:
 def test_a_nonce_opens_its_own_job_alone_and_that_only_while_it_lasts() -> None:
     with scene() as s:
         for name, fields in METHODS.items():
-            if "nonce" not in fields.input_type.fields_by_name or name == "Leave":
+            if "nonce" not in fields.input_type.fields_by_name or name in ("Leave", "Gone"):
                 continue
             request = right(s, name) | {"nonce": s.ended.nonce}
             code, text = s.attempt(name, fields.input_type._concrete_class(**request))
             assert (code, text) == ("ABORTED", f"{s.ended} failed: {s.ended.reason}"), name
         # Leaving what is over is fine, and changes nothing: whoever leaves late need not care.
-        s.call("Leave", nonce=s.ended.nonce, role=WORKER, rank=1, reason="again")
-        assert "again" not in s.ended.reason
+        for name in ("Leave", "Gone"):
+            s.call(name, nonce=s.ended.nonce, role=WORKER, rank=1, reason="again")
+            assert "again" not in s.ended.reason
         # The victim's rank 2 exists, the own job's does not: a nonce gives no place elsewhere.
         code, _ = s.attempt(
             "Heartbeat", jobs_pb2.HeartbeatRequest(nonce=s.own.nonce, role=WORKER, rank=2)
@@ -411,6 +439,13 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
             (who | {"rank": 0}, 2, {"handed": {"results": results(1), "last": True}}),
             (server, 2, {"handed": {"results": results(1), "last": True}}),
             (server, 2, {"taken": {"page": 0}}),
+            (server, 2, {"fetched": {}}),
+            (who, 2, {"fetched": {}}),
+            (who, 2, {"begun": {"number": 0, "calls": (1 << 64) - 1}}),
+            (who, 2, {"reached": {"number": MOST}}),
+            (who, 2, {"donated": {"page": {"size": 1 << 63}}}),
+            (who, 2, {"donated": {"unable": "x" * 10**6}}),
+            (who, 2, {"restored": {"unable": "x" * 10**6}}),
         ):
             s.call("Resync", epoch=epoch, **caller, **what)
             assert (job.epoch, job.change.owing) == (2, before), what
@@ -420,11 +455,15 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
         s.finish()
 
 
-def test_a_reason_is_shown_as_one_short_line() -> None:
+@pytest.mark.parametrize("call", ["Leave", "Gone"])
+def test_a_reason_is_shown_as_one_short_line(call: str) -> None:
     with scene() as s:
-        job = s.running()
+        job = s.running() if call == "Leave" else s.create()
+        if call == "Gone":
+            who = {"nonce": job.nonce, "role": WORKER, "rank": 0}
+            s.call("ConnectService", address=s.address(WORKER, 0), **who)
         reason = "bad\n\x1b[2J\x07 news " + "x" * 10**6
-        s.call("Leave", nonce=job.nonce, role=WORKER, rank=0, reason=reason)
+        s.call(call, nonce=job.nonce, role=WORKER, rank=0, reason=reason)
         assert job.state is State.FAILED
         assert job.reason.isprintable()
         assert len(job.reason) < LONGEST_REASON + 100

@@ -172,6 +172,8 @@ def test_the_lowest_rank_is_asked_and_another_when_it_leaves() -> None:
     [
         ({"size": 0}, "its state has 0 B"),
         ({"size": 2**40}, "its state has 1099511627776 B, allowed are 1 to"),
+        ({"size": 2**63}, "its state has 9223372036854775808 B, allowed are 1 to"),
+        ({"size": 2**64 - 1}, "its state has 18446744073709551615 B, allowed are 1 to"),
         ({"sha256": b"short"}, "its state has 10 B"),
         ({"data": b"y"}, "page 0 of its state has 1 B, not 10"),
     ],
@@ -214,7 +216,24 @@ def test_what_is_no_state_is_refused() -> None:
         encode(State(1, b"", {"names": np.array([object()])}))
     with pytest.raises(StateError, match="are no state"):
         decode(b"\xff" * 9)
-    for kind, shape, data in (("O", (1,), bytes(8)), ("<f4", (3,), bytes(8)), ("x", (), b"")):
+    with pytest.raises(StateError, match="numbers can be told"):
+        encode(State(1, b"", {"named": np.zeros(2, [("a", "<f4")])}))
+    for kind, shape, data in (
+        ("O", (1,), bytes(8)),
+        ("x", (), b""),
+        ("", (1,), bytes(8)),
+        ("V8", (1,), bytes(8)),
+        ("<f4,<f4", (1,), bytes(8)),
+        ("(2,)<f4", (1,), bytes(8)),
+        ("<f3", (1,), bytes(3)),
+        ("<f" + "4" * 10**6, (1,), bytes(4)),
+        ("<f4", (3,), bytes(8)),
+        ("<f4", (), b""),
+        ("<f4", (1,), bytes(3)),
+        ("<f4", (1 << 32, 1 << 32), b""),  # their product is 0 in 64 bits
+        ("<f4", (0, (1 << 64) - 1), b""),
+        ("<f4", (1,) * 100, bytes(4)),
+    ):
         message = jobs_pb2.State(
             arrays=[jobs_pb2.Array(name="a", type=kind, shape=shape, data=data)]
         )
