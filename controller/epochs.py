@@ -58,6 +58,7 @@ class Epochs:
         pool = Pool(dict(job.kept.results), job.kept.left)
         if job.change is not None and not job.change.settled:
             pool.add(job.change.pool.results.values())
+        job.join = None  # whoever waits to join is told of again when this is over
         members = [p for p in job.places if p in job.members and job.members[p].active]
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         for place in members:

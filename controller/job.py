@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from controller.admission import Reservation
 from controller.install import Installation, Place
+from controller.joining import Join
 from controller.members import Member, Membership, Role
 from controller.resync import Change, Pool
 from controller.trees import Child as TreeChild
@@ -120,6 +121,7 @@ class Job:
     kind: TreeKind
     window: int  # asked for; 0: the controller chooses
     streams: int
+    lease: float  # seconds without a call after which a member counts as dead
     created: float
     scheme: Scheme
     reservation: Reservation | None
@@ -132,10 +134,11 @@ class Job:
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left
     change: Change | None = None  # under way, or over but for servers that do not run the plan yet
+    join: Join | None = None  # under way; a change begins when it is settled
     waiting: str = ""  # why the change has no plan
     kept: Pool = field(default_factory=Pool)  # what workers that left have handed over
     left_at: float = 0.0  # when the last worker left that the plan still counts on
-    asked_at: float = 0.0  # when the change last came a step on
+    asked_at: float = 0.0  # when the change, or what a joiner is told, last came a step on
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
 
     def __str__(self) -> str:
@@ -197,10 +200,20 @@ class Job:
         )
 
     @property
+    def joiners(self) -> list[Membership]:
+        """Workers that wait to join, with their keys named."""
+        found = self.members.items()
+        return [place for place, member in found if member.waiting and member.initialised]
+
+    @property
     def status(self) -> str:
         """Why it failed, or what it waits for."""
         if self.waiting:
             return f"waits: {self.waiting}"
+        if self.change is None and self.join is not None:
+            who = ", ".join(self.name(place) for place in self.joiners)
+            waits = "; ".join(f"{self.name(p)} {what}" for p, what in self.join.owing.items())
+            return f"{who} is about to join; waits for {waits or 'none'}"
         if self.change is None:
             return self.reason
         owing = sorted(self.change.owing.items(), key=lambda item: (item[0].role.value, item[0]))
@@ -267,6 +280,7 @@ def plans_of(
             servers=servers,
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
+            members=scheme.workers,
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 
 from controller import access
+from controller.arrivals import Arrivals
 from controller.connection import SwitchError
 from controller.deployment import Deployment
 from controller.epochs import LAST_EPOCH, RETRY_SECONDS, Epochs, words
@@ -34,7 +35,14 @@ from controller.job import (
     State,
 )
 from controller.journal import Journal
-from controller.requests import check_address, check_create, check_keys, check_window, difference
+from controller.requests import (
+    check_address,
+    check_create,
+    check_keys,
+    check_lease,
+    check_window,
+    difference,
+)
 from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
@@ -48,18 +56,18 @@ MOST_JOBS = (1 << 16) - 1
 LONGEST_REASON = 500
 # Jobs that are over stay known, so that late callers learn how they ended.
 REMEMBERED = 64
-LEASE_SECONDS = 15.0
+LEASE_SECONDS = 30.0
 # How long members get no answer through a switch that cannot be reached until it counts as gone.
 UNANSWERED_SECONDS = 3.0
 JOIN_SECONDS = 120.0
 
 
 class JobTable:
-    """All jobs. ``lease``: seconds without a call after which a member counts as dead; ``join``:
-    seconds from ``create`` until all have to be in; ``queue_packets``: see ``choose_window``;
-    ``unanswered``: seconds after which members say that a switch does not forward; ``journal``:
-    where all of it is written, and what it has of earlier is taken up (none: it ends with the
-    process)."""
+    """All jobs. ``lease``: seconds without a call after which a member counts as dead, in jobs that
+    say nothing of it; ``join``: seconds from ``create`` until all have to be in;
+    ``queue_packets``: see ``choose_window``; ``unanswered``: seconds after which members say that a
+    switch does not forward; ``journal``: where all of it is written, and what it has of earlier is
+    taken up (none: it ends with the process)."""
 
     def __init__(
         self,
@@ -81,6 +89,7 @@ class JobTable:
         self.resources = self.deployment.resources
         self.journal = journal if journal is not None else Journal()
         self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
+        self.arrivals = Arrivals(self.epochs, clock)
         self._jobs: list[Job] = []  # oldest first
         self._last_number = self.journal.last_number
         self._used = self.journal.used()  # last epoch of jobs that are over, by number
@@ -97,12 +106,14 @@ class JobTable:
         kind: TreeKind,
         window: int = 0,
         streams: int = 0,
+        lease: float = 0.0,
     ) -> Job:
-        """Admit a job: host names by rank, window and streams 0 for the controller's choice.
+        """Admit a job: host names by rank; window, streams and lease 0 for the controller's choice.
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
         """
         check_create(self.fabric.topology, namespace, workers, servers, window, streams)
+        check_lease(lease)
         with self.changed:
             if any(job.namespace == namespace and not job.state.over for job in self._jobs):
                 text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
@@ -125,6 +136,7 @@ class JobTable:
                 kind=kind,
                 window=window,
                 streams=streams,
+                lease=lease or self.lease,
                 created=self.clock(),
                 scheme=scheme,
                 reservation=reservation,
@@ -139,48 +151,66 @@ class JobTable:
             self.changed.notify_all()
             return job
 
-    def connect(self, nonce: str, role: Role, rank: int, address: Address) -> Job:
-        """A member says where it listens. Again with the same address: fine."""
+    def connect(self, nonce: str, role: Role, rank: int, address: Address, process: int = 0) -> Job:
+        """A member says where it listens. Again with the same address: fine. A new process in the
+        place of a worker that is dead or lost is to join."""
         with self._busy():
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
             known = job.members.get(place)
-            if known is not None:
-                self._member(job, place)
-            if known is not None and known.address != address:
-                text = f"{job}: {job.name(place)} is connected already, from {known.address}"
-                raise JobError(Refusal.ALREADY_EXISTS, text)
-            if known is None:
-                for other, member in job.members.items():
-                    if member.address == address:
-                        text = f"{job}: {job.name(other)} listens at {address} already"
-                        raise JobError(Refusal.ALREADY_EXISTS, text)
+            for other, member in job.members.items():
+                if other != place and member.address == address and not member.lost:
+                    text = f"{job}: {job.name(other)} listens at {address} already"
+                    raise JobError(Refusal.ALREADY_EXISTS, text)
+            if known is not None and known.process != process:
+                self.arrivals.replace(job, place, address, process)
+            elif known is not None:
+                self._member(job, place, process)
+                if known.address != address:
+                    text = f"{job}: {job.name(place)} is connected already, from {known.address}"
+                    raise JobError(Refusal.ALREADY_EXISTS, text)
+            else:
                 now = self.clock()
-                job.members[place] = Member(address, now, since=now)
+                job.members[place] = Member(address, now, process=process, since=now)
                 if job.state is State.CREATED:
                     job.state = State.WAITING
                 self.journal.save(job)
                 self._start_when_complete(job)
             return job
 
-    def init(self, nonce: str, rank: int, keys: Sequence[Key]) -> None:
-        """A worker declares its tensors; they must be the same at all. The last one starts it."""
+    def init(
+        self,
+        nonce: str,
+        rank: int,
+        keys: Sequence[Key],
+        process: int = 0,
+        gives_state: bool = False,
+    ) -> None:
+        """A worker declares its tensors; they must be the same at all. The last one starts it.
+
+        ``gives_state``: it can tell one that joins later what its application has to know.
+        """
         with self._busy():
             job, place = self._alive(nonce, Role.WORKER, rank)
-            member = self._member(job, place)
+            member = self._member(job, place, process)
             check_keys(keys, self.fabric.dataplane.lanes)
             if job.keys and job.keys != tuple(keys):
                 text = f"{job}: {difference(job.keys, keys, job.name(place))}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
             if not member.initialised:
                 job.keys = tuple(keys)
-                member.initialised = True
+                member.initialised, member.gives_state = True, gives_state
                 self.journal.save(job)
-                self._start_when_complete(job)
+                if job.started:
+                    self.arrivals.advance(job)
+                else:
+                    self._start_when_complete(job)
 
     # --- running ---
 
-    def instruction(self, nonce: str, role: Role, rank: int) -> jobs_pb2.Instruction | None:
+    def instruction(
+        self, nonce: str, role: Role, rank: int, process: int = 0
+    ) -> jobs_pb2.Instruction | None:
         """What a member is to do now, the same object until another one replaces it.
 
         None while not all are in, and when the job or the member has left. Workers get a plan once
@@ -191,14 +221,15 @@ class JobTable:
             if job.state is State.FAILED:
                 access.check_alive(job)
             if place in job.members:
-                access.check_member(job, place)
+                access.check_member(job, place, process)
             if job.change is not None and (
                 not job.change.settled or (role is Role.WORKER and not job.served)
             ):
                 return job.change.instruction(place)
             if role is Role.WORKER and not job.served:
                 return None
-            return job.instructions.get(place)
+            told = job.join.instruction(place) if job.join is not None else None
+            return told if told is not None else job.instructions.get(place)
 
     def state(self, nonce: str) -> State:
         """How far a job is."""
@@ -206,7 +237,13 @@ class JobTable:
             return access.find(self._jobs, nonce).state
 
     def heartbeat(
-        self, nonce: str, role: Role, rank: int, epoch: int = 0, unanswered: float = 0.0
+        self,
+        nonce: str,
+        role: Role,
+        rank: int,
+        epoch: int = 0,
+        unanswered: float = 0.0,
+        process: int = 0,
     ) -> int:
         """A member is alive and runs the plan of an epoch; returns that of the job's plan.
 
@@ -214,12 +251,13 @@ class JobTable:
         """
         with self.changed:
             job, place = self._alive(nonce, role, rank)
-            member = self._member(job, place)
+            member = self._member(job, place, process)
             member.unanswered = unanswered
             if epoch != member.epoch:
                 member.epoch = epoch
                 if job.change is not None and job.change.settled and job.served:
                     job.change = None
+                self.arrivals.advance(job)
                 self.changed.notify_all()
             return job.epoch
 
@@ -230,11 +268,16 @@ class JobTable:
         """
         with self._busy():
             job, place = self._alive(nonce, role, rank)
-            self._member(job, place)
-            if request.WhichOneof("what") is None:
+            self._member(job, place, request.process)
+            what = request.WhichOneof("what")
+            if what is None:
                 text = f"{job}: {job.name(place)} sent no answer: report, handed, taken or broken"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
-            if request.epoch == job.epoch and job.started:
+            if request.epoch != job.epoch or not job.started:
+                return
+            if what in ("begun", "reached", "donated", "restored"):
+                self.arrivals.answer(job, place, request)
+            else:
                 try:
                     self.epochs.answer(job, place, request)
                 except ResyncError as error:
@@ -274,6 +317,7 @@ class JobTable:
         reason: str = "",
         results: Iterable[jobs_pb2.Result] = (),
         levels: bytes = b"",
+        process: int = 0,
     ) -> None:
         """A member is done, or gives up (with a reason), which fails the job.
 
@@ -282,10 +326,14 @@ class JobTable:
         with self._busy():
             job, place = self._known(nonce, role, rank)
             member = job.members.get(place)
-            if job.state.over or (member is not None and not member.active):
+            if member is not None and member.process != process:
+                return  # it is not in any more, whatever it says
+            if job.state.over or (member is not None and (member.left or member.lost)):
                 return
-            if reason:
-                said = " ".join(reason.split())[:LONGEST_REASON]
+            said = " ".join(reason.split())[:LONGEST_REASON]
+            if member is not None and member.joining:
+                self.arrivals.drop(job, place, f"left ({said or 'without a reason'})")
+            elif reason:
                 self._fail(job, f"{job.name(place)} gave up: {said}")
             elif not job.started or member is None:
                 self._fail(job, f"{job.name(place)} left before the job started")
@@ -299,6 +347,23 @@ class JobTable:
                     text = f"{job}: {job.name(place)}: {error}"
                     raise JobError(Refusal.INVALID_ARGUMENT, text) from error
                 log.info("%s: %s left", job, job.name(place))
+                self.arrivals.left(job, place)
+
+    def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:
+        """Somebody knows that a member's process is dead, and how it ended. A job that had not
+        begun fails; the others go on without it at once."""
+        with self._busy():
+            job, place = self._known(nonce, role, rank)
+            member = job.members.get(place)
+            if job.state.over or member is None or member.left or member.lost:
+                return
+            said = " ".join(reason.split())[:LONGEST_REASON] or "is dead"
+            if not job.started:
+                self._fail(job, f"{job.name(place)} {said}")
+            elif member.joining:
+                self.arrivals.drop(job, place, said)
+            else:
+                self.epochs.lose_members(job, {place: said})
 
     def expire(self) -> None:
         """Let jobs go on without members that are dead or have left, fail those that cannot, and
@@ -315,10 +380,11 @@ class JobTable:
                 silent = {
                     place: f"was not heard of for {now - member.heard:.0f} s"
                     for place, member in job.members.items()
-                    if member.active and now - member.heard > self.lease
+                    if member.active and now - member.heard > job.lease
                 }
                 if job.started:
                     self.epochs.look_after(job, silent)
+                    self.arrivals.look_after(job, now)
                 elif silent:
                     self._fail(job, words(job, silent))
                 elif now - job.created > self.join:
@@ -450,6 +516,7 @@ class JobTable:
     def _end(self, job: Job, state: State, reason: str) -> None:
         job.state, job.reason = state, reason
         job.instructions, job.change, job.waiting, job.kept = {}, None, "", Pool()
+        job.join = None
         self.journal.save(job)
         self.epochs.withdraw(job)
         self.journal.save(job)
@@ -484,8 +551,8 @@ class JobTable:
         access.check_alive(job)
         return job, place
 
-    def _member(self, job: Job, place: Membership) -> Member:
+    def _member(self, job: Job, place: Membership, process: int) -> Member:
         """A member that has connected, and is alive as it calls."""
-        member = access.check_member(job, place)
+        member = access.check_member(job, place, process)
         member.heard = self.clock()
         return member

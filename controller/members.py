@@ -41,8 +41,16 @@ class Member:
     left: bool = False
     lost: str = ""  # why the job goes on without it
     since: float = 0.0  # when it connected (controller's clock); 0: to an earlier controller
+    process: int = 0  # that fills the place, by the number that it has drawn
+    gives_state: bool = False  # it can tell one that joins later what it has to know
+    joining: bool = False  # it is new in a running job and waits to join it
 
     @property
     def active(self) -> bool:
-        """Whether it is still in the job."""
-        return not self.left and not self.lost
+        """Whether it is in the job: plans count on it."""
+        return not (self.left or self.lost or self.joining)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits to join, and is alive."""
+        return self.joining and not self.lost

@@ -15,11 +15,21 @@ from protocol.plan import Address
 from topologies.addressing import Addressing
 from topologies.topology import Topology
 
-__all__ = ["check_address", "check_create", "check_keys", "check_window", "difference"]
+__all__ = [
+    "check_address",
+    "check_create",
+    "check_keys",
+    "check_lease",
+    "check_window",
+    "difference",
+]
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MOST_KEYS = 1 << 16
 LONGEST_KEY_NAME = 256
+# Members call every two seconds.
+SHORTEST_LEASE = 5.0
+LONGEST_LEASE = 86400.0
 
 
 def check_create(
@@ -60,6 +70,15 @@ def check_window(window: int, streams: int) -> None:
     if streams > MOST_STREAMS:
         raise _wrong(
             f"{streams} streams; allowed: 1 to {MOST_STREAMS}, or 0 (as few as the tree allows)"
+        )
+
+
+def check_lease(lease: float) -> None:
+    """Raises JobError unless it is a time after which a silent member may count as dead."""
+    if lease and not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
+        raise _wrong(
+            f"lease {lease:g} s: allowed are {SHORTEST_LEASE:g} to {LONGEST_LEASE:g} s, or 0 for"
+            " the controller's choice"
         )
 
 

@@ -73,6 +73,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 TreeKind(request.tree),
                 request.window,
                 request.streams,
+                request.lease,
             )
             return jobs_pb2.CreateServiceReply(nonce=job.nonce, job=job.number)
 
@@ -83,7 +84,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         with _status(context):
             address = Address(request.address.ipv4, request.address.port)
             role = _role(context, request.role)
-            job = self.table.connect(request.nonce, role, request.rank, address)
+            job = self.table.connect(request.nonce, role, request.rank, address, request.process)
             return jobs_pb2.ConnectServiceReply(
                 job=job.number,
                 world=len(job.workers),
@@ -96,7 +97,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         """See JobTable.init."""
         with _status(context):
             keys = [Key(key.key, key.name, key.elements) for key in request.keys]
-            self.table.init(request.nonce, request.rank, keys)
+            self.table.init(request.nonce, request.rank, keys, request.process, request.gives_state)
             return jobs_pb2.InitServiceReply()
 
     def Watch(  # noqa: N802
@@ -117,7 +118,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             seen: jobs_pb2.Instruction | None = None
             while context.is_active() and not self._stopping:
                 with changed, _status(context):
-                    now = self.table.instruction(request.nonce, role, request.rank)
+                    now = self.table.instruction(request.nonce, role, request.rank, request.process)
                     if self.table.state(request.nonce) is State.GONE:
                         return
                     if now is None or now is seen:
@@ -147,7 +148,12 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         with _status(context):
             role = _role(context, request.role)
             epoch = self.table.heartbeat(
-                request.nonce, role, request.rank, request.epoch, request.unanswered
+                request.nonce,
+                role,
+                request.rank,
+                request.epoch,
+                request.unanswered,
+                request.process,
             )
             return jobs_pb2.HeartbeatReply(epoch=epoch)
 
@@ -164,8 +170,18 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.reason,
                 request.results,
                 request.levels,
+                request.process,
             )
             return jobs_pb2.LeaveReply()
+
+    def Gone(  # noqa: N802
+        self, request: jobs_pb2.GoneRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.GoneReply:
+        """See JobTable.gone."""
+        with _status(context):
+            role = _role(context, request.role)
+            self.table.gone(request.nonce, role, request.rank, request.reason)
+            return jobs_pb2.GoneReply()
 
     def Status(  # noqa: N802
         self, request: jobs_pb2.StatusRequest, context: grpc.ServicerContext

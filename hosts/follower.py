@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from hosts.boundary import Gate
 from hosts.reports import Failure
 from hosts.server import ServerState
 from hosts.transport import WorkerTransport
@@ -18,6 +19,7 @@ from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.header import Batch
 from protocol.plan import ServerPlan, WorkerPlan
+from protocol.state import Arrays, Collector, State, StateError, decode, encode
 
 MOST_ANSWER_BYTES = 4 << 20
 # In how many epochs one chunk's sum may stay bad before its job is hopeless.
@@ -64,6 +66,10 @@ class WorkerFollower(_Follower):
     exponents: the policy that outlives them; start: makes the transport of the first plan, with
     that policy. `transport` is None before it. To a driver this is the machine that outlives the
     transports.
+
+    gate: which calls may begin. joined: what this worker was told when it joined a running job;
+    None if it was in from the start. members: who is in sums of so many workers, by the newest
+    plan of so many.
     """
 
     def __init__(
@@ -71,8 +77,12 @@ class WorkerFollower(_Follower):
     ) -> None:
         super().__init__()
         self.transport: WorkerTransport | None = None
+        self.gate = Gate()
+        self.joined: State | None = None
+        self.members: dict[int, tuple[int, ...]] = {}
         self._exponents = exponents
         self._start = start
+        self._collector = Collector()
 
     @property
     def epoch(self) -> int:
@@ -86,9 +96,18 @@ class WorkerFollower(_Follower):
         a result to hand over that this worker does not have.
         """
         epoch = instruction.epoch
+        kind = instruction.WhichOneof("what")
+        if self.transport is not None and epoch == self.epoch >= self._newest:
+            # What holds between two changes.
+            if kind == "boundary":
+                self.gate.told(instruction.boundary)
+            elif kind == "donate":
+                self.gate.asked(instruction.donate)
+            elif kind == "plan":
+                self.gate.release()
+            return self.said()
         if not self._counts(epoch, self.epoch):
             return []
-        kind = instruction.WhichOneof("what")
         if kind == "plan":
             self._run(WorkerPlan.from_message(instruction.plan))
             return []
@@ -104,7 +123,21 @@ class WorkerFollower(_Follower):
             ]
         if kind == "take":
             return [self._take(epoch, instruction.take)]
+        if kind == "restore":
+            return [self._restore(epoch, instruction.restore)]
         raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
+
+    def said(self) -> list[jobs_pb2.ResyncRequest]:
+        """What there is to say of a boundary since the last call."""
+        answers = self.gate.take_answers()
+        for answer in answers:
+            answer.epoch = self.epoch
+        return answers
+
+    def state(self, arrays: Arrays) -> bytes:
+        """What one that joins has to know, with the application's `arrays`. Raises ValueError
+        (StateError included) if that cannot be told, or not now."""
+        return encode(State(self.gate.completed, self._exponents.export(), dict(arrays)))
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """See WorkerTransport, there must be one."""
@@ -132,6 +165,8 @@ class WorkerFollower(_Follower):
     def _run(self, plan: WorkerPlan) -> None:
         before = self.transport
         self.transport = self._start(plan) if before is None else before.successor(plan)
+        self.members[plan.world] = plan.members
+        self.gate.release()
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
         if self.transport is None:
@@ -155,6 +190,23 @@ class WorkerFollower(_Follower):
             [report] = self._reports(epoch, [Failure(0, 0, chunk, str(error))])
             return report
         return jobs_pb2.ResyncRequest(epoch=epoch, taken=jobs_pb2.Taken(page=take.page))
+
+    def _restore(self, epoch: int, restore: jobs_pb2.Restore) -> jobs_pb2.ResyncRequest:
+        """A page of what this worker needs to join; with the last one it has all."""
+        page = restore.page
+        restored = jobs_pb2.Restored(number=restore.number, page=page.page)
+        try:
+            if self.transport is not None:
+                raise StateError("it runs a plan already")
+            data = self._collector.take(page)
+            if data is not None:
+                state = decode(data)
+                self._exponents.restore(state.exponents)
+                self.joined = state
+                self.gate.begun = self.gate.completed = state.calls
+        except ValueError as error:  # StateError included
+            restored.unable = str(error)
+        return jobs_pb2.ResyncRequest(epoch=epoch, restored=restored)
 
 
 class ServerFollower(_Follower):

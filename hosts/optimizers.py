@@ -41,6 +41,14 @@ class MomentumSGD:
         self._decay = np.float32(weight_decay)
         self._velocities: list[Floats] = []
 
+    def state(self) -> list[Floats]:
+        """All that it has kept so far, by position; nothing before the first step."""
+        return self._velocities
+
+    def restore(self, state: Sequence[Floats]) -> None:
+        """Goes on from what another one's `state` was; the arrays are kept and changed."""
+        self._velocities = list(state)
+
     def step(self, parameters: Sequence[Floats], gradients: Sequence[Floats]) -> None:
         """One step. Raises ValueError for gradients of another number, shape or type."""
         if len(parameters) != len(gradients):

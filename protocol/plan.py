@@ -57,7 +57,11 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing)."""
+    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing).
+
+    `members`: who is in it, by rank: the ranks that they had when the job was created; none stands
+    for all that there are.
+    """
 
     job: int
     epoch: int
@@ -68,9 +72,17 @@ class WorkerPlan:
     servers: tuple[Address, ...]
     chunks_per_slice: int = 1
     link_rate: int = 0
+    members: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
+        if not self.members:
+            object.__setattr__(self, "members", tuple(range(self.world)))
+        _ascending(self.members, "members")
+        _need(
+            len(self.members) == self.world,
+            f"{len(self.members)} members are named in a world of {self.world}",
+        )
         _need(0 <= self.rank < self.world, f"rank {self.rank} is not below world {self.world}")
         _need(bool(self.servers), "a job has at least one server, this plan names none")
         _need(bool(self.streams), "a plan has at least one stream, this one has none")
@@ -111,6 +123,7 @@ class WorkerPlan:
             servers=_addresses(message.servers),
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
+            members=tuple(message.members),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -133,6 +146,7 @@ class WorkerPlan:
             servers=[_message(a) for a in self.servers],
             chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
+            members=self.members,
         )
 
 

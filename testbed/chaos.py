@@ -38,6 +38,7 @@ class Chaos:
         self._waking: set[asyncio.Task[None]] = set()
         self._per_iteration = 0
         self._stopped: list[Process] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     def heard(self, message: Message) -> None:
         """What the job tells whoever watches it, which goes on to them."""
@@ -55,9 +56,10 @@ class Chaos:
     async def around(self, job: JobRun) -> AsyncIterator[None]:
         """While the job's life lasts, it has its faults."""
         self._per_iteration = job.workload.chunks
-        tasks = [asyncio.create_task(self._one(fault, job)) for fault in self._faults]
-        for task in tasks:
-            task.add_done_callback(_complain)
+        tasks = self._tasks
+        for number, fault in enumerate(self._faults):
+            tasks.append(asyncio.create_task(self._one(number, fault, job)))
+            tasks[-1].add_done_callback(_complain)
         try:
             yield
         finally:
@@ -71,10 +73,16 @@ class Chaos:
         async with self._further:
             self._further.notify_all()
 
-    async def _one(self, fault: Fault, job: JobRun) -> None:
+    async def _one(self, number: int, fault: Fault, job: JobRun) -> None:
         """Waits for a fault's time, and lets it happen."""
         began = await asyncio.shield(self._running)
-        if fault.chunks is None:
+        if fault.after is not None:
+            if self._tasks[:number]:
+                await asyncio.wait(self._tasks[:number])
+            async with self._further:
+                await self._further.wait_for(self._gone_on)
+            await self._until(self._chunks + fault.after)
+        elif fault.chunks is None:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(began + fault.at - loop.time())
         else:
@@ -94,6 +102,11 @@ class Chaos:
         """Until so many are done."""
         async with self._further:
             await self._further.wait_for(lambda: self._chunks >= chunks)
+
+    def _gone_on(self) -> bool:
+        """Whether the job has from every fault so far."""
+        records = self._place.faults.faults
+        return all(impact.seconds is not None for one in records for impact in one.impacts)
 
     async def _last(self, fault: Fault) -> None:
         """While a fault lasts."""
@@ -121,8 +134,8 @@ class Chaos:
             return
         if fault.kind == "kill":
             await self._begin(fault, "was killed by SIGKILL")
-            if nodes.process(fault.node) is process:
-                nodes.hold[fault.node] = fault.seconds
+            own = nodes.process(fault.node) is process
+            (nodes.hold if own else job.hold)[fault.node] = fault.seconds
             process.signal(signal.SIGKILL)
             return
         what = f"was stopped for {fault.span}"

@@ -47,7 +47,8 @@ class Fault:
 
     node: of all but impair; ends: of the link to impair (``EVERY_LINK``: of all there are), by the
     probabilities in quality. seconds: how long it lasts; of a kill, how long the process stays away
-    (inf: for good). lasts: how many chunks, instead of seconds.
+    (inf: for good). lasts: how many chunks, instead of seconds. after: instead of ``at``, how many
+    chunks after the job has gone on after every fault before this one in the list.
     """
 
     kind: Kind
@@ -58,6 +59,7 @@ class Fault:
     seconds: float = 0.0
     quality: tuple[tuple[str, float], ...] = ()
     lasts: int | None = None
+    after: int | None = None
 
     @property
     def where(self) -> str:
@@ -101,6 +103,13 @@ def _when(value: object) -> object:
     return _When(quantity(value, TIMES, '"2 s" or "1500 chunks"'))
 
 
+def _only_chunks(value: object) -> object:
+    chunks = _chunks(value)
+    if chunks is None:
+        raise ValueError(f"{value!r} is not understood; like this: 500 chunks")
+    return chunks
+
+
 _span = duration("1 ms", _LONGEST)
 
 
@@ -133,7 +142,8 @@ _Span = Annotated[float, _span]
 
 
 class _Fault(_Strict):
-    at: Annotated[_When, BeforeValidator(_when)]
+    at: Annotated[_When, BeforeValidator(_when)] | None = None
+    after: Annotated[int, BeforeValidator(_only_chunks)] | None = None
     kill: str | None = None
     stop: str | None = None
     repush: str | None = None
@@ -200,7 +210,11 @@ def schedule(
         document.check()
     except DocumentError as error:
         raise FaultsError(error.problems) from error
-    return sorted(faults, key=lambda fault: (fault.chunks is not None, fault.at))
+
+    def order(fault: Fault) -> tuple[bool, bool, float]:
+        return fault.after is not None, fault.chunks is not None, fault.at
+
+    return sorted(faults, key=order)
 
 
 def _read(
@@ -217,12 +231,16 @@ def _read(
         document.refuse(place, f"{kind} {needs} `for`, how long it lasts")
     if given.gone is not None and kind != "kill":
         document.refuse((*place, "gone"), f"is for kill, not for {kind}")
+    if (given.at is None) == (given.after is None):
+        document.refuse(place, "needs either `at` or `after`: when it happens")
+    when = given.at or _When()
     span = given.for_ or _When()
     if span.chunks is not None and kind not in _PROGRESSING:
         document.refuse((*place, "for"), f"{kind} lasts for a time: chunks may not go on meanwhile")
     at = {
-        "at": given.at.seconds,
-        "chunks": given.at.chunks,
+        "at": when.seconds,
+        "chunks": when.chunks,
+        "after": given.after,
         "seconds": given.gone or 0.0 if kind == "kill" else span.seconds,
         "lasts": span.chunks,
     }
@@ -237,9 +255,6 @@ def _read(
         text = f"there is no such thing as {node!r} here; allowed: {', '.join(allowed)}"
         document.refuse((*place, kind), text)
         return None
-    workers = [one.name for one in topology.workers]
-    if node in workers and kind == "kill" and given.gone is not None:
-        document.refuse((*place, "gone"), "is for what is started again; a worker is not")
     return Fault(kind, node=node, **at)  # type: ignore[arg-type]
 
 

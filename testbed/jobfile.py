@@ -68,7 +68,9 @@ class JobSpec(_Strict):
     """One training run. Sizes are per iteration over all workers together.
 
     patience: seconds without any sum after which a worker gives the job up. The slowest worker's
-    computation is no fault, so it should be many times longer.
+    computation is no fault, so it should be many times longer. lease: seconds without a sign of
+    life of a worker or server, after which the others go on without it. poison: values of an
+    iteration that do not fit fixed point (``testbed.poison``).
     """
 
     name: Name = Field(max_length=40)
@@ -85,6 +87,8 @@ class JobSpec(_Strict):
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)
     patience: float = Field(default=120.0, ge=1, le=86400)
+    lease: float = Field(default=30.0, ge=5, le=86400)
+    poison: int = Field(default=0, strict=True, ge=0, le=10_000)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,15 @@ from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
 from hosts.membership import ClientError, create_service
 from testbed import links, outcomes, results
+from testbed.attendance import Attendance
+from testbed.crew import Calls, Crew
 from testbed.digits import shapes
 from testbed.emulated import Network
 from testbed.expected import Direction, Load, Workload, expected
 from testbed.inquiry import Inquiry
 from testbed.jobfile import JobFile, Placement
 from testbed.nodes import JOBS_ADDRESS, Nodes
-from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, describe, python, tail
+from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, python, tail
 from testbed.progress import Progress
 from testbed.record import RunDirectory, cpu_seconds
 from testbed.recovery import FaultLog
@@ -75,9 +77,8 @@ class JobRun:
     alongside: set[str] = field(default_factory=set)  # jobs on the same network meanwhile
     shared_with: set[str] = field(default_factory=set)  # those of them on the same switches
     results: dict[int, Message] = field(default_factory=dict)  # final reports, by rank
-    lost: dict[int, str] = field(default_factory=dict)  # how workers ended that it goes on without
-    _members: dict[str, Process] = field(default_factory=dict)  # workers, by host
-    _errors: dict[int, str] = field(default_factory=dict)  # what ended a worker, by rank
+    _crew: Crew | None = None
+    _attendance: Attendance = field(default_factory=Attendance)
     _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
     _wiped: list[str] = field(default_factory=list)  # those that lost counts meanwhile
     _plan: int = 0  # its first epoch
@@ -101,7 +102,7 @@ class JobRun:
             wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
             self.emit({"event": "checking", "job": self.name})
-            reference = await self._reference(processes) if not self.lost else None
+            reference = None if self._unknown else await self._reference(processes)
             counted = self._check_sums()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
@@ -139,6 +140,7 @@ class JobRun:
             tree=spec.tree,
             window=spec.window,
             streams=spec.streams,
+            lease=spec.lease,
         )
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
@@ -153,30 +155,26 @@ class JobRun:
         wiped, before = self._wipes(), await self._count()
         network, switches = self.place.network, self.place.nodes.switches
         carried = await links.measure(network, switches)
-        world = len(placement.workers)
-        for rank, name in enumerate(placement.workers):
-            end = self.place.network.addressing.host_interfaces(name)[0]
-            program = python(
-                "testbed.worker",
-                *("--job", str(copy), "--rank", str(rank), "--world", str(world)),
-                *("--service", JOBS_ADDRESS, "--address", str(end.ipv4)),
-                *("--queue-bytes", str(end.outgoing.queue_bytes)),
-                *("--link-rate", str(end.outgoing.rate)),
-                *(("--weights", str(run.path / f"weights-{self.name}.npz")) if rank == 0 else ()),
-            )
-            process = processes.start(
-                self._process_name(name),
-                self.place.network.node(name).command(program),
-                on_line=lambda line, rank=rank: self._report(rank, line, processes),  # type: ignore[misc]
-                wants_input=True,
-                may_finish=True,
-                survived=lambda process, rank=rank: self._survived(rank, process),  # type: ignore[misc]
-            )
-            process.write(nonce)
-            self._members[name] = process
+        self._crew = Crew(
+            self.name,
+            nonce,
+            placement.workers,
+            [self._command(rank, str(copy)) for rank in range(len(placement.workers))],
+            self._process_name,
+            processes,
+            Calls(
+                lambda rank, line: self._report(rank, line, processes),
+                lambda: self.state == "running",
+                lambda: bool(self.results),
+                self._lost,
+                self.place.tell,
+            ),
+        )
+        self._crew.start()
         await self._until_ended(processes)
+        self._crew.stop()
         self.place.faults.over(self.name)
-        ended = {*self.results, *self.lost}
+        ended = {*self.results, *self._crew.lost}
         silent = [name for rank, name in enumerate(placement.workers) if rank not in ended]
         if silent:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
@@ -195,8 +193,9 @@ class JobRun:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
         patience = self.file.spec.patience
         first: str | None = None
-        while left := [n for n, process in self._members.items() if not process.judged.done()]:
-            either: list[asyncio.Future[Any]] = [self._members[name].judged for name in left]
+        members = self.members
+        while left := [n for n, process in members.items() if not process.judged.done()]:
+            either: list[asyncio.Future[Any]] = [members[name].judged for name in left]
             ended, _ = await asyncio.wait(
                 [*either, processes.failure],
                 timeout=None if first is None else patience,
@@ -206,8 +205,8 @@ class JobRun:
                 processes.failure.result()
             if not ended:
                 what = f"has not ended {patience:g} s after {first} did"
-                raise ProcessError(left[0], what, self._members[left[0]].log)
-            over = [p for p in self._members.values() if p.judged.done()]
+                raise ProcessError(left[0], what, members[left[0]].log)
+            over = [p for p in members.values() if p.judged.done()]
             if not all(process.judged.result() for process in over):
                 # The group tells which end was the cause.
                 await asyncio.wait([processes.failure])
@@ -215,26 +214,39 @@ class JobRun:
             hosts = self.placement.workers
             first = next((hosts[rank] for rank in self.results), None)
 
-    def _survived(self, rank: int, process: Process) -> bool:
-        """A worker has ended without a result; whether the job goes on with the others.
-
-        Only if it was not the worker's own doing: it was killed, or the job went on without it.
-        """
-        status = process.exited.result()
-        others = [r for r in range(len(self.placement.workers)) if r != rank and r not in self.lost]
-        left_behind = status == CONSEQUENCE and "goes on without" in self._errors.get(rank, "")
-        if self.state != "running" or not others or not (status < 0 or left_behind):
-            return False
-        what = "was too long without a sign of life" if left_behind else describe(status)
+    def _command(self, rank: int, file: str) -> list[str]:
+        """Starts a worker of the job in ``file``."""
         name = self.placement.workers[rank]
-        self.lost[rank] = what
+        end = self.place.network.addressing.host_interfaces(name)[0]
+        program = python(
+            "testbed.worker",
+            *("--job", file, "--rank", str(rank), "--world", str(len(self.placement.workers))),
+            *("--service", JOBS_ADDRESS, "--address", str(end.ipv4)),
+            *("--queue-bytes", str(end.outgoing.queue_bytes)),
+            *("--link-rate", str(end.outgoing.rate)),
+            *("--weights", str(self.place.run.path / f"weights-{self.name}.npz")),
+        )
+        return self.place.network.node(name).command(program)
+
+    def _lost(self, rank: int, what: str) -> None:
+        """The job goes on without a worker, for now at least."""
         self._progress.drop(rank)
         self._waits.over(rank)
-        self.place.faults.died(name, what)
+        self.place.faults.died(self.placement.workers[rank], what)
         self.place.faults.lost(self.name, rank)
-        rest = ", ".join(self.placement.workers[other] for other in others)
-        self.place.tell(f"{name} {what}; job {self.name} goes on with {rest}")
-        return True
+
+    def _joined(self, rank: int, done: int) -> None:
+        """A worker that was lost is in the job again, after so many iterations."""
+        assert self._crew is not None
+        self._attendance.begin(rank)
+        self._progress.join(rank, done)
+        self._crew.joined(rank)
+        self.place.faults.joined(self.name, rank, self.placement.workers[rank])
+
+    @property
+    def hold(self) -> dict[str, float]:
+        """See Crew."""
+        return self._crew.hold if self._crew is not None else {}
 
     def _wipes(self) -> dict[str, int]:
         """How often each of its switches has lost what it had counted."""
@@ -268,12 +280,13 @@ class JobRun:
 
     async def _cause(self, error: Exception, processes: Processes) -> JobError:
         """What made a job fail, where its first symptom was this error."""
+        errors = self._crew.errors if self._crew is not None else {}
         name = getattr(error, "name", None) or getattr(error, "process", None)
         said = next(
             (
-                self._errors[rank]
+                errors[rank]
                 for rank, host in enumerate(self.placement.workers)
-                if rank in self._errors and self._process_name(host) == name
+                if rank in errors and self._process_name(host) == name
             ),
             "",
         )
@@ -302,7 +315,7 @@ class JobRun:
     def _processes(self) -> list[tuple[str, Process]]:
         """Its members' processes, by host."""
         servers = [(n, self.place.nodes.servers[n].process) for n in self.placement.servers]
-        return [*self._members.items(), *((name, p) for name, p in servers if p is not None)]
+        return [*self.members.items(), *((name, p) for name, p in servers if p is not None)]
 
     def _process_name(self, host: str) -> str:
         # The first job of a run needs no prefix to tell its logs from others'.
@@ -314,6 +327,9 @@ class JobRun:
         report: Message = json.loads(line)
         kind = report.pop("report")
         if kind == "started":
+            if report["joined"]:
+                self._joined(rank, report["done"])
+                return
             self._started += 1
             if self._started == len(self.placement.workers):
                 self.state, self._plan = "running", report["plan"]
@@ -323,6 +339,7 @@ class JobRun:
                 self.emit({"event": "running", "job": self.name})
         elif kind == "progress":
             self._waits.over(rank)
+            self._attendance.take(rank, report["attendance"])
             self.place.faults.progress(self.name, rank, report)
             if self._progress.take(rank, report):
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
@@ -332,10 +349,11 @@ class JobRun:
                 explaining = self._explain(processes)
                 self._explaining = asyncio.get_running_loop().create_task(explaining)
         elif kind == "outline":
-            self.inquiry.answer(self._members[self.placement.workers[rank]], report)
-        elif kind == "failed":
-            self._errors[rank] = report["error"]
+            self.inquiry.answer(self.members[self.placement.workers[rank]], report)
+        elif kind == "failed" and self._crew is not None:
+            self._crew.errors[rank] = report["error"]
         elif kind == "done":
+            self._attendance.take(rank, report["attendance"])
             self.results[rank] = report
 
     async def _explain(self, processes: Processes) -> None:
@@ -354,7 +372,7 @@ class JobRun:
     @property
     def members(self) -> Mapping[str, Process]:
         """Its workers' processes, by host."""
-        return self._members
+        return self._crew.members if self._crew is not None else {}
 
     @cached_property
     def _progress(self) -> Progress:
@@ -370,21 +388,24 @@ class JobRun:
 
     def worker(self, host: str) -> Process | None:
         """The process of its worker on a host."""
-        return self._members.get(host)
+        return self.members.get(host)
 
     def pids(self, host: str) -> list[int]:
         """Process ids, in the sandbox, of its worker on a host."""
-        worker = self._members.get(host)
+        worker = self.members.get(host)
         return [worker.pid] if worker is not None and worker.running else []
 
     async def _reference(self, processes: Processes) -> Message:
         """What a single process without a network makes of the same job."""
         told: list[str] = []
+        attendance = self.place.run.path / f"attendance-{self.name}.json"
+        attendance.write_text(json.dumps(self._attendance.spans()))
         program = python(
             "testbed.reference",
             *("--job", str(self.place.run.path / f"job-{self.name}.yaml")),
             *("--world", str(len(self.placement.workers))),
             *("--lanes", str(self.place.dataplane.lanes)),
+            *("--attendance", str(attendance)),
         )
         name = "reference" if self.number == 1 else f"{self.name}-reference"
         process = processes.start(name, program, on_line=told.append, may_finish=True)
@@ -406,6 +427,12 @@ class JobRun:
             raise ProcessError(name, what, process.log)
         reference: Message = json.loads(told[-1])
         return reference
+
+    @property
+    def _unknown(self) -> str:
+        """Why a reference cannot tell what should have come of it; empty if it can."""
+        world = len(self.placement.workers)
+        return self._attendance.unknown(self.file.spec.iterations, world)
 
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
@@ -443,7 +470,7 @@ class JobRun:
         """
         if self.disturbed:
             return None
-        one = self.results[min(self.results)]["statistics"]
+        one = results.fullest(self.results)["statistics"]
         rounds = outcomes.sums_made(self.trees, self._counted)
         if self.file.spec.tree == "none":
             return 0
@@ -501,10 +528,15 @@ class JobRun:
         self, reference: Message | None, counted: int | None, wall: float, busy: float
     ) -> Message:
         workers, served = self.placement.workers, self.file.spec.tree == "none"
+        crew = self._crew
+        assert crew is not None
         by_switches = None if self._wiped else outcomes.sent_again(self.trees, self._counted)
         return {
             **self._described(),
-            **results.weights(workers, self.results, self.lost, reference),
+            **results.weights(workers, self.results, crew.lost, reference, self._unknown),
+            "rejoined_workers": {workers[rank]: n for rank, n in sorted(crew.back.items())},
+            "workers_per_iteration": self._attendance.counts(),
+            "attendance": self._attended(),
             "chunks": results.chunks(
                 self.results, counted, self.disturbed, by_switches, served=served
             ),
@@ -514,6 +546,21 @@ class JobRun:
             "links": self._carried,
             "machine": results.machine(self.results, wall, busy),
         }
+
+    def _attended(self) -> list[Message]:
+        """Who is in the sums, from iteration to iteration."""
+        names = self.placement.workers
+        return [
+            {
+                "from": first,
+                "to": last,
+                "sums": [
+                    {"workers": [names[r] for r in ranks], "chunks": chunks and len(chunks)}
+                    for ranks, chunks in entry
+                ],
+            }
+            for first, last, entry in self._attendance.spans()
+        ]
 
 
 def unique_name(wanted: str, taken: set[str]) -> str:

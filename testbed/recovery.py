@@ -62,6 +62,7 @@ class Fault:
     over: float
     at: float | None
     before: Snapshot | None = None
+    back: float | None = None  # when the worker that was killed took part again
     aggregating: int | None = None
     partial: int | None = None
     impacts: list[Impact] = field(default_factory=list)
@@ -161,6 +162,16 @@ class FaultLog:
                 if impact.job == job and impact.seconds is None:
                     self._gone_on(fault, impact, rank, time.monotonic())
 
+    def joined(self, job: str, rank: int, node: str) -> None:
+        """A worker that was lost is in a job again."""
+        if job in self._jobs:
+            self._jobs[job].ranks.add(rank)
+        for fault in reversed(self.faults):
+            hit = any(impact.job == job for impact in fault.impacts)
+            if fault.node == node and fault.kind in ("kill", "died") and hit:
+                fault.back = fault.back or time.monotonic()
+                return
+
     def progress(self, job: str, rank: int, report: Message) -> None:
         """A worker's report (``testbed.worker``, ``progress``)."""
         known = self._jobs.get(job)
@@ -229,6 +240,8 @@ class FaultLog:
             "job": impact.job or None,
             "seconds": impact.seconds,
             "lasted": None if fault.over == math.inf else fault.over - fault.began,
+            # After how many seconds the worker that it cost the job was in it again.
+            "rejoined_after": None if fault.back is None else fault.back - fault.began,
             "epoch_before": impact.plan or None,
             "epoch_after": impact.plan_after,
             "resent_packets": packets,

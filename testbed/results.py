@@ -13,26 +13,31 @@ Message = dict[str, Any]
 _CPU_BOUND = 0.95
 
 
+def fullest(results: Mapping[int, Message]) -> Message:
+    """The last report of who was in it for most iterations, the first of these."""
+    return max((results[rank] for rank in sorted(results)), key=lambda one: len(one["seconds"]))
+
+
 def weights(
     workers: Sequence[str],
     results: Mapping[int, Message],
     lost: Mapping[int, str],
     reference: Message | None,
+    unknown: str = "",
 ) -> Message:
     """What came of it, and whether it is what should have.
 
-    workers: names by rank. results: last reports, by rank. lost: how workers ended that the job
-    went on without. reference: what a single process came to (``testbed.reference``); None where
-    it cannot tell, as workers were lost: whether weights match is None then, if they agree.
+    workers: names by rank. results: last reports, by rank. lost: how workers ended that are not in
+    the job any more. reference: what a single process came to (``testbed.reference``), told who was
+    in which sum; None where it cannot tell, for the reason ``unknown``: whether weights match is
+    None then, if they agree.
     """
-    first = results[min(results)]
+    first = fullest(results)
     digests = {result["digest"] for result in results.values()}
     matches: bool | None = reference is not None and digests == {reference["digest"]}
     why = ""
     if reference is None and len(digests) == 1:
-        matches = None
-        names = ", ".join(workers[rank] for rank in sorted(lost))
-        why = f"the job went on without {names}, which the reference knows nothing of"
+        matches, why = None, unknown
     return {
         "test_accuracy": first["accuracy"],
         "matches_reference": matches,
@@ -43,6 +48,8 @@ def weights(
         "weights_sha256": first["digest"],
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
+        # Rounds of chunks that had to go to a server, by their values alone.
+        "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],
         "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
     }
@@ -61,7 +68,7 @@ def chunks(
     in_network: sums by the switches' own counters, None where nobody can tell: ``unknown`` says
     why. by_switches: packets that they sent again, None likewise. served: all are the servers'.
     """
-    one = results[min(results)]["statistics"]
+    one = fullest(results)["statistics"]
     direct = one["completed_direct"]
     by_server = (one["completed"] if served else 0) + direct
     # After a change of epoch a contribution is sent again under another number.

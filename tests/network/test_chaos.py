@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes are killed in the middle of a job: it goes on, and its numbers are the same."""
+"""Processes that somebody kills come back, and `rackhub chaos` says what its faults did.
+
+What each kind of fault does to a job is in tests/network/test_faults.py.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -14,13 +18,8 @@ import pytest
 from tests.network.testbeds import Rackhub, read_until
 
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
-ITERATIONS = 400  # long enough to be hit in the middle
-COMMANDS = {
-    "controller": "-m controller --topology",
-    "s0": "hosts.server_main --address 10.0.1.1 ",
-    "w0": "testbed.worker --rank 0 ",
-    "w2": "testbed.worker --rank 2 ",
-}
+ITERATIONS = 200  # long enough to be hit in the middle
+COMMANDS = {"controller": "-m controller --topology"}
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def struck(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["tor0", "core0", "controller"])
+@pytest.mark.parametrize("name", ["tor0", "controller"])
 def test_a_killed_process_is_started_again_and_the_job_goes_on(
     rackhub: Rackhub, target: str, name: str
 ) -> None:
@@ -89,68 +88,19 @@ def test_a_killed_process_is_started_again_and_the_job_goes_on(
             assert "unknown: tor0 has lost what it had counted." in said
 
 
-def test_jobs_go_on_without_a_killed_server(rackhub: Rackhub) -> None:
-    """The other one takes its chunks, and the one that was started again serves the next job."""
-    rackhub.job.write_text(rackhub.job.read_text() + "tree: none\n")
-    said, summary = struck(rackhub, "embedded", "s0", signal.SIGKILL)
-    assert "s0 was killed by SIGKILL; started again" in said
-    assert summary["matches_reference"] is True
-    (fault,) = summary["faults"]
-    assert fault["epoch_after"] > fault["epoch_before"]
-    assert fault["resent_packets"] > 0
-    assert summary["lost_workers"] == {}
-
-
-@pytest.mark.parametrize("name", ["w0", "w2"])
-def test_the_job_goes_on_without_a_killed_worker(rackhub: Rackhub, name: str) -> None:
-    said, summary = struck(rackhub, "embedded", name, signal.SIGKILL)
-    rest = [other for other in ("w0", "w1", "w2", "w3") if other != name]
-    assert f"{name} was killed by SIGKILL; job brief goes on with {', '.join(rest)}" in said
-    assert summary["lost_workers"] == {name: "was killed by SIGKILL"}
-    assert summary["finished_workers"] == rest
-    assert summary["workers_agree"] is True
-    assert summary["matches_reference"] is None
-    assert f"went on without {name}" in summary["no_reference"]
-    assert len(summary["seconds_per_iteration"]) == ITERATIONS
-    # The batches of three are still batches: the model learns on.
-    assert summary["test_accuracy"] > 0.9
-
-
-def test_a_worker_that_is_stopped_for_a_while_is_waited_for(rackhub: Rackhub) -> None:
-    arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
-    with rackhub.started(*arguments) as process:
-        said = read_until(process, "iteration")
-        worker = process_of(rackhub, "w2")
-        os.kill(worker, signal.SIGSTOP)
-        said += read_until(process, "waiting for 5 s")
-        os.kill(worker, signal.SIGCONT)
-        rest, _ = process.communicate(timeout=180)
-    said += rest
-    assert process.returncode == 0, said
-    assert "w2 is stopped (SIGSTOP, or a debugger)" in said
-    summary = json.loads((rackhub.latest() / "summary.json").read_text())
-    assert summary["matches_reference"] is True
-    assert summary["lost_workers"] == {}
-    assert summary["faults"] == []
-    assert max(summary["seconds_per_iteration"]) > 5.0
-
-
-# By chunks: however slow the machine, the job has recovered from one when the next one comes.
 FAULTS = """\
 name: everything
 faults:
   - {at: 0.5 s, kill: core0, gone: 1 s}
-  - {at: 2000 chunks, repush: tor1}
-  - {at: 3500 chunks, stop: w2, for: 2 s}
-  - {at: 5000 chunks, impair: {ends: [tor0, core0], loss: 10 %}, for: 1 s}
-  - {at: 6000 chunks, disconnect: tor0, for: 1 s}
-  - {at: 7000 chunks, kill: controller}
+  - {after: 200 chunks, stop: w2, for: 2 s}
+  - {after: 200 chunks, impair: {ends: [tor0, core0], loss: 10 %}, for: 300 chunks}
+  - {after: 200 chunks, disconnect: tor0, for: 1 s}
 """
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_schedule_is_carried_out_and_measured(rackhub: Rackhub, target: str) -> None:
-    rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "700"))
+    rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "500"))
     schedule = rackhub.folder / "faults.yaml"
     schedule.write_text(FAULTS)
     result = rackhub.call(
@@ -163,19 +113,20 @@ def test_a_schedule_is_carried_out_and_measured(rackhub: Rackhub, target: str) -
     summary = json.loads((rackhub.latest() / "summary.json").read_text())
     assert summary["matches_reference"] is True
     faults = {(row["kind"], row["node"]): row for row in summary["faults"]}
-    planned_anew = [("kill", "core0"), ("repush", "tor1")]
-    others = [("stop", "w2"), ("disconnect", "tor0"), ("kill", "controller")]
-    others.append(("impair", "tor0-core0"))
+    planned_anew = ("kill", "core0")
+    others = [("stop", "w2"), ("impair", "tor0-core0"), ("disconnect", "tor0")]
     # What was lost on the impaired link was sent again.
     assert faults["impair", "tor0-core0"]["resent_packets"] > 0
-    assert set(faults) == {*planned_anew, *others}
+    assert set(faults) == {planned_anew, *others}
     for row in faults.values():
         assert row["seconds"] > 0
         assert row["resent_bytes"] == row["resent_packets"] * (74 + 1024)
     # Nothing was sent through the core while it was away, nor by w2 while it was stopped.
     assert faults["kill", "core0"]["seconds"] > 1
     assert faults["stop", "w2"]["seconds"] > 2
-    for where in planned_anew:
-        assert faults[where]["epoch_after"] > faults[where]["epoch_before"]
+    assert faults[planned_anew]["epoch_after"] > faults[planned_anew]["epoch_before"]
     for where in others:
         assert faults[where]["epoch_after"] == faults[where]["epoch_before"]
+    # Each came when the job had gone on after the one before.
+    times = sorted((row["at"], row["at"] + row["seconds"]) for row in faults.values())
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(times))

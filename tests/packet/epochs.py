@@ -49,6 +49,7 @@ class Outcome:
     epochs: int = 0
     worlds: int = 0
     moved: int = 0  # results that went from worker to worker
+    joined: int = 0  # workers that came back
     events: list[str] = field(default_factory=list)
     trace: list[Seen] | None = None
 
@@ -132,6 +133,7 @@ class Scenario:
         outcome.epochs = self.started.job.epoch
         outcome.worlds = len(self.started.worlds)
         outcome.moved = self.started.moved
+        outcome.joined = self.started.joined
         outcome.events.append(f"{network.now - began:.3f} s, {outcome.epochs} epochs")
         return outcome
 
@@ -213,10 +215,20 @@ class Scenario:
 
     def _kill(self) -> None:
         staying = [rank for rank in self.started.staying if rank != self.survivor]
-        if staying:
-            rank = self.draw.choice(staying)
-            self._say(f"worker {rank} dies")
-            self.started.kill(rank)
+        if not staying:
+            return
+        rank = self.draw.choice(staying)
+        self._say(f"worker {rank} dies")
+        self.started.kill(rank)
+        if self.draw.random() < 0.5:  # its lease tells, or a process in its place, if not this
+            self.started.tell_gone(rank)
+        if rank not in self.run.leaving and self.draw.random() < 0.7:
+            self._later(self.draw.choice([0.05, 1.0, 10.0]), lambda: self._come_back(rank))
+
+    def _come_back(self, rank: int) -> None:
+        if self.started.members[rank].gone and not self.run.done:
+            self._say(f"worker {rank} comes back")
+            self.run.restart(rank)
 
     def _switch(self) -> str:
         return self.draw.choice([node.name for node in self.network.topology.switches])

@@ -36,6 +36,8 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         "  - {at: 8 s, kill: controller}\n"
         "  - {at: 9 s, disconnect: core0, for: 3 s}\n"
         "  - {at: 9 s, impair: {ends: all, loss: 30 %}, for: 400 chunks}\n"
+        "  - {at: 9 s, kill: w1, gone: 3 s}\n"
+        "  - {after: 500 chunks, repush: core0}\n"
     )
     assert found == [
         Fault("kill", 0.5, node="tor0", seconds=2.0),
@@ -48,7 +50,9 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         Fault("kill", 8.0, node="controller"),
         Fault("disconnect", 9.0, node="core0", seconds=3.0),
         Fault("impair", 9.0, ends=EVERY_LINK, quality=(("loss", 0.3),), lasts=400),
+        Fault("kill", 9.0, node="w1", seconds=3.0),
         Fault("kill", chunks=1500, node="core0", seconds=math.inf),
+        Fault("repush", node="core0", after=500),
     ]  # fmt: skip
     assert [fault.where for fault in found[3:7]] == [
         "core0-tor0",
@@ -68,6 +72,8 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
             "faults: [{at: 1 s, kill: s0, stop: s0, for: 1 s}]",
             "x.yaml:2: faults[0]: needs exactly one",
         ),
+        ("faults: [{kill: s0}]", "x.yaml:2: faults[0]: needs either `at` or `after`"),
+        ("faults: [{after: 1 s, kill: s0}]", "x.yaml:2: faults[0].after: '1 s' is not understood"),
         ("faults: [{at: soon, kill: s0}]", "x.yaml:2: faults[0].at: 'soon' is not understood"),
         ("faults: [{at: 1 s, kill: w99}]", "x.yaml:2: faults[0].kill: there is no such thing"),
         ("faults: [{at: 1 s, repush: w0}]", "x.yaml:2: faults[0].repush: there is no such thing"),
@@ -84,7 +90,6 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
             "faults: [{at: 1 s, stop: s0, for: 1 s, gone: 1 s}]",
             "x.yaml:2: faults[0].gone: is for kill",
         ),
-        ("faults: [{at: 1 s, kill: w0, gone: 1 s}]", "x.yaml:2: faults[0].gone: is for what is"),
         (
             "faults:\n  - {at: 1 s, impair: {ends: [w0, tor1], loss: 1 %}, for: 1 s}",
             "x.yaml:3: faults[0].impair.ends: no link joins w0 and tor1",
