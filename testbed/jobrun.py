@@ -540,6 +540,7 @@ class JobRun:
             "chunks": results.chunks(
                 self.results, counted, self.disturbed, by_switches, served=served
             ),
+            "plans": results.plans(self.results),
             # Switches count for all their jobs: with these what they sent again is theirs too.
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),

@@ -335,6 +335,15 @@ def show_faults(console: Console, faults: list[Message]) -> None:
     show_rows(console, rows, columns)
 
 
+def show_plans(console: Console, plans: list[Message]) -> None:
+    """Where a job's sums were completed, from plan to plan."""
+    columns = {
+        "epoch": "epoch", "tree": "tree", "roots": "sums end at", "by_switch": "by switch",
+        "by_server": "by server",
+    }  # fmt: skip
+    show_rows(console, plans, columns)
+
+
 def _cell(row: Message, name: str) -> str:
     value = row.get(name)
     if isinstance(value, list):
