@@ -25,7 +25,7 @@ import numpy.typing as npt
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
-from hosts.reports import Completed, Failure, Statistics
+from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
@@ -80,7 +80,8 @@ class WorkerTransport:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
         self.plan = plan
         self.lanes = plan.lanes
-        self.statistics = Statistics()
+        self._sums = Sums(plan.epoch, plan.tree, plan.roots)
+        self.statistics = Statistics(plans=[self._sums])
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
         self._slots = Slots(plan)
@@ -200,6 +201,7 @@ class WorkerTransport:
         heir = WorkerTransport(plan, self._exponents, link_rate=self._link_rate)
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
+        heir.statistics.plans.append(heir._sums)
         heir._completed, self._completed = self._completed, []
         heir._tickets, heir._order = self._tickets, self._order
         entries, values = incomplete(self._slots, self._queues)
@@ -404,6 +406,7 @@ class WorkerTransport:
         else:
             sums = dequantise(words, slots.exponent[rows], self.plan.world)
             self.statistics.completed += len(rows)
+            self._sums.chunks += len(rows)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         flags = headers["flags"].copy()

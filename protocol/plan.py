@@ -19,6 +19,13 @@ from protocol import jobs_pb2
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
 LARGEST_WORLD = (1 << 16) - 1
+# As job files spell them, by number in messages.
+_TREES: dict[jobs_pb2.Tree, str] = {
+    jobs_pb2.TWO_LEVEL: "two-level",
+    jobs_pb2.TOR: "tor",
+    jobs_pb2.CORE: "core",
+    jobs_pb2.NONE: "none",
+}
 
 
 class PlanError(ValueError):
@@ -60,7 +67,8 @@ class WorkerPlan:
     """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing).
 
     `members`: who is in it, by rank: the ranks that they had when the job was created; none stands
-    for all that there are.
+    for all that there are. `tree` (as job files spell it) and `roots` (names of switches or
+    servers) tell people where its sums are made.
     """
 
     job: int
@@ -73,6 +81,8 @@ class WorkerPlan:
     chunks_per_slice: int = 1
     link_rate: int = 0
     members: tuple[int, ...] = ()
+    tree: str = ""
+    roots: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
@@ -124,6 +134,8 @@ class WorkerPlan:
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
             members=tuple(message.members),
+            tree=_TREES.get(message.tree, ""),
+            roots=tuple(message.summed_at),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -147,6 +159,8 @@ class WorkerPlan:
             chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
             members=self.members,
+            tree=next((number for number, name in _TREES.items() if name == self.tree), None),
+            summed_at=self.roots,
         )
 
 
