@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.documents import Document, DocumentError, Location, Name
+from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
+from topologies.spec import few
 from topologies.topology import Topology
 from topologies.units import TIMES, Fraction, duration, quantity
 
@@ -195,7 +196,7 @@ def _read(
     switches = [one.name for one in topology.switches]
     allowed = switches if kind == "repush" else [one.name for one in topology.nodes] + [CONTROLLER]
     if node not in allowed:
-        text = f"there is no such thing as {node!r} here; allowed: {', '.join(allowed)}"
+        text = f"there is no such thing as {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
         return None
     workers = [one.name for one in topology.workers]
@@ -212,7 +213,9 @@ def _impair(
     at: dict[str, Any],
 ) -> Fault | None:
     if not any({link.a, link.b} == set(given.ends) for link in topology.links):
-        document.refuse((*place, "ends"), f"no link joins {given.ends[0]} and {given.ends[1]}")
+        document.refuse(
+            (*place, "ends"), f"no link joins {shown(given.ends[0])} and {shown(given.ends[1])}"
+        )
         return None
     quality = tuple((name, getattr(given, name)) for name in _QUALITIES if getattr(given, name))
     if not quality:
@@ -237,7 +240,7 @@ def _drawn(
         elif name in topology.by_name:
             nodes.append(name)
         else:
-            text = f"{name!r} is no node here; allowed: names, {', '.join(groups)}"
+            text = f"{shown(name)} is no node here; allowed: names, {', '.join(groups)}"
             document.refuse(("random", "nodes", number), text)
     switches = [name for name in nodes if name in groups["switches"]]
     if not switches and not {"kill", "stop"} & set(given.kinds):
