@@ -23,7 +23,8 @@ test: setup-test lint ## every check and every test (TESTS="tests/unit -k job")
 soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \
 		RACKHUB_HOSTILE_CALLS=10000 $(PYTHON) -m pytest tests/packet/test_protocol.py tests/packet/test_hostile.py \
-		tests/packet/test_hostile_service.py tests/unit/test_hostile_hosts.py $(TESTS)
+		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
+		tests/unit/test_hostile_hosts.py tests/unit/test_hostile_files.py $(TESTS)
 	@$(PYTHON) -m pytest -m soak $(TESTS)
 	@$(PYTHON) -m experiments.reliability --soak $(MINUTES) --seed $(SEED) $(ARGS)
 

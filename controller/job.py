@@ -107,6 +107,18 @@ class Scheme:
             Membership(Role.SERVER, rank) for rank in self.servers
         ]
 
+    def roots(self, servers: Sequence[str]) -> tuple[str, ...]:
+        """Names of the switches or servers that complete sums; ``servers``: of all of the job."""
+        found: dict[str, None] = {}
+        for tree in self.trees:
+            named = (
+                [tree.root.switch]
+                if tree.root.switch is not None
+                else [servers[self.servers[rank]] for rank in tree.root.servers]
+            )
+            found.update(dict.fromkeys(named))
+        return tuple(found)
+
 
 @dataclass(eq=False)
 class Leftover:
@@ -297,6 +309,8 @@ def plans_of(
             link_rate=link_rates[job.host(place)],
             members=scheme.workers,
             optimizer=job.optimizer,
+            tree=str(scheme.kind),
+            roots=scheme.roots(job.servers),
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)

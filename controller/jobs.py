@@ -21,8 +21,9 @@ from contextlib import contextmanager, suppress
 from controller import access
 from controller.arrivals import Arrivals
 from controller.connection import SwitchError
+from controller.departures import Departures
 from controller.deployment import Deployment
-from controller.epochs import LAST_EPOCH, RETRY_SECONDS, Epochs, words
+from controller.epochs import LAST_EPOCH, RETRY_SECONDS, Epochs
 from controller.fabric import Fabric
 from controller.job import (
     Job,
@@ -44,7 +45,6 @@ from controller.requests import (
     check_optimizer,
     check_window,
     difference,
-    said,
 )
 from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
@@ -61,7 +61,6 @@ MOST_JOBS = (1 << 16) - 1
 # has to wait until some have ended, or have had JOIN_SECONDS.
 MOST_ALIVE = 256
 MOST_WAITING = 64
-LONGEST_REASON = 500
 # Jobs that are over stay known, so that late callers learn how they ended.
 REMEMBERED = 64
 LEASE_SECONDS = 30.0
@@ -98,6 +97,7 @@ class JobTable:
         self.journal = journal if journal is not None else Journal()
         self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
         self.arrivals = Arrivals(self.epochs, clock)
+        self.departures = Departures(self.epochs, self.arrivals, self._fail)
         self._jobs: list[Job] = []  # oldest first
         self._last_number = self.journal.last_number
         self._used = self.journal.used()  # last epoch of jobs that are over, by number
@@ -345,45 +345,14 @@ class JobTable:
         """
         with self._busy():
             job, place = self._known(nonce, role, rank)
-            member = job.members.get(place)
-            if member is not None and member.process != process:
-                return  # it is not in any more, whatever it says
-            if job.state.over or (member is not None and (member.left or member.lost)):
-                return
-            why = said(reason, LONGEST_REASON) if reason else ""
-            if member is not None and member.joining:
-                self.arrivals.drop(job, place, f"left ({why or 'without a reason'})")
-            elif reason:
-                self._fail(job, f"{job.name(place)} gave up: {why}")
-            elif not job.started or member is None:
-                self._fail(job, f"{job.name(place)} left before the job started")
-            elif role is Role.SERVER:
-                member.left = True
-                self.epochs.go_on(job, f"{job.name(place)} left while workers were running")
-            else:
-                try:
-                    self.epochs.leave(job, place, results, levels)
-                except ResyncError as error:
-                    text = f"{job}: {job.name(place)}: {error}"
-                    raise JobError(Refusal.INVALID_ARGUMENT, text) from error
-                log.info("%s: %s left", job, job.name(place))
-                self.arrivals.left(job, place)
+            self.departures.leave(job, place, reason, results, levels, process)
 
     def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:
         """Somebody knows that a member's process is dead, and how it ended. A job that had not
         begun fails; the others go on without it at once."""
         with self._busy():
             job, place = self._known(nonce, role, rank)
-            member = job.members.get(place)
-            if job.state.over or member is None or member.left or member.lost:
-                return
-            why = said(reason, LONGEST_REASON) if reason else "is dead"
-            if not job.started:
-                self._fail(job, f"{job.name(place)} {why}")
-            elif member.joining:
-                self.arrivals.drop(job, place, why)
-            else:
-                self.epochs.end_members(job, {place: why})
+            self.departures.gone(job, place, reason)
 
     def expire(self) -> None:
         """Let jobs go on without members that are dead or have left, fail those that cannot, and
@@ -395,21 +364,8 @@ class JobTable:
                     self.deployment.retry(job)
                     job.retry_at = now + RETRY_SECONDS
                     self.journal.save(job)
-                if job.state.over:
-                    continue
-                silent = {
-                    place: member.ended or f"was not heard of for {now - member.heard:.0f} s"
-                    for place, member in job.members.items()
-                    if member.active and now - member.heard > job.lease
-                }
-                if job.started:
-                    self.epochs.look_after(job, silent)
-                    self.arrivals.look_after(job, now)
-                elif silent:
-                    self._fail(job, words(job, silent))
-                elif now - job.created > self.join:
-                    absent = ", ".join(job.name(place) for place in job.absent())
-                    self._fail(job, f"not in after {self.join:.0f} s: {absent}")
+                if not job.state.over:
+                    self.departures.look_after(job, now, self.join)
             self.epochs.lose(self._jobs, self.unanswered)
 
     # --- switches and links: what whoever watches them, or the operator, says ---
@@ -427,18 +383,10 @@ class JobTable:
                 self.epochs.avoid({name}, self._jobs, how)
                 return
             for job in list(self._jobs):
-                lost = {
-                    place: how
-                    for place, member in job.members.items()
-                    if place.role is Role.SERVER
-                    and job.servers[place.rank] == name
-                    and member.active
-                    and member.since <= when
-                }
-                if lost and job.started:
-                    self.epochs.end_members(job, lost)
-                elif lost and not job.state.over:
-                    self._fail(job, words(job, lost))
+                for place, member in list(job.members.items()):
+                    of_it = place.role is Role.SERVER and job.servers[place.rank] == name
+                    if of_it and member.since <= when:
+                        self.departures.gone(job, place, how)
 
     def lost(self, switch: str) -> None:
         """A switch cannot be reached. Jobs through it go on until members get no answer either."""

@@ -39,6 +39,8 @@ OTHER_CALLS = 32
 # A status goes in a header, of which clients take 8 KiB; bytes beyond ASCII take three each there.
 LONGEST_STATUS = 2000
 EXPIRE_SECONDS = 0.5
+# For calls under way when the service is stopped.
+STOP_SECONDS = 1.0
 
 Call = TypeVar("Call")
 
@@ -265,7 +267,8 @@ class JobServer:
         """End all calls and free the socket. Jobs keep their entries."""
         self._stopped.set()
         self.service.stop()
-        self._server.stop(grace=1.0).wait()
+        # gRPC itself never comes to an end once it had certain requests that are no messages.
+        self._server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS)
         self._expiry.join()
         self.path.unlink(missing_ok=True)
 

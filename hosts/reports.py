@@ -63,6 +63,16 @@ class Failure:
 
 
 @dataclass(slots=True)
+class Sums:
+    """Chunks whose integer sum arrived under one plan, and where that one has sums made."""
+
+    epoch: int
+    tree: str
+    roots: tuple[str, ...]
+    chunks: int = 0
+
+
+@dataclass(slots=True)
 class Statistics:
     """Counts of packets and chunks since the start."""
 
@@ -80,3 +90,4 @@ class Statistics:
     # Why other packets were dropped: foreign, wrong_source, stale, other_chunk, unexpected,
     # unasked, wrong_workers, wrong_lanes, wrong_exponent, frozen (after the halt of an epoch).
     dropped: Counter[str] = field(default_factory=Counter)
+    plans: list[Sums] = field(default_factory=list)  # those so far: `completed`, by plan

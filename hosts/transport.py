@@ -25,7 +25,7 @@ import numpy.typing as npt
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
-from hosts.reports import Completed, Failure, Statistics
+from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
@@ -82,7 +82,8 @@ class WorkerTransport:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
         self.plan = plan
         self.lanes = plan.lanes
-        self.statistics = Statistics()
+        self._sums = Sums(plan.epoch, plan.tree, plan.roots)
+        self.statistics = Statistics(plans=[self._sums])
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
         self._slots = Slots(plan)
@@ -240,6 +241,7 @@ class WorkerTransport:
         heir = WorkerTransport(plan, self._exponents, link_rate=self._link_rate)
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
+        heir.statistics.plans.append(heir._sums)
         heir._completed, self._completed = self._completed, []
         if plan.optimizer is not None:
             heir._last_headers, heir._last_words = self._last_headers, self._last_words
@@ -448,6 +450,7 @@ class WorkerTransport:
             self.statistics.completed_direct += len(rows) - initial
         else:
             self.statistics.completed += len(rows)
+            self._sums.chunks += len(rows)
         if stage == DIRECT or self.plan.optimizer is not None:
             sums = floats_of(words)
         else:

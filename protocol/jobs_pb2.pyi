@@ -368,7 +368,7 @@ class Page(_message.Message):
     def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ["chunks", "chunks_per_slice", "epoch", "job", "lanes", "link_rate", "members", "optimizer", "rank", "roots", "servers", "streams", "windows", "workers", "world"]
+    __slots__ = ["chunks", "chunks_per_slice", "epoch", "job", "lanes", "link_rate", "members", "optimizer", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +388,8 @@ class Plan(_message.Message):
     ROOTS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
+    SUMMED_AT_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
@@ -403,10 +405,12 @@ class Plan(_message.Message):
     roots: _containers.RepeatedCompositeFieldContainer[RootStream]
     servers: _containers.RepeatedCompositeFieldContainer[Address]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
+    summed_at: _containers.RepeatedScalarFieldContainer[str]
+    tree: Tree
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Reached(_message.Message):
     __slots__ = ["number"]

@@ -20,6 +20,13 @@ from protocol.optimizer import OptimizerPlan
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
 LARGEST_WORLD = (1 << 16) - 1
+# As job files spell them, by number in messages.
+_TREES: dict[jobs_pb2.Tree, str] = {
+    jobs_pb2.TWO_LEVEL: "two-level",
+    jobs_pb2.TOR: "tor",
+    jobs_pb2.CORE: "core",
+    jobs_pb2.NONE: "none",
+}
 
 
 class PlanError(ValueError):
@@ -62,7 +69,8 @@ class WorkerPlan:
 
     `members`: who is in it, by rank: the ranks that they had when the job was created; none stands
     for all that there are. `optimizer`: what the servers run; results are parameters then, not
-    sums.
+    sums. `tree` (as job files spell it) and `roots` (names of switches or servers) tell people
+    where its sums are made.
     """
 
     job: int
@@ -76,6 +84,8 @@ class WorkerPlan:
     link_rate: int = 0
     members: tuple[int, ...] = ()
     optimizer: OptimizerPlan | None = None
+    tree: str = ""
+    roots: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
@@ -128,6 +138,8 @@ class WorkerPlan:
             link_rate=message.link_rate,
             members=tuple(message.members),
             optimizer=_optimizer(message),
+            tree=_TREES.get(message.tree, ""),
+            roots=tuple(message.summed_at),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -152,6 +164,8 @@ class WorkerPlan:
             link_rate=self.link_rate,
             members=self.members,
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
+            tree=next((number for number, name in _TREES.items() if name == self.tree), None),
+            summed_at=self.roots,
         )
 
 

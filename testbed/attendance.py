@@ -86,6 +86,11 @@ class Attendance:
             for i in range(1, last + 1)
         ]
 
+    def absent(self, rank: int) -> bool:
+        """Whether a worker is not in the last sums that were told of."""
+        last = self._entries[max(self._entries)] if self._entries else ()
+        return bool(last) and not any(rank in ranks for ranks, _ in last)
+
     def spans(self) -> list[tuple[int, int, Entry]]:
         """(first iteration, last, entry), in order."""
         numbered = sorted(self._entries.items())

@@ -31,7 +31,7 @@ from testbed.run import bringing_up, run
 from testbed.targets import DEVICE_ID, TargetError, choose
 from testbed.trace import TraceError
 from testbed.trace import read as read_trace
-from testbed.view import View, link_table, show, show_faults, show_results, show_rows
+from testbed.view import View, link_table, show, show_faults, show_plans, show_results, show_rows
 from topologies.documents import DocumentError
 from topologies.drawing import draw
 from topologies.spec import load as load_topology
@@ -214,6 +214,9 @@ def chaos(
         show_results(console, summary["jobs"], summary["links"])
         show(console)
         show_faults(console, summary["faults"])
+        for done in summary["jobs"]:
+            show(console)
+            show_plans(console, done["plans"])
         click.echo(f"\n{shown(launched.run.summary)}")
     if not matches:
         raise LaunchError(f"the weights differ from the reference's; see {launched.run.path}")

@@ -76,6 +76,14 @@ class Crew:
         self.back[rank] = self.back.get(rank, 0) + 1
         self.calls.tell(f"{self.hosts[rank]} has joined job {self.name} again")
 
+    async def part(self, ranks: Sequence[int]) -> None:
+        """Ends processes that the job went on without, and which do not end: they are stopped, or
+        wait to join a job that is over."""
+        self.stop()
+        for rank in ranks:
+            self.lost.setdefault(rank, "was too long without a sign of life")
+        await self.processes.stop([self.members[self.hosts[rank]] for rank in ranks])
+
     def stop(self) -> None:
         """From now on nothing is started again."""
         for task in self._returning:

@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.documents import Document, DocumentError, Location, Name
+from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
+from topologies.spec import few
 from topologies.topology import Topology
 from topologies.units import TIMES, Fraction, duration, quantity
 
@@ -252,7 +253,7 @@ def _read(
     if kind not in _OF_SWITCHES:
         allowed = [one.name for one in topology.nodes] + [CONTROLLER]
     if node not in allowed:
-        text = f"there is no such thing as {node!r} here; allowed: {', '.join(allowed)}"
+        text = f"there is no such thing as {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
         return None
     return Fault(kind, node=node, **at)  # type: ignore[arg-type]
@@ -267,7 +268,8 @@ def _impair(
 ) -> Fault | None:
     one = tuple(given.ends) != EVERY_LINK
     if one and not any({link.a, link.b} == set(given.ends) for link in topology.links):
-        document.refuse((*place, "ends"), f"no link joins {given.ends[0]} and {given.ends[1]}")
+        a, b = (shown(end) for end in given.ends)
+        document.refuse((*place, "ends"), f"no link joins {a} and {b}")
         return None
     quality = tuple((name, getattr(given, name)) for name in _QUALITIES if getattr(given, name))
     if not quality:
@@ -292,7 +294,7 @@ def _drawn(
         elif name in topology.by_name:
             nodes.append(name)
         else:
-            text = f"{name!r} is no node here; allowed: names, {', '.join(groups)}"
+            text = f"{shown(name)} is no node here; allowed: names, {', '.join(groups)}"
             document.refuse(("random", "nodes", number), text)
     switches = [name for name in nodes if name in groups["switches"]]
     possible = [kind for kind in given.kinds if switches or kind not in _OF_SWITCHES]

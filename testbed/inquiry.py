@@ -151,7 +151,7 @@ class Inquiry:
     def _plan(self, status: jobs_pb2.Job, streams: int) -> tuple[Tree, ...] | None:
         """As the controller has planned it: around switches that hold no slots, if it has to."""
         addressing = self._job.place.network.addressing
-        members = [name for name, process in self._job.members.items() if process.running]
+        members = self._job.present
         holding = set(status.slots)
         avoided = {node.name for node in addressing.topology.switches} - holding
         for avoid in (set[str](), avoided):

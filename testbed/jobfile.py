@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from protocol.optimizer import OptimizerPlan
-from topologies.documents import Document, DocumentError, Location, Name
+from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
-from topologies.spec import Topology
+from topologies.spec import Topology, few
 
 Tree = Literal["two-level", "tor", "core", "none"]
 
@@ -53,7 +53,7 @@ class OptimizerSpec(_Strict):
 def _node_names(value: object) -> object:
     if value == "all" or isinstance(value, list):
         return None if value == "all" else value
-    raise ValueError(f"{value!r} should be all, or a list of node names like [w0, w1]")
+    raise ValueError(f"{shown(value)} should be all, or a list of node names like [w0, w1]")
 
 
 NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
@@ -134,13 +134,13 @@ class JobFile:
                 continue
             place = ("placement", role)
             if not given:
-                document.refuse(place, f"is empty; allowed: all, or some of {', '.join(everyone)}")
+                document.refuse(place, f"is empty; allowed: all, or some of {few(everyone)}")
             for number, name in enumerate(given):
                 if name not in everyone:
                     kind = role.removesuffix("s")
                     document.refuse(
                         (*place, number),
-                        f"{topology.name} has no {kind} {name!r}; allowed: {', '.join(everyone)}",
+                        f"{topology.name} has no {kind} {shown(name)}; allowed: {few(everyone)}",
                     )
                 elif name in given[:number]:
                     document.refuse((*place, number), f"{name} is named twice")

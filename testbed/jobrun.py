@@ -218,9 +218,16 @@ class JobRun:
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
         patience = self.file.spec.patience
+        hosts = self.placement.workers
         first: str | None = None
+        crew = self._crew
+        assert crew is not None
         members = self.members
         while left := [n for n, process in members.items() if not process.judged.done()]:
+            ranks = [hosts.index(name) for name in left]
+            if first is not None and all(self._attendance.absent(rank) for rank in ranks):
+                await crew.part(ranks)
+                return
             either: list[asyncio.Future[Any]] = [members[name].judged for name in left]
             ended, _ = await asyncio.wait(
                 [*either, processes.failure],
@@ -237,7 +244,6 @@ class JobRun:
                 # The group tells which end was the cause.
                 await asyncio.wait([processes.failure])
                 processes.failure.result()
-            hosts = self.placement.workers
             first = next((hosts[rank] for rank in self.results), None)
 
     def _command(self, rank: int, file: str) -> list[str]:
@@ -399,6 +405,14 @@ class JobRun:
     def members(self) -> Mapping[str, Process]:
         """Its workers' processes, by host."""
         return self._crew.members if self._crew is not None else {}
+
+    @property
+    def present(self) -> list[str]:
+        """Hosts whose workers are in the job: they run, and do not wait to join."""
+        lost = self._crew.lost if self._crew is not None else {}
+        hosts = enumerate(self.placement.workers)
+        members = self.members
+        return [n for rank, n in hosts if rank not in lost and n in members and members[n].running]
 
     @cached_property
     def _progress(self) -> Progress:
@@ -575,6 +589,7 @@ class JobRun:
             "chunks": results.chunks(
                 self.results, counted, self.disturbed, by_switches, served=served
             ),
+            "plans": results.plans(self.results),
             # Switches count for all their jobs: with these what they sent again is theirs too.
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),

@@ -11,6 +11,7 @@ from testbed.recovery import sent_again
 Message = dict[str, Any]
 # Busier than that, times say more of the machine than of the network.
 _CPU_BOUND = 0.95
+_ROOT_IS_SWITCH = ("two-level", "core")
 
 
 def fullest(results: Mapping[int, Message]) -> Message:
@@ -86,6 +87,25 @@ def chunks(
         "retransmitted": again + (by_switches or 0),
         "retransmitted_by_switches": by_switches,
     }
+
+
+def plans(results: Mapping[int, Message]) -> list[Message]:
+    """The plans that a job has had: the tree of each, the roots where its sums were completed, and
+    how many chunks, of which iteration whatever, ``by_switch`` and ``by_server``.
+
+    As the worker counts that was in it for longest; chunks in float32 are not among them.
+    """
+    told = []
+    for plan in fullest(results)["statistics"]["plans"]:
+        at_switch = plan["tree"] in _ROOT_IS_SWITCH
+        told.append(
+            {
+                **{name: plan[name] for name in ("epoch", "tree", "roots")},
+                "by_switch": plan["chunks"] if at_switch else 0,
+                "by_server": 0 if at_switch else plan["chunks"],
+            }
+        )
+    return told
 
 
 def machine(results: Mapping[int, Message], wall: float, busy: float) -> Message:

@@ -13,13 +13,19 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.network.testbeds import Rackhub, read_until
+from testbed.training import digest
+from tests.network.testbeds import Rackhub, read_until, wait_for
 
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 ITERATIONS = 200  # long enough to be hit in the middle
-COMMANDS = {"controller": "-m controller --topology"}
+COMMANDS = {
+    "controller": "-m controller --topology",
+    "w0": "testbed.worker --rank 0 ",
+    "w2": "testbed.worker --rank 2 ",
+}
 
 
 @pytest.fixture
@@ -86,6 +92,82 @@ def test_a_killed_process_is_started_again_and_the_job_goes_on(
         assert all(row["bytes"] > 0 for row in between)
         if hosts and target == "embedded":
             assert "unknown: tor0 has lost what it had counted." in said
+
+
+WORKERS = ["w0", "w1", "w2", "w3"]
+
+
+@pytest.mark.parametrize("name", ["w0", "w2"])
+def test_a_killed_worker_comes_back_and_the_reference_follows_it(
+    rackhub: Rackhub, name: str
+) -> None:
+    said, summary = struck(rackhub, "embedded", name, signal.SIGKILL)
+    rest = ", ".join(other for other in WORKERS if other != name)
+    assert f"{name} was killed by SIGKILL; job brief goes on with {rest}" in said
+    assert f"{name} has joined job brief again" in said
+    assert summary["lost_workers"] == {}
+    assert summary["rejoined_workers"] == {name: 1}
+    assert summary["finished_workers"] == WORKERS
+    assert summary["matches_reference"] is True
+    counts = summary["workers_per_iteration"]
+    assert len(counts) == len(summary["seconds_per_iteration"]) == ITERATIONS
+    # All, one less, all.
+    away = counts.index(3), ITERATIONS - counts[::-1].index(3)
+    assert counts == [4] * away[0] + [3] * (away[1] - away[0]) + [4] * (ITERATIONS - away[1])
+    (fault,) = summary["faults"]
+    # Nobody waits for a lease to end.
+    assert fault["seconds"] < fault["rejoined_after"] < 30
+
+
+def test_a_worker_that_stays_away_leaves_the_weights_to_others(rackhub: Rackhub) -> None:
+    schedule = rackhub.folder / "faults.yaml"
+    schedule.write_text("name: w0\nfaults: [{at: 500 chunks, kill: w0, gone: forever}]\n")
+    result = rackhub.call(
+        "chaos", rackhub.topology, "--faults", schedule, "--job", rackhub.job,
+        "--target", "embedded",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "goes on with w1, w2, w3; it stays away" in result.stdout
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["lost_workers"] == {"w0": "was killed by SIGKILL"}
+    assert summary["finished_workers"] == WORKERS[1:]
+    assert summary["matches_reference"] is True
+    assert summary["attendance"][-1]["sums"] == [{"workers": WORKERS[1:], "chunks": None}]
+    assert summary["test_accuracy"] > 0.9
+    weights = np.load(rackhub.latest() / "weights-brief.npz")
+    assert digest(dict(weights)) == summary["weights_sha256"]
+
+
+@pytest.mark.parametrize("wakes", [True, False], ids=["wakes up", "stays stopped"])
+def test_a_worker_that_is_stopped_past_the_jobs_limit_is_gone_on_without(
+    rackhub: Rackhub, wakes: bool
+) -> None:
+    iterations = 3 * ITERATIONS if wakes else ITERATIONS
+    job = rackhub.job.read_text().replace(str(ITERATIONS), str(iterations))
+    rackhub.job.write_text(job + "lease: 5\n")
+    arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    with rackhub.started(*arguments) as process:
+        said = read_until(process, "iteration")
+        worker = process_of(rackhub, "w2")
+        os.kill(worker, signal.SIGSTOP)
+        log = rackhub.latest() / "logs" / "controller.log"
+        wait_for(lambda: "w2) was not heard of for" in log.read_text(), "the lease to end")
+        if wakes:
+            os.kill(worker, signal.SIGCONT)
+        rest, _ = process.communicate(timeout=180)
+    said += rest
+    assert process.returncode == 0, said
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["matches_reference"] is True
+    assert min(summary["workers_per_iteration"]) == 3
+    if wakes:
+        assert "w2 was too long without a sign of life; job brief goes on" in said
+        assert summary["rejoined_workers"] == {"w2": 1}
+        assert summary["lost_workers"] == {}
+        assert summary["workers_per_iteration"][-1] == 4
+    else:
+        assert summary["lost_workers"] == {"w2": "was too long without a sign of life"}
+        assert summary["finished_workers"] == ["w0", "w1", "w3"]
 
 
 FAULTS = """\

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from controller.job import Role, State
+from controller.job import Job, Role, State
 from controller.orders import obey
 from controller.trees import TreeKind
+from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address
 from tests.packet.test_controller import entries, values
@@ -117,6 +118,31 @@ def test_a_switch_that_died_is_avoided_at_once_and_used_again_when_it_is_back(
     assert (job.epoch, plant.roots(job)) == (3, ["core0"])
     plant.follow(job)
     assert plant.whole()
+
+
+def test_without_another_core_streams_go_to_servers_and_come_back_with_it(
+    embedded: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told_to_workers(job: Job) -> tuple[int, list[str]]:
+        instruction = embedded.table.instruction(job.nonce, Role.WORKER, 0)
+        assert instruction is not None
+        return instruction.plan.tree, list(instruction.plan.summed_at)
+
+    job = embedded.train()
+    assert told_to_workers(job) == (jobs_pb2.TWO_LEVEL, ["core0"])
+    embedded.cut("core1")  # it forwards, but takes no entries
+    assert not embedded.monitor.look("core1")
+    embedded.stop("core0")
+    assert told(embedded, capsys, {"died": "core0", **DIED}) == ["done"]
+    embedded.follow(job)
+    assert told_to_workers(job) == (jobs_pb2.TOR, ["s0", "s1"])
+    embedded.start("core0")
+    embedded.mend("core0")
+    embedded.follow(job)
+    assert told_to_workers(job) == (jobs_pb2.TWO_LEVEL, ["core0"])
+    embedded.serve_again("core1")
+    embedded.mend("core1")
+    assert embedded.whole()
 
 
 def test_jobs_go_on_at_once_without_a_server_that_died(

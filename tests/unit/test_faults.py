@@ -92,7 +92,7 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         ),
         (
             "faults:\n  - {at: 1 s, impair: {ends: [w0, tor1], loss: 1 %}, for: 1 s}",
-            "x.yaml:3: faults[0].impair.ends: no link joins w0 and tor1",
+            "x.yaml:3: faults[0].impair.ends: no link joins 'w0' and 'tor1'",
         ),
         (
             "faults: [{at: 1 s, impair: {ends: [w0, tor0]}, for: 1 s}]",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.results import chunks, weights
+from testbed.results import chunks, plans, weights
 
 NAMES = ("w0", "w1", "w2")
 
@@ -60,3 +60,19 @@ def test_what_nobody_can_tell_is_none_with_a_reason() -> None:
     assert told["retransmitted_by_switches"] is None
     assert told["retransmitted"] == 3 + 5
     assert told["unknown"] == "tor0 lost what was counted there"
+
+
+def test_each_plan_says_where_its_sums_were_completed() -> None:
+    had = [
+        {"epoch": 1, "tree": "two-level", "roots": ["core0"], "chunks": 60},
+        {"epoch": 2, "tree": "tor", "roots": ["s0", "s1"], "chunks": 30},
+        {"epoch": 4, "tree": "none", "roots": ["s1"], "chunks": 10},
+    ]
+    early, late = {**result("a"), "seconds": [0.1, 0.1]}, result("a")
+    early["statistics"]["plans"], late["statistics"]["plans"] = had, had[1:]
+    told = plans({0: late, 1: early})
+    assert [(one["by_switch"], one["by_server"]) for one in told] == [(60, 0), (0, 30), (0, 10)]
+    for one, plan in zip(told, had, strict=True):
+        assert {name: one[name] for name in ("epoch", "tree", "roots")} == {
+            name: plan[name] for name in ("epoch", "tree", "roots")
+        }
