@@ -37,14 +37,28 @@ def servers(rackhub: Rackhub) -> list[int]:
     return [found[address] for address in sorted(found)]
 
 
-def trained(rackhub: Rackhub, target: str, *victims: int) -> dict[str, Any]:
-    """The summary of a run; servers of these numbers are killed once it trains."""
+def worker(rackhub: Rackhub, rank: int) -> int:
+    """A worker's process."""
+    (pid,) = (
+        pid
+        for pid, command in rackhub.processes().items()
+        if "-m testbed.worker " in command and f"--rank {rank} " in command
+    )
+    return pid
+
+
+def trained(
+    rackhub: Rackhub, target: str, *victims: int, workers: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """The summary of a run; servers of these numbers, and workers of these ranks, are killed once
+    it trains."""
     arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", target)
     with rackhub.started(*arguments) as process:
         said = read_until(process, "iteration")
         pids = servers(rackhub)
-        for number in victims:
-            os.kill(pids[number], signal.SIGKILL)
+        killed = [pids[number] for number in victims] + [worker(rackhub, rank) for rank in workers]
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
         rest, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said + rest
     summary: dict[str, Any] = json.loads((rackhub.latest() / "summary.json").read_text())
@@ -71,6 +85,19 @@ def test_a_killed_server_takes_nothing_with_it(rackhub: Rackhub) -> None:
     restored = {(one["server"], one["from"], one["chunks"]) for one in summary["restored"]}
     assert ("s0", "s1", CHUNKS) in restored
     assert not {source for _, source, _ in restored} - {"s0", "s1"}
+
+
+def test_a_worker_that_was_killed_goes_on_with_the_servers_parameters(rackhub: Rackhub) -> None:
+    """Also where some gradients do not fit fixed point: the reference follows all of it."""
+    rackhub.job.write_text(rackhub.job.read_text() + "poison: 2\n")
+    summary = trained(rackhub, "embedded", workers=(1,))
+    assert summary["rejoined_workers"] == {"w1": 1}
+    assert summary["matches_reference"] is True
+    assert summary["reference_in_float32"] > 0
+    counts = summary["workers_per_iteration"]
+    assert (counts[0], counts[-1], len(counts)) == (summary["workers"],) * 2 + (ITERATIONS,)
+    assert min(counts) == summary["workers"] - 1
+    assert summary["restored"] == []
 
 
 def test_without_any_server_parameters_come_from_workers_and_the_summary_says_so(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from controller.trees import TreeKind
 from protocol.optimizer import OptimizerPlan
 from tests.packet.protocol_run import LIMIT, Run, network_of, start, streams_of
-from tests.packet.switched_network import Faults, SwitchedNetwork
+from tests.packet.switched_network import LEASE_SECONDS, Faults, SwitchedNetwork
 
 pytestmark = pytest.mark.packet
 
@@ -121,14 +122,61 @@ def test_one_after_the_other_may_die_if_it_is_back_before_the_next(kind, network
 
 
 @KINDS
+def test_a_server_whose_end_was_told_is_back_without_any_lease(kind, networks) -> None:
+    run = begin(networks, kind, rounds=8)
+    network, started = networks[0], run.started
+    after(run, 0.3)
+    before = network.now
+    started.kill_server(0, told=True)
+    assert network.run(lambda: started.job.scheme.servers == (1,), LIMIT)
+    started.restart_server(0)
+    assert network.run(lambda: started.job.scheme.servers == (0, 1), LIMIT)
+    assert network.run(lambda: run.done, LIMIT)
+    run.check()
+    assert network.now - before < LEASE_SECONDS
+    assert ("s0", "s1") in restored(run)
+
+
+@KINDS
+def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, networks) -> None:
+    """What it gives when all servers die is what it was told when it joined, or has got since."""
+    lossy = Faults(0.01, 0.0, 0.01)
+    run = begin(networks, kind, topology="one rack", rounds=12, faults=lossy, skew=2.0)
+    network, started = networks[0], run.started
+    after(run, 0.2)
+    started.kill(2)
+    started.tell_gone(2)
+    run.restart(2)
+    assert network.run(lambda: run.done or started.joined == 1, LIMIT)
+    assert not run.done
+    follower = started.members[2].follower
+    assert follower.transport.statistics.initial == 0
+    parameters, _ = follower.transport.parameters()
+    other, _ = started.transport(0).parameters()
+    assert np.array_equal(parameters.view("u4"), other.view("u4"))
+    assert started.job.restored == []
+    # Nobody else has parameters any more: those of the one that has joined are handed over.
+    for rank in (0, 1):
+        started.kill(rank)
+        started.tell_gone(rank)
+    started.kill_server(0, told=True)
+    started.restart_server(0)
+    assert network.run(lambda: run.done, LIMIT)
+    assert restored(run) == {("s0", "w2")}
+    assert sum(one.chunks for one in started.job.restored) == CHUNKS
+    assert run.seen[2].reshape(-1, CHUNKS)[follower.joined.calls :].all()
+
+
+@KINDS
 @SHARES
-def test_without_any_server_left_parameters_come_from_workers(kind, share, networks) -> None:
+@pytest.mark.parametrize("told", [False, True])
+def test_without_any_server_left_parameters_come_from_workers(kind, share, told, networks) -> None:
     """No worker takes a parameter back; the optimizer's state begins anew, and the job says so."""
     run = begin(networks, kind, rounds=8)
     network, started = networks[0], run.started
     after(run, share)
     for rank in (0, 1):
-        started.kill_server(rank)
+        started.kill_server(rank, told)
         network.at(network.now + 0.2 + 0.2 * rank, lambda rank=rank: started.restart_server(rank))
     assert network.run(lambda: run.done, LIMIT)
     # With state that begins anew the parameters are others than without the fault, but one set.
