@@ -373,7 +373,10 @@ class Membership:
                 if late or self._failure or time.monotonic() - began > most:
                     raise
                 _log.info("job %d: %s; it is asked again", self.job, error)
-            time.sleep(wait)
+            if self._left.is_set():
+                time.sleep(wait)  # nothing but the service's return can end this wait
+            else:
+                self._over.wait(wait)
             wait = min(2 * wait, longest)
 
     def _away(self, error: ClientError) -> ClientError:
