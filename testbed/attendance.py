@@ -100,6 +100,20 @@ class Attendance:
             spans.append((inside[0], inside[-1], entry))
         return spans
 
+    def told(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """``spans`` for people: workers' names, and how many chunks (None: all)."""
+        return [
+            {
+                "from": first,
+                "to": last,
+                "sums": [
+                    {"workers": [names[r] for r in ranks], "chunks": chunks and len(chunks)}
+                    for ranks, chunks in entry
+                ],
+            }
+            for first, last, entry in self.spans()
+        ]
+
     def unknown(self, iterations: int, world: int) -> str:
         """Why a reference cannot follow it; empty if it can."""
         missing = [i for i in range(1, iterations + 1) if i not in self._entries]
