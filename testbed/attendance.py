@@ -100,6 +100,20 @@ class Attendance:
             spans.append((inside[0], inside[-1], entry))
         return spans
 
+    def told(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """``spans`` for people: workers' names, and how many chunks (None: all)."""
+        return [
+            {
+                "from": first,
+                "to": last,
+                "sums": [
+                    {"workers": [names[r] for r in ranks], "chunks": chunks and len(chunks)}
+                    for ranks, chunks in entry
+                ],
+            }
+            for first, last, entry in self.spans()
+        ]
+
     def unknown(self, iterations: int, world: int, *, start: bool = False) -> str:
         """Why a reference cannot follow it; empty if it can. ``start``: the first iteration's
         exponents are those of initial parameters, whoever took part."""

@@ -14,7 +14,8 @@ from controller.connection import SwitchError
 from testbed import meddling
 from testbed.control import Emit, Message
 from testbed.faults import EVERY_LINK, Fault
-from testbed.jobrun import JobRun, Place
+from testbed.jobrun import JobRun
+from testbed.place import Place
 from testbed.processes import Process
 from testbed.recovery import Fault as Record
 from testbed.severing import sever

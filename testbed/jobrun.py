@@ -7,58 +7,32 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
 from hosts.membership import ClientError, create_service
-from testbed import links, outcomes, results
+from testbed import results
 from testbed.attendance import Attendance
+from testbed.blame import cause
+from testbed.checking import reference
 from testbed.crew import Calls, Crew
 from testbed.digits import shapes
-from testbed.emulated import Network
 from testbed.expected import Direction, Load, Workload, expected
 from testbed.inquiry import Inquiry
 from testbed.jobfile import JobFile, Placement
-from testbed.nodes import JOBS_ADDRESS, Nodes
-from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, python, tail
+from testbed.nodes import JOBS_ADDRESS
+from testbed.place import Place
+from testbed.processes import Process, ProcessError, Processes, python
 from testbed.progress import Progress
-from testbed.record import RunDirectory, cpu_seconds
-from testbed.recovery import FaultLog
+from testbed.record import cpu_seconds
 from testbed.serverhost import JobError
+from testbed.tally import Tally
 from testbed.waiting import Waits
 
 Message = dict[str, Any]
-_REFERENCE_SECONDS = 600.0
-_LOOK_SECONDS = 5.0
-_TREES = {
-    "two-level": TreeKind.TWO_LEVEL,
-    "tor": TreeKind.TOR,
-    "core": TreeKind.CORE,
-    "none": TreeKind.NONE,
-}
-
-
-@dataclass
-class Place:
-    """What a job needs of the testbed that it runs on.
-
-    suspects: an error for each of the testbed's processes that is stuck. jobs: all of them. tell:
-    tells whoever watches of a fault.
-    """
-
-    run: RunDirectory
-    network: Network
-    dataplane: DataPlane
-    nodes: Nodes
-    clock: str
-    suspects: Callable[[], Awaitable[list[ProcessError]]]
-    jobs: Mapping[str, JobRun]
-    faults: FaultLog
-    tell: Callable[[str], None]
 
 
 @dataclass
@@ -74,18 +48,12 @@ class JobRun:
     state: str = "starting"
     reason: str = ""
     ending: str = "stopped on request"  # why it is over, if it is cancelled
-    alongside: set[str] = field(default_factory=set)  # jobs on the same network meanwhile
-    shared_with: set[str] = field(default_factory=set)  # those of them on the same switches
     results: dict[int, Message] = field(default_factory=dict)  # final reports, by rank
     _crew: Crew | None = None
     _attendance: Attendance = field(default_factory=Attendance)
-    _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
-    _wiped: list[str] = field(default_factory=list)  # those that lost counts meanwhile
     _plan: int = 0  # its first epoch
     _nonce: str = ""
     _restored: list[Message] | None = None
-    _carried: list[Message] = field(default_factory=list)  # by links while it trained
-    _training: bool = False
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
     _outcome: Message | None = None  # the summary of a job that is done
     _waits: Waits = field(default_factory=lambda: Waits((), ()))
@@ -119,7 +87,8 @@ class JobRun:
             if self._explaining is not None:
                 self._explaining.cancel()
             await processes.stop()
-            self._training = False
+            if self.number:
+                self.tally.over()
             self.place.faults.over(self.name)
         self.state = "done"
         self._outcome = self._summary(reference, counted, wall, busy)
@@ -152,11 +121,7 @@ class JobRun:
         )
         await asyncio.gather(*joins)
         self._waits = Waits(self.trees, placement.servers)
-        # First: whoever starts or ends between here and the counting counts as being alongside.
-        self._share()
-        wiped, before = self._wipes(), await self._count()
-        network, switches = self.place.network, self.place.nodes.switches
-        carried = await links.measure(network, switches)
+        await self.tally.begin(job.tally for job in self.place.jobs.values() if job.number)
         self._crew = Crew(
             self.name,
             self._nonce,
@@ -180,18 +145,9 @@ class JobRun:
         silent = [name for rank, name in enumerate(placement.workers) if rank not in ended]
         if silent:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
-        after = await self._count(strict=False)
-        self._counted = outcomes.since(before, after)
-        now = self._wipes()
-        self._wiped = [n for n in now if now[n] != wiped[n] or n not in self._counted]
-        measured = await links.measure(network, switches)
-        carried_since = links.since(network.addressing, carried, measured)
-        # What other jobs should have sent meanwhile, or after a fault, nobody can say.
-        known = self.predictable and not (self.alongside or self.disturbed)
-        wanted = self.expected() if known else None
-        self._carried = links.rows(network.addressing, carried_since, wanted)
+        known = self.predictable and not self._planned_anew
+        await self.tally.end(self.expected() if known else None)
         self._restored = await self.inquiry.restored()
-        self._training = False
 
     @property
     def _reset(self) -> str:
@@ -280,69 +236,15 @@ class JobRun:
         """See Crew."""
         return self._crew.hold if self._crew is not None else {}
 
-    def _wipes(self) -> dict[str, int]:
-        """How often each of its switches has lost what it had counted."""
-        switches = self.place.nodes.switches
-        return {name: switches[name].wiped for name in sorted(outcomes.switches_of(self.trees))}
-
-    async def _count(self, strict: bool = True) -> outcomes.Counts:
-        """The outcomes counted at this job's switches so far.
-
-        strict: ``ProcessError`` if one is stuck, else those of the others.
-        """
-        switches = self.place.nodes.switches
-        chosen = [switches[name] for name in sorted(outcomes.switches_of(self.trees))]
-        counts, silent = await outcomes.read([s for s in chosen if s.serving], self.place.dataplane)
-        if silent and strict:
-            raise silent[0]
-        return counts
-
-    def _share(self) -> None:
-        """Notes which jobs are being trained meanwhile: links and switches count for all."""
-        self._training = True
-        mine = outcomes.switches_of(self.trees)
-        for other in self.place.jobs.values():
-            if other is self or not other._training:
-                continue
-            self.alongside.add(other.name)
-            other.alongside.add(self.name)
-            if mine & outcomes.switches_of(other.trees):
-                self.shared_with.add(other.name)
-                other.shared_with.add(self.name)
-
     async def _cause(self, error: Exception, processes: Processes) -> JobError:
-        """What made a job fail, where its first symptom was this error."""
+        """What made it fail, where its first symptom was this error."""
         errors = self._crew.errors if self._crew is not None else {}
         name = getattr(error, "name", None) or getattr(error, "process", None)
-        said = next(
-            (
-                errors[rank]
-                for rank, host in enumerate(self.placement.workers)
-                if rank in errors and self._process_name(host) == name
-            ),
-            "",
-        )
-        if isinstance(error, ProcessError):
-            symptom = f"{name} {error.what}" + (f": {said}" if said else "")
-        else:
-            symptom = str(error)
+        hosts = enumerate(self.placement.workers)
+        said = [errors[r] for r, host in hosts if r in errors and self._process_name(host) == name]
         stuck = [*processes.stopped(), *await self.place.suspects()]
-        absent = self._waits.missing()
-        if absent:
-            symptom += f"; not in: {', '.join(absent)}"
-        cause: Exception = error
-        if stuck:
-            others = "".join(f"; {one.name} {one.what}" for one in stuck[1:])
-            cause = ProcessError(stuck[0].name, f"{stuck[0].what}{others}; {symptom}", stuck[0].log)
-        elif isinstance(error, ProcessError) and error.status == CONSEQUENCE and said:
-            # It only followed; the job service's reason names a member (worker 2 (w2), ...).
-            named = next((p for p in self._processes() if f"({p[0]})" in said), None)
-            if named is None:
-                return JobError(f"job {self.name}: {said}\n{tail(error.log)}")
-            cause = ProcessError(named[1].name, f"is the cause: {said}", named[1].log)
-        elif isinstance(error, ProcessError):
-            cause = ProcessError(error.name, symptom.removeprefix(f"{name} "), error.log)
-        return JobError(f"job {self.name}: {cause}", getattr(cause, "name", name))
+        absent, members = self._waits.missing(), self._processes()
+        return cause(self.name, error, said[0] if said else "", stuck, absent, members)
 
     def _processes(self) -> list[tuple[str, Process]]:
         """Its members' processes, by host."""
@@ -393,8 +295,7 @@ class JobRun:
         stuck = [*processes.stopped(), *await self.place.suspects()]
         if self._waits.seconds:
             why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self._waits)
-            seconds = self._waits.seconds
-            self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
+            self._say_that_it_waits(self._waits.seconds, why)
 
     @cached_property
     def inquiry(self) -> Inquiry:
@@ -437,36 +338,19 @@ class JobRun:
 
     async def _reference(self, processes: Processes) -> Message:
         """What a single process without a network makes of the same job."""
-        told: list[str] = []
         attendance = self.place.run.path / f"attendance-{self.name}.json"
         attendance.write_text(json.dumps(self._attendance.spans()))
-        program = python(
-            "testbed.reference",
+        arguments = (
             *("--job", str(self.place.run.path / f"job-{self.name}.yaml")),
             *("--world", str(len(self.placement.workers))),
             *("--lanes", str(self.place.dataplane.lanes)),
             *("--attendance", str(attendance)),
         )
         name = "reference" if self.number == 1 else f"{self.name}-reference"
-        process = processes.start(name, program, on_line=told.append, may_finish=True)
-        either: list[asyncio.Future[Any]] = [process.exited, processes.failure]
-        began = time.monotonic()
-        while (waited := time.monotonic() - began) < _REFERENCE_SECONDS:
-            await asyncio.wait(either, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if any(one.done() for one in either):
-                break
-            for stuck in processes.stopped():
-                why = f"{stuck.name} {stuck.what}"
-                self.emit({"event": "waiting", "job": self.name, "seconds": waited, "why": why})
-        if not process.running and process.exited.result() != 0:
-            await asyncio.wait([processes.failure])
-        if processes.failure.done():
-            processes.failure.result()
-        if process.running or not told:
-            what = f"gave no result within {_REFERENCE_SECONDS:g} s"
-            raise ProcessError(name, what, process.log)
-        reference: Message = json.loads(told[-1])
-        return reference
+        return await reference(name, arguments, processes, self._say_that_it_waits)
+
+    def _say_that_it_waits(self, seconds: float, why: str) -> None:
+        self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
 
     @property
     def _unknown(self) -> str:
@@ -496,20 +380,28 @@ class JobRun:
             addressing,
             self.placement.workers,
             [addressing.address(name) for name in self.placement.servers],
-            _TREES[spec.tree],
+            TreeKind.of(spec.tree),
             spec.streams,
             self.number - 1,
         )
 
+    @cached_property
+    def tally(self) -> Tally:
+        """What its switches and links count; from when it has a number."""
+        return Tally(self.name, self.trees, self.place)
+
+    @property
+    def _planned_anew(self) -> str:
+        """That it was, if so."""
+        plan = max((result["plan"] for result in self.results.values()), default=self._plan)
+        return f"the job was planned anew on its way, epoch {plan}" if plan != self._plan else ""
+
     @property
     def disturbed(self) -> str:
         """Why switches' counts say nothing of a job that is done; empty if they do."""
-        if self._wiped:
-            return f"{', '.join(self._wiped)} lost what was counted there"
-        plan = max((result["plan"] for result in self.results.values()), default=self._plan)
-        if plan != self._plan:
-            return f"the job was planned anew on its way, epoch {plan}"
-        return ""
+        if self.tally.wiped:
+            return f"{', '.join(self.tally.wiped)} lost what was counted there"
+        return self._planned_anew
 
     def _check_sums(self) -> int | None:
         """Chunks that the switches summed; ``JobError`` unless workers got as many sums of them.
@@ -518,18 +410,11 @@ class JobRun:
         """
         if self.disturbed:
             return None
-        one = results.fullest(self.results)["statistics"]
-        rounds = outcomes.sums_made(self.trees, self._counted)
         if self.file.spec.tree == "none":
             return 0
+        one = results.fullest(self.results)["statistics"]
         kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
-        asked = sum(one[kind] for kind in kinds)
-        # Counters do not tell jobs apart: with others on the same switches they show more.
-        if rounds < asked or (rounds > asked and not self.shared_with):
-            raise JobError(
-                f"the switches made {rounds:,} sums and the workers received {asked:,}: some"
-                " came from elsewhere or were lost"
-            )
+        self.tally.check(sum(one[kind] for kind in kinds))
         return int(one["completed"])
 
     @property
@@ -579,41 +464,26 @@ class JobRun:
         workers, served = self.placement.workers, self.file.spec.tree == "none"
         crew = self._crew
         assert crew is not None
-        by_switches = None if self._wiped else outcomes.sent_again(self.trees, self._counted)
+        tally = self.tally
         return {
             **self._described(),
             **results.weights(workers, self.results, crew.lost, reference, self._unknown),
             "rejoined_workers": {workers[rank]: n for rank, n in sorted(crew.back.items())},
             "workers_per_iteration": self._attendance.counts(),
-            "attendance": self._attended(),
+            "attendance": self._attendance.told(workers),
             "chunks": results.chunks(
-                self.results, counted, self.disturbed, by_switches, served=served
+                self.results, counted, self.disturbed, tally.sent_again, served=served
             ),
             "plans": results.plans(self.results),
             # Switches count for all their jobs: with these what they sent again is theirs too.
-            "shared_with": sorted(self.shared_with),
-            "alongside": sorted(self.alongside),
+            "shared_with": sorted(tally.shared_with),
+            "alongside": sorted(tally.alongside),
             # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
             # itself: it had the replica) with the optimizer's state, or a worker, without.
             "restored": self._restored,
-            "links": self._carried,
+            "links": tally.carried,
             "machine": results.machine(self.results, wall, busy),
         }
-
-    def _attended(self) -> list[Message]:
-        """Who is in the sums, from iteration to iteration."""
-        names = self.placement.workers
-        return [
-            {
-                "from": first,
-                "to": last,
-                "sums": [
-                    {"workers": [names[r] for r in ranks], "chunks": chunks and len(chunks)}
-                    for ranks, chunks in entry
-                ],
-            }
-            for first, last, entry in self._attendance.spans()
-        ]
 
 
 def unique_name(wanted: str, taken: set[str]) -> str:

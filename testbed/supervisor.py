@@ -42,8 +42,9 @@ from testbed.expected import Direction, Load, total
 from testbed.faults import Fault
 from testbed.inquiry import why
 from testbed.jobfile import JobFileError, load
-from testbed.jobrun import JobRun, Place, unique_name
+from testbed.jobrun import JobRun, unique_name
 from testbed.nodes import Nodes
+from testbed.place import Place
 from testbed.processes import ProcessError, Processes
 from testbed.record import RunDirectory
 from testbed.recovery import FaultLog
