@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from controller.departures import LONGEST_REASON
 from controller.job import State
-from controller.jobs import LONGEST_REASON
 from protocol import jobs_pb2
 from tests.packet.hostile_service import (
     BAD_OPTIMIZERS,

@@ -22,8 +22,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.departures import LONGEST_REASON
 from controller.job import State
-from controller.jobs import LONGEST_REASON, MOST_WAITING, REMEMBERED
+from controller.jobs import MOST_WAITING, REMEMBERED
 from controller.requests import LONGEST_KEY_NAME, MOST_CHUNKS, MOST_KEYS, MOST_NAME_CHARACTERS
 from protocol import jobs_pb2
 from tests.packet.hostile_service import (
