@@ -165,7 +165,7 @@ class WorkerFollower(_Follower):
     def _run(self, plan: WorkerPlan) -> None:
         before = self.transport
         self.transport = self._start(plan) if before is None else before.successor(plan)
-        self.members[plan.world] = plan.members
+        self.members[plan.world] = plan.members or tuple(range(plan.world))
         self.gate.release()
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
