@@ -89,11 +89,9 @@ class WorkerPlan:
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
-        if not self.members:
-            object.__setattr__(self, "members", tuple(range(self.world)))
         _ascending(self.members, "members")
         _need(
-            len(self.members) == self.world,
+            len(self.members) in (0, self.world),
             f"{len(self.members)} members are named in a world of {self.world}",
         )
         _need(0 <= self.rank < self.world, f"rank {self.rank} is not below world {self.world}")

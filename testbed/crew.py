@@ -118,13 +118,15 @@ class Crew:
             self.errors[rank] = said
             return False
         what = "was too long without a sign of life" if left_behind else describe(status)
-        if ended:
-            log.info("%s, which was to join, %s: %s", host, what, said)
         self.lost.setdefault(rank, what)
-        self.calls.lost(rank, what)
         away = self._away(rank)
         rest = ", ".join(self.hosts[other] for other in others)
         goes_on = f"{host} {what}; job {self.name} goes on with {rest}"
+        if ended:  # a job that it has not joined loses nothing
+            log.info("%s, which was to join, %s: %s", host, what, said)
+            goes_on = f"{host}, which was to join job {self.name}, {what}"
+        else:
+            self.calls.lost(rank, what)
         if away == math.inf:
             self.calls.tell(f"{goes_on}; it stays away")
         else:

@@ -24,8 +24,9 @@ JOB: dict[str, Any] = {
 CHUNKS = 70
 # Chunks before the first fault, after each one for the job to go on, and after the last.
 START, REST, TAIL = 5 * CHUNKS, 2 * CHUNKS, 8 * CHUNKS
-# Those that go by until it is known that the job has gone on, or while links become bad or good.
-SLACK = 4 * CHUNKS
+# Those that go by until it is known that the job has gone on, while links become bad or good, or a
+# process that is not missed comes back: a second or more, whatever an iteration takes.
+SLACK = 12 * CHUNKS
 
 TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
 

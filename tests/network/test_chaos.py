@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that somebody kills come back, and `rackhub chaos` says what its faults did.
 
-What each kind of fault does to a job is in tests/network/test_faults.py.
+What each kind of fault does to a job is in tests/network/test_every_fault.py.
 """
 
 from __future__ import annotations

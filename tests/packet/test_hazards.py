@@ -325,8 +325,8 @@ def test_changed_number_of_workers(job) -> None:
     network.at(network.now + 0.1, die)
     finish(run, skew=0.01)
     for rank in started.staying:
-        in_sums = {len(started.worlds[world]) for world in run.workers[rank].tolist()}
-        assert in_sums == {4, 5}  # each sum says how many are in it
+        # Each sum says who is in it.
+        assert {len(started.worlds[which]) for which in run.workers[rank].tolist()} == {4, 5}
     assert started.worlds == [(0, 1, 2, 3, 4), (0, 1, 3, 4)]
 
 
