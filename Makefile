@@ -6,8 +6,9 @@ TOPOLOGY ?= topologies/two-racks.yaml
 ARGS ?=
 TESTS ?=
 SEED ?= 0
+MINUTES ?= 20
 
-.PHONY: help run test soak lint setup setup-test p4 clean
+.PHONY: help run test soak reliability lint setup setup-test p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -19,9 +20,16 @@ run: setup ## the main job: two racks train on handwritten digits (TOPOLOGY=...,
 test: setup-test lint ## every check and every test (TESTS="tests/unit -k job")
 	@$(PYTHON) -m pytest $(TESTS)
 
-soak: setup-test ## the protocol's long tests: 10^6 chunks under changes and faults, 10^6 hostile packets (SEED=1)
+soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \
-		$(PYTHON) -m pytest tests/packet/test_protocol.py tests/packet/test_hostile.py $(TESTS)
+		RACKHUB_HOSTILE_CALLS=10000 $(PYTHON) -m pytest tests/packet/test_protocol.py tests/packet/test_hostile.py \
+		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
+		tests/unit/test_hostile_hosts.py tests/unit/test_hostile_files.py $(TESTS)
+	@$(PYTHON) -m pytest -m soak $(TESTS)
+	@$(PYTHON) -m experiments.reliability --soak $(MINUTES) --seed $(SEED) $(ARGS)
+
+reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="--target embedded --target bmv2")
+	@$(PYTHON) -m experiments.reliability --write docs/reliability.md $(ARGS)
 
 lint: setup-test ## format, style, types, layers, shell scripts
 	@.venv/bin/ruff check .

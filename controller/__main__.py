@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller process: ``python -m controller --help``.
 
-Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens;
-ends on SIGTERM or SIGINT with status 0; with status 1 and a line on stderr if it cannot start.
+Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens, and
+takes orders on stdin from then on (``controller.orders``); ends on SIGTERM or SIGINT with status 0;
+with status 1 and a line on stderr if it cannot start.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from controller.fabric import Fabric, FabricError
 from controller.jobs import LEASE_SECONDS, JobTable
 from controller.journal import Journal, JournalError
 from controller.monitor import Monitor
+from controller.orders import obey
 from controller.service import JobServer, ServiceError
 from switch import signals
 from topologies.addressing import Addressing
@@ -70,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stack.callback(monitor.stop)
         monitor.start()
         print(f"ready {options.listen}", flush=True)
+        # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
+        orders = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+        threading.Thread(target=obey, args=(table, orders), name="orders", daemon=True).start()
         signals.wait(stop)
     return 0
 

@@ -12,6 +12,7 @@ with the plan that they have.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ import grpc
 
 from protocol import jobs_pb2
 from protocol.jobs_pb2_grpc import JobServiceStub
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 _log = logging.getLogger(__name__)
@@ -108,11 +110,14 @@ def create_service(
     tree: str = "two-level",
     window: int = 0,
     streams: int = 0,
+    lease: float = 0.0,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
 
     tree: two-level, tor, core or none. window: chunks in flight per stream, a power of two; 0:
-    the controller chooses. streams: 0 for one. Raises ClientError, ValueError for another tree.
+    the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
+    a member counts as dead; 0: the controller's default. Raises ClientError, ValueError for
+    another tree.
     """
     if tree not in TREES:
         raise ValueError(f"tree {tree!r} is none of {', '.join(TREES)}")
@@ -126,9 +131,35 @@ def create_service(
                 tree=TREES[tree],
                 window=window,
                 streams=streams,
+                lease=lease,
             ),
         )
     return Service(reply.nonce, reply.job)
+
+
+def report_gone(
+    service: str, nonce: str, role: jobs_pb2.Role, rank: int, reason: str, outage: float = 10.0
+) -> None:
+    """Tells the job service that a member's process is dead, and how it ended ("was killed by
+    SIGKILL"), so that the others need not wait for its lease to end.
+
+    For whoever has started it. outage: seconds to wait for a service that is away. Raises
+    ClientError.
+    """
+    request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
+    began = time.monotonic()
+    wait, longest = _RETRY_SECONDS
+    while True:
+        try:
+            with _open(service) as channel:
+                call(_stub(channel).Gone, request)
+                return
+        except ServiceUnavailableError as error:
+            if time.monotonic() - began > outage:
+                raise
+            _log.info("%s; it is told again that %s rank %d %s", error, role, rank, reason)
+        time.sleep(wait)
+        wait = min(2 * wait, longest)
 
 
 def call(method: Any, request: Any, timeout: float | None = _ANSWER_SECONDS) -> Any:
@@ -180,6 +211,7 @@ class Membership:
     ) -> None:
         self.role, self.rank = role, rank
         self._nonce = nonce
+        self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
         self._on_change = on_change
         self._unanswered = unanswered
         self._outage = outage
@@ -201,6 +233,7 @@ class Membership:
                     role=role,
                     rank=rank,
                     address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
+                    process=self._process,
                 ),
             )
         except BaseException:
@@ -243,12 +276,30 @@ class Membership:
             return
         for answer in answers:
             answer.nonce, answer.role, answer.rank = self._nonce, self.role, self.rank
+            answer.process = self._process
         self._answers.extend(answers)
         self._beat_now.set()
 
-    def init(self, keys: Iterable[jobs_pb2.Key], timeout: float | None = None) -> None:
-        """InitService: the keys, in the same order at every worker. Raises ClientError."""
-        request = jobs_pb2.InitServiceRequest(nonce=self._nonce, rank=self.rank, keys=keys)
+    def init(
+        self,
+        keys: Iterable[jobs_pb2.Key],
+        timeout: float | None = None,
+        gives_state: bool = False,
+        optimizer: OptimizerPlan | None = None,
+    ) -> None:
+        """InitService: keys (in the same order) and optimizer of every worker. ClientError.
+
+        gives_state: this worker can tell one that joins later what its application has to know.
+        """
+        request = jobs_pb2.InitServiceRequest(
+            nonce=self._nonce,
+            rank=self.rank,
+            keys=keys,
+            process=self._process,
+            gives_state=gives_state,
+        )
+        if optimizer is not None:
+            request.optimizer.CopyFrom(optimizer.to_message())
         self._insist(self._stub.InitService, request, timeout)
 
     def runs(self, epoch: int) -> None:
@@ -292,6 +343,7 @@ class Membership:
             reason=reason,
             results=results,
             levels=levels,
+            process=self._process,
         )
         try:
             if self._failure is None:
@@ -321,7 +373,10 @@ class Membership:
                 if late or self._failure or time.monotonic() - began > most:
                     raise
                 _log.info("job %d: %s; it is asked again", self.job, error)
-            time.sleep(wait)
+            if self._left.is_set():
+                time.sleep(wait)  # nothing but the service's return can end this wait
+            else:
+                self._over.wait(wait)
             wait = min(2 * wait, longest)
 
     def _away(self, error: ClientError) -> ClientError:
@@ -329,7 +384,9 @@ class Membership:
 
     def _watch(self) -> None:
         wait, most = _RETRY_SECONDS
-        request = jobs_pb2.WatchRequest(nonce=self._nonce, role=self.role, rank=self.rank)
+        request = jobs_pb2.WatchRequest(
+            nonce=self._nonce, role=self.role, rank=self.rank, process=self._process
+        )
         while not self._over.is_set():
             try:
                 for instruction in self._stub.Watch(request):
@@ -377,6 +434,7 @@ class Membership:
             rank=self.rank,
             epoch=self._epoch,
             unanswered=self._unanswered(),
+            process=self._process,
         )
 
     def _lost(self, failure: ClientError) -> None:

@@ -131,6 +131,17 @@ class Inquiry:
             self._trees = status.epoch, self._plan(status, len(newest["streams"]))
         return self._trees[1]
 
+    async def restored(self) -> list[Message] | None:
+        """Where servers got parameters from when plans changed; None if the service is away."""
+        try:
+            status = await asyncio.to_thread(self._status)
+        except grpc.RpcError:
+            return None
+        return [
+            {"epoch": one.epoch, "server": one.server, "chunks": one.chunks, "from": one.source}
+            for one in (status.restored if status is not None else ())
+        ]
+
     def _status(self) -> jobs_pb2.Job | None:
         with grpc.insecure_channel(self._service) as channel:
             stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -140,7 +151,7 @@ class Inquiry:
     def _plan(self, status: jobs_pb2.Job, streams: int) -> tuple[Tree, ...] | None:
         """As the controller has planned it: around switches that hold no slots, if it has to."""
         addressing = self._job.place.network.addressing
-        members = [name for name, process in self._job.members.items() if process.running]
+        members = self._job.present
         holding = set(status.slots)
         avoided = {node.name for node in addressing.topology.switches} - holding
         for avoid in (set[str](), avoided):

@@ -35,7 +35,7 @@ async def read(
         device_id=DEVICE_ID, entities=[dataplane.p4info.counter_entry("outcomes")]
     )
     answers = await asyncio.gather(
-        *(asyncio.to_thread(_read, switch.address, request) for switch in chosen)
+        *(asyncio.to_thread(_read, switch.reached, request) for switch in chosen)
     )
     counts: Counts = {}
     silent = []

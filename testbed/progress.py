@@ -33,6 +33,10 @@ class Progress:
         """A worker is lost; there are others."""
         self._reached.pop(rank, None)
 
+    def join(self, rank: int, iteration: int) -> None:
+        """A worker that was lost goes on after so many iterations."""
+        self._reached[rank] = iteration
+
     def take(self, rank: int, report: Message) -> bool:
         """A worker's report; returns whether there is an iteration more that all have done."""
         if rank not in self._reached:

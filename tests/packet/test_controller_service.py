@@ -174,7 +174,8 @@ def test_a_change_of_epoch_over_the_socket(switches: Fabric) -> None:
         assert next(watches[2]).plan.epoch == 2
         beat()
         assert [next(watch).plan.epoch for watch in watches[:2]] == [2, 2]
-        leaving = jobs_pb2.LeaveRequest(results=[result], levels=bytes(12), **workers[0])
+        levels = bytes(8) + (1).to_bytes(4, "little")
+        leaving = jobs_pb2.LeaveRequest(results=[result], levels=levels, **workers[0])
         stub.Leave(leaving)
         assert list(job.kept.results.values()) == [result]
         stub.Leave(jobs_pb2.LeaveRequest(**workers[1]))

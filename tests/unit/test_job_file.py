@@ -36,7 +36,7 @@ def test_every_problem_is_named_with_line_and_field() -> None:
     [
         ("window: 48", "job.yaml:4: window: 48 is no power of two"),
         ("placement: {workers: [w0, w9]}", "workers[1]: two-racks has no worker 'w9'"),
-        ("placement: {workers: [w0, s0]}", "has no worker 's0'; allowed: w0, w1"),
+        ("placement: {workers: [w0, s0]}", "has no worker 's0'; allowed: w0..w7"),
         ("placement: {workers: [w0, w0]}", "workers[1]: w0 is named twice"),
         ("placement: {servers: []}", "placement.servers: is empty"),
         ("placement: {servers: some}", "should be all, or a list of node names"),
@@ -45,6 +45,8 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("patience: 0", "job.yaml:4: patience: should be at least 1, not 0"),
         ("patience: soon", "job.yaml:4: patience: should be a number, not 'soon'"),
         ("optimizer: {momentum: 1}", "optimizer.momentum: should be less than 1, not 1"),
+        ("optimizer: {at: servers}", "job.yaml:4: optimizer.at: servers take steps where a tree's"),
+        ("optimizer: {rate: 1, at: switches}", "optimizer.at: should be workers or servers"),
         ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),
     ],
 )
