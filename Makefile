@@ -31,12 +31,13 @@ soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, 
 reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="--target embedded --target bmv2")
 	@$(PYTHON) -m experiments.reliability --write docs/reliability.md $(ARGS)
 
-lint: setup-test ## format, style, types, layers, shell scripts
+lint: setup-test ## format, style, types, layers, shell scripts, merges
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports $$(.venv/bin/lint-imports --help | grep -o -e --no-logo) # newer ones have a logo
 	@shellcheck scripts/*.sh .ci/run
+	@! git grep -nE '^(<{7}|>{7}) ' # what a merge left behind
 
 setup: ## install what running needs (apt with sudo if need be, .venv)
 	@scripts/setup.sh run

@@ -23,10 +23,11 @@ Every fault that a job has to survive, and what surviving it took. Written by
 
 Each line is a fault in the middle of a training job on real processes; several lines may be of
 one job, one after the other. *weights*: `same` are bit by bit those of one process that trains
-without a network, with those workers in each sum who were in it. *recovered after*: from the
-fault, or, where it lasts, from its end, until every worker has ended an iteration that it began
-after that. *again*: packets, and bytes of them, that workers and switches sent once more by then; a
-switch that was killed took its count along.
+without a network, with those workers in each sum who were in it; `no reference`: the optimizer's
+state was lost with all who had it, and all workers still ended with the same. *recovered after*:
+from the fault, or, where it lasts, from its end, until every worker has ended an iteration that it
+began after that. *again*: packets, and bytes of them, that workers and switches sent once more by
+then; a switch that was killed took its count along.
 *AGGREGATING*, *PARTIAL*: slots of switches that the fault met in these phases, by the switches' own
 counters, at least; of several faults at once, the first one. (Slots at servers are not counted.)
 Times are this machine's, which had its CPUs busy with all of these processes.
@@ -38,7 +39,7 @@ The list is `experiments/reliability/scenarios.py`; `make reliability` runs it, 
 
 def cells(line: Line) -> tuple[str, ...]:
     """A line of the table, as text."""
-    weights = {True: "same", None: "unknown", False: "DIFFER"}[line.matches]
+    weights = {True: "same", None: "no reference", False: "DIFFER"}[line.matches]
     return (
         weights,
         _number(line.seconds, ".2f"),

@@ -26,9 +26,9 @@ Message = dict[str, Any]
 class Line:
     """A line of the table: what a scenario came to on a target.
 
-    seconds: of the recovery, from the fault, or where it lasts its end; None: there was none.
-    again: packets sent again. aggregating, partial: slots that the fault met, at least. problems:
-    what should hold and does not.
+    matches: weights are the reference's; None: there is none. seconds: of the recovery, from the
+    fault, or where it lasts its end; None: there was none. again: packets sent again. aggregating,
+    partial: slots that the fault met, at least. problems: what should hold and does not.
     """
 
     scenario: str
@@ -147,7 +147,7 @@ def _problems(
     scenario: Scenario, summary: Message, rows: Sequence[Message], line: Line
 ) -> Iterator[str]:
     """What should hold of a scenario and does not."""
-    holds, chunks = scenario.holds, summary["chunks"]
+    holds, chunks, plans = scenario.holds, summary["chunks"], summary["plans"]
     for row in rows:
         what = f"{row['node']} {row['what']}"
         if row["seconds"] is None:
@@ -158,8 +158,28 @@ def _problems(
             yield f"{'' if anew else 'not '}planned anew, though: {what}"
     going = [row["seconds"] for row in rows if row["seconds"] is not None]
     joined = any(row["rejoined_after"] is not None for row in rows)
+    sources = {row["from"][0] for row in summary["restored"] or () if row["from"] != row["server"]}
     for bad, text in (
-        (line.matches is not True, "the weights are not the reference's"),
+        (line.matches is False, "the weights are not the reference's"),
+        (
+            line.matches is None and holds.restored != "worker",
+            f"there is no reference: {summary['no_reference']}",
+        ),
+        (not summary["workers_agree"], "workers ended with different weights"),
+        (
+            # The one may then have it from the other.
+            sources - {"s"} != set(holds.restored[:1]) - {"s"}
+            or bool(sources) != bool(holds.restored),
+            f"what servers lost came from {', '.join(sorted(sources)) or 'nobody'}",
+        ),
+        (
+            holds.detour and not any(plan["by_server"] for plan in plans),
+            "no sums were made at servers",
+        ),
+        (
+            holds.detour and not plans[-1]["by_switch"],
+            "the sums were not made in the network again",
+        ),
         (
             set(summary["lost_workers"]) != set(holds.lost),
             "it has not ended with the right workers",

@@ -51,6 +51,8 @@ class Holds:
     unfit: bool = False
     lost: tuple[str, ...] = ()
     joins: bool = False
+    restored: str = ""
+    detour: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,11 +182,27 @@ def _nodes(topology: str) -> Iterator[Scenario]:
         yield Scenario(name, what, topology, (fault,), holds, chunks=chunks)
 
 
-def _others(topology: str) -> Iterator[Scenario]:
+def _others(topology: str, *cores: str) -> Iterator[Scenario]:
     """What needs a job, or a run, of its own."""
     yield Scenario(
         "server killed", "a server that is the root of trees is killed and started again", topology,
         ({"kill": "s0"},), Holds(epoch=True, again=True), {"tree": "tor"},
+    )  # fmt: skip
+    optimizer = {"tree": "tor", "optimizer": {**JOB["optimizer"], "at": "servers"}}
+    yield Scenario(
+        "optimizer killed", "a server that has the optimizer is killed and started again", topology,
+        ({"kill": "s0"},), Holds(epoch=True, again=True, restored="server"), optimizer,
+    )  # fmt: skip
+    yield Scenario(
+        "optimizer and replica killed", "with it the one that has its replica", topology,
+        ({"kill": "s0"}, {"kill": "s1"}), Holds(epoch=True, again=True, restored="worker"),
+        optimizer, alone=True,
+    )  # fmt: skip
+    yield Scenario(
+        "no core to plan with", "cores only forward, out of the controller's reach, when a ToR is"
+        " killed: servers sum until the cores are back", topology,
+        (*({"disconnect": core, "for": "700 chunks"} for core in cores), {"kill": "tor0"}),
+        Holds(again=True, detour=True), chunks=700, alone=True,
     )  # fmt: skip
     yield Scenario(
         "worker killed", "a worker is killed and stays away", topology,
@@ -219,14 +237,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "only core gone", "the only core stays away for 5 s", TWO_RACKS,
         ({"kill": "core0", "gone": "5 s"},), Holds(epoch=True, again=True, least=5),
     ),
-    *_others(TWO_RACKS),
+    *_others(TWO_RACKS, "core0"),
     *_links(FOUR_RACKS),
     *_nodes(FOUR_RACKS),
     Scenario(
         "core gone", "a core is killed and never comes back: there is another one", FOUR_RACKS,
         ({"kill": "core0", "gone": "forever"},), Holds(epoch=True, again=True),
     ),
-    *_others(FOUR_RACKS),
+    *_others(FOUR_RACKS, "core0", "core1"),
 )  # fmt: skip
 
 
