@@ -59,19 +59,21 @@ class Inquiry:
         slices, servers = job.place.dataplane.chunks_per_slice, job.placement.servers
         told = explain(
             workers, trees, lambda chunk: servers[server_of(chunk, slices, len(servers))],
-            self._stuck(),
+            self._stuck(), await self._change(),
         )  # fmt: skip
         return {"job": job.name, "state": job.state, **told}
 
     async def watch(self) -> None:
         """Logs it when a chunk is late, now and then; until it is cancelled."""
         said = -_SAY_AGAIN_SECONDS
+        change = ""  # that was under way when looked at before
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._job.state != "running" or time.monotonic() < said + _SAY_AGAIN_SECONDS:
                 continue
             told = await self.why()
-            if told["waits"]:
+            lasts, change = told["change"] and told["change"] == change, told["change"]
+            if lasts or any(chunk["late"] for chunk in told["chunks"]):
                 said = time.monotonic()
                 log.info("%s", "\n".join(sentences(self._job.name, told)))
 
@@ -130,6 +132,14 @@ class Inquiry:
                 return None  # it is changing right now
             self._trees = status.epoch, self._plan(status, len(newest["streams"]))
         return self._trees[1]
+
+    async def _change(self) -> str:
+        """What a change of plan, or somebody who joins, waits for; empty if there is none."""
+        try:
+            status = await asyncio.to_thread(self._status)
+        except grpc.RpcError:
+            return ""
+        return status.reason if status is not None else ""
 
     async def restored(self) -> list[Message] | None:
         """Where servers got parameters from when plans changed; None if the service is away."""

@@ -185,6 +185,14 @@ def test_workers_that_are_held_for_a_change_of_plan_are_named_first() -> None:
     assert found["reason"].startswith("held for a change of plan: w0, w3; core0 waits for tor1; ")
 
 
+def test_what_a_change_of_plan_waits_for_is_said_though_nothing_is_in_flight() -> None:
+    change = "worker 2 (w2) is about to join; waits for worker 0 (w0) to complete call 7"
+    workers = [worker(rank, "waits", outline(rank)) for rank in range(8)]
+    found = explain(workers, trees(TreeKind.TWO_LEVEL), str, {}, change)
+    assert found["waits"] is True
+    assert sentences("digits", found)[0] == f"digits waits: {change}"
+
+
 def test_a_worker_of_an_older_epoch_is_not_so_far() -> None:
     """It has not been told of the plan that the others follow."""
     workers = stopped_worker()
