@@ -5,7 +5,6 @@ BMv2; each test that takes the fixtures runs against all of them."""
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from protocol.header import PORT
 from protocol.plan import Address
 from switch.p4runtime import Device, serve
 from testbed.dataplane import SOURCES
+from tests.packet.thrift import free_port
 from topologies.addressing import Addressing
 from topologies.spec import parse
 
@@ -61,13 +61,6 @@ KINDS = [
 ]
 
 
-def free_port() -> int:
-    """A TCP port that nobody has: BMv2 cannot do without one for Thrift."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 def start(kind: str, stack: ExitStack) -> dict[str, Connection]:
     """Switches without interfaces, and connections to them that are not open yet."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rh-")))
@@ -77,11 +70,7 @@ def start(kind: str, stack: ExitStack) -> dict[str, Connection]:
         if kind == "bmv2":
             command = [str(shutil.which("simple_switch_grpc")), "-L", "off", "--no-p4"]
             command += ["--device-id", str(number), "--thrift-port", str(free_port())]
-            process = subprocess.Popen(
-                [*command, "--", "--grpc-server-addr", address],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            process = subprocess.Popen([*command, "--", "--grpc-server-addr", address])
             stack.callback(process.wait)
             stack.callback(process.kill)
         else:

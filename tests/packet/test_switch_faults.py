@@ -32,9 +32,9 @@ from tests.packet.controller_rig import (
     Clock,
     enter,
     entries,
-    free_port,
     values,
 )
+from tests.packet.thrift import free_port
 from topologies.addressing import Addressing
 from topologies.spec import parse
 from topologies.topology import Topology
@@ -104,11 +104,7 @@ class Plant:
             return
         command = [str(shutil.which("simple_switch_grpc")), "-L", "off", "--no-p4"]
         command += ["--device-id", str(self.number(name)), "--thrift-port", str(free_port())]
-        process = subprocess.Popen(
-            [*command, "--", "--grpc-server-addr", self.address(name)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = subprocess.Popen([*command, "--", "--grpc-server-addr", self.address(name)])
         stack.callback(process.wait)
         stack.callback(process.kill)
         self.processes[name] = process
