@@ -29,6 +29,8 @@ WORKER, SERVER = jobs_pb2.WORKER, jobs_pb2.SERVER
 OWN_HOSTS = {(WORKER, 0): "w3", (WORKER, 1): "w4", (SERVER, 0): "s1"}
 OWN_CHUNKS = 3
 PAYLOAD = 1024
+MOST = (1 << 32) - 1
+LONGEST_TEXT = 4096
 # What a call may be refused with. UNKNOWN is what gRPC makes of an exception in the service.
 REFUSALS = {
     "INVALID_ARGUMENT", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED",
@@ -196,3 +198,24 @@ class Scene:
 def scene() -> Iterator[Scene]:
     with contextlib.ExitStack() as stack:
         yield Scene(stack)
+
+
+def results(level: int, chunk: int = 2, header: int = 32, payload: int = PAYLOAD) -> list[Any]:
+    one = {"chunk": chunk, "level": level, "header": bytes(header), "payload": bytes(payload)}
+    return [one]
+
+
+def right(s: Scene, name: str) -> dict[str, Any]:
+    """A call of worker 0 of the own job that would be taken."""
+    who = {"nonce": s.own.nonce, "role": WORKER, "rank": 0}
+    return {
+        "CreateService": s.admission("another"),
+        "ConnectService": who | {"address": s.address(WORKER, 0)},
+        "InitService": {"nonce": s.own.nonce, "rank": 0, "keys": keys(256 * OWN_CHUNKS)},
+        "Watch": who,
+        "Resync": who | {"rank": 1, "epoch": s.own.epoch},
+        "Heartbeat": who | {"epoch": 1},
+        "Leave": who | {"levels": LEVELS, "results": results(1)},
+        "Gone": who,
+        "Status": {},
+    }[name]
