@@ -5,6 +5,7 @@ PYTHON := .venv/bin/python
 TOPOLOGY ?= topologies/two-racks.yaml
 ARGS ?=
 TESTS ?=
+JOBS ?= auto
 SEED ?= 0
 MINUTES ?= 20
 
@@ -17,8 +18,8 @@ help: ## list the targets
 run: setup ## the main job: two racks train on handwritten digits (TOPOLOGY=..., ARGS="--target embedded")
 	@.venv/bin/rackhub run $(TOPOLOGY) $(ARGS)
 
-test: setup-test lint ## every check and every test (TESTS="tests/unit -k job")
-	@$(PYTHON) -m pytest $(TESTS)
+test: setup-test lint ## every check and every test (TESTS="tests/unit -k job", JOBS=1 for one at a time)
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \

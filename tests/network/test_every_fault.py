@@ -6,23 +6,16 @@ All at two racks on the embedded target, some at four racks; the rest with ``mak
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from experiments.reliability.scenarios import FOUR_RACKS, SCENARIOS, TWO_RACKS, Scenario
-from experiments.reliability.soak import command, play_round
-from testbed.view import View
 from tests.network.fault_lines import Lines, named, parameters, runs_in
 
 HERE = named(TWO_RACKS)
 SOME = named(FOUR_RACKS, "loss of 1 %", "core pushed", "core gone")
 REST = [one for one in SCENARIOS if one not in HERE and one not in SOME]
-# Rounds of random faults, about a minute each.
-SEEDS = (1, 2)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -57,10 +50,3 @@ def test_fault_at_four_racks(scenario: Scenario, all_lines: Lines) -> None:
 @pytest.mark.parametrize("scenario", parameters(SCENARIOS))
 def test_fault_on_bmv2(scenario: Scenario, all_lines: Lines) -> None:
     assert all_lines.of(scenario, "bmv2").problems == []
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_faults_several_at_a_time(seed: int, tmp_path: Path, runs: Path) -> None:
-    with View(Console(file=sys.stderr)) as view:
-        line = play_round(seed, "embedded", tmp_path, view)
-    assert line.problems == [], f"repeat it: {command(seed, 'embedded')}"
