@@ -57,11 +57,14 @@ class Inquiry:
         workers = await self._workers()
         trees = await self._planned([one["outline"] for one in workers if one["outline"]])
         slices, servers = job.place.dataplane.chunks_per_slice, job.placement.servers
+        # Of a job that is over the service tells how it ended.
+        change = await self._change() if job.state in ("starting", "running") else ""
         told = explain(
             workers, trees, lambda chunk: servers[server_of(chunk, slices, len(servers))],
-            self._stuck(), await self._change(),
+            self._stuck(), change,
         )  # fmt: skip
-        return {"job": job.name, "state": job.state, **told}
+        reason = told["reason"] or job.reason.split("\n", 1)[0]
+        return {"job": job.name, "state": job.state, **told, "reason": reason}
 
     async def watch(self) -> None:
         """Logs it when a chunk is late, now and then; until it is cancelled."""
@@ -184,5 +187,6 @@ class Inquiry:
 async def why(jobs: Mapping[str, JobRun], name: str) -> Message:
     """Why a job waits; raises ``ControlError`` if there is none of that name."""
     if name not in jobs:
-        raise ControlError(f"no job {name!r}; there are: {', '.join(jobs) or 'none'}")
+        there = f"there are: {', '.join(jobs)}" if jobs else "none has been submitted yet"
+        raise ControlError(f"no job {name!r}; {there}")
     return await jobs[name].inquiry.why()

@@ -18,6 +18,7 @@ from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.spec import Topology, few
+from topologies.units import duration
 
 Tree = Literal["two-level", "tor", "core", "none"]
 
@@ -96,8 +97,8 @@ class JobSpec(_Strict):
     tree: Tree = "two-level"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)
-    patience: float = Field(default=120.0, ge=1, le=86400)
-    lease: float = Field(default=30.0, ge=5, le=86400)
+    patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0
+    lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
     poison: int = Field(default=0, strict=True, ge=0, le=10_000)
 
 

@@ -39,15 +39,15 @@ from topologies.spec import read as read_topology
 WAITS = 3
 
 
-@click.command("why")
+@click.command("why", short_help="Show what a JOB waits for, node by node.")
 @click.argument("job")
 @on_testbed
 @with_json
 def why_command(job: str, on: str | None, as_json: bool) -> None:
     """Show what a JOB waits for: its oldest chunks, node by node.
 
-    Exit status 0 means that it does not wait, 3 that it does: a chunk is in flight for more than
-    ten times its timeout.
+    Exit status 0 means that it does not wait, 3 that it does: a chunk has been in flight for more
+    than ten times its timeout, or the plan is changing.
     """
     told = ask(record.find(on), "why", job=job)
     if as_json:
@@ -57,7 +57,7 @@ def why_command(job: str, on: str | None, as_json: bool) -> None:
     sys.exit(WAITS if told["waits"] else 0)
 
 
-@click.command("trace")
+@click.command("trace", short_help="Show what happened to a chunk of a JOB, hop by hop.")
 @click.argument("job")
 @click.option("--chunk", type=click.IntRange(min=0), required=True, help="Which, from 0.")
 @click.option("--iteration", type=click.IntRange(min=1), help="Which; default: the last one.")
@@ -125,7 +125,7 @@ def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
     sys.exit(execute(record.find(on), node, list(command)))
 
 
-@click.command()
+@click.command(short_help="Read a SWITCH's tables and counters (p4runtime-shell).")
 @on_testbed
 @click.argument("switch", shell_complete=node_names(("switch",)))
 def shell(on: str | None, switch: str) -> None:
@@ -169,7 +169,7 @@ def graph(topology: Path, output: Path | None) -> None:
         click.echo(str(output))
 
 
-@click.command()
+@click.command(short_help="Check topology and jobs without starting anything.")
 @click.argument("topology", type=FILE)
 @click.option(
     "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
@@ -205,7 +205,7 @@ def validate(
 @click.argument("shell_name", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell_name: str) -> None:
-    """Print the completion script of a SHELL: eval "$(rackhub completion bash)"."""
+    """Print a completion script: eval "$(rackhub completion bash)"."""
     kind = get_completion_class(shell_name)
     assert kind is not None
     click.echo(kind(context.find_root().command, {}, "rackhub", "_RACKHUB_COMPLETE").source())

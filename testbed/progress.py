@@ -13,6 +13,9 @@ from typing import Any
 
 Message = dict[str, Any]
 
+# Over less, chunks/s would say how reports bunch up, not how fast the job is.
+_RATE_SECONDS = 0.5
+
 
 class Progress:
     """The progress of ``world`` workers over ``iterations``."""
@@ -70,8 +73,10 @@ class Progress:
         chunks = in_tree + self._statistics["completed_direct"]
         now = time.monotonic()
         then, before, rate = self._rate
-        if chunks > before:
-            rate = (chunks - before) / (now - then) if before else 0.0
+        if not before or chunks < before:  # fewer: another process, which counts from 0
+            self._rate = (now, chunks, rate)
+        elif chunks > before and now - then >= _RATE_SECONDS:
+            rate = (chunks - before) / (now - then)
             self._rate = (now, chunks, rate)
         return {
             **told,

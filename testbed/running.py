@@ -57,7 +57,7 @@ def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options
         )
 
 
-@click.command()
+@click.command(short_help="Run a job while things break.")
 @click.argument("topology", type=FILE)
 @click.option("--faults", "file", type=FILE, required=True, help="File of faults.")
 @click.option("--job", type=FILE, default=DEFAULT_JOB, help="Job file. [default: digits]")
@@ -70,7 +70,7 @@ def chaos(
     """Run a job while things break: processes are killed or stopped, links impaired.
 
     Exit status 0 means that the job was done nevertheless and its weights match the reference bit
-    by bit, if it has kept its workers.
+    by bit, unless nobody can tell (the summary's `no_reference` says why).
     """
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
@@ -164,10 +164,15 @@ def jobs(on: str | None, as_json: bool) -> None:
         return
     columns = {
         "job": "job", "number": "number", "state": "state", "workers": "workers", "tree": "tree",
-        "iteration": "iteration", "iterations": "of", "loss": "loss", "accuracy": "accuracy",
-        "reason": "",
+        "iteration": "iteration", "loss": "loss", "accuracy": "accuracy", "reason": "why",
     }  # fmt: skip
-    show_rows(console_for(), rows, columns)
+    show_rows(console_for(), [_as_told(row) for row in rows], columns)
+
+
+def _as_told(row: dict[str, Any]) -> dict[str, Any]:
+    """A job's row as a table has it: 7 of 8 workers, iteration 12/100."""
+    workers = row["workers"] if row["present"] is None else f"{row['present']} of {row['workers']}"
+    return {**row, "workers": workers, "iteration": f"{row['iteration']}/{row['iterations']}"}
 
 
 @click.command()

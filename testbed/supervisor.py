@@ -344,6 +344,7 @@ def _job_row(job: JobRun) -> Message:
         "state": job.state,
         "reason": job.reason.split("\n", 1)[0],
         "workers": len(job.placement.workers),
+        "present": len(job.present) if job.state == "running" else None,
         "tree": job.file.spec.tree,
         **job.progress(),
     }

@@ -335,10 +335,10 @@ def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) ->
 def show_faults(console: Console, faults: list[Message]) -> None:
     """What happened, and how long the job took to go on."""
     columns = {
-        "at": "at, s", "node": "node", "what": "fault", "seconds": "went on after, s",
-        "rejoined_after": "back after, s",
-        "epochs": "epoch", "aggregating": "aggregating", "partial": "partial",
-        "resent_packets": "sent again", "resent_bytes": "bytes",
+        "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
+        "rejoined_after": "back after (s)",
+        "epochs": "epoch", "aggregating": "slots aggregating", "partial": "slots partial",
+        "resent_packets": "packets again", "resent_bytes": "bytes again",
     }  # fmt: skip
     if all(row.get("rejoined_after") is None for row in faults):
         del columns["rejoined_after"]

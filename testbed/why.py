@@ -329,11 +329,11 @@ def sentences(job: str, told: Message) -> list[str]:
             return [f"{job} does not wait: no chunk is in flight"]
         oldest = told["chunks"][0]
         return [
-            f"{job} does not wait: its oldest chunk is in flight for"
-            f" {oldest['seconds'] or 0.0:.3f} s, {oldest['timeouts']:.1f} timeouts"
+            f"{job} does not wait: its oldest chunk has been in flight for"
+            f" {oldest['seconds'] or 0.0:.3f} s ({oldest['timeouts']:.1f} timeouts)"
         ]
-    seconds = f" for {told['seconds']:.1f} s" if told["seconds"] else ""
-    lines = [f"{job} waits{seconds}: {told['reason']}"]
+    waits = f"has waited for {told['seconds']:.1f} s" if told["seconds"] else "waits"
+    lines = [f"{job} {waits}: {told['reason']}"]
     for chunk in told["chunks"]:
         if chunk["late"]:
             lines.append(heading(chunk))

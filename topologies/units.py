@@ -72,9 +72,9 @@ def size(low: str, high: str) -> BeforeValidator:
     return BeforeValidator(_between(SIZES, '"128 KiB"', low, high, whole=True))
 
 
-def duration(low: str, high: str) -> BeforeValidator:
+def duration(low: str, high: str, example: str = "5 ms") -> BeforeValidator:
     """Validator for a time in seconds."""
-    return BeforeValidator(_between(TIMES, '"5 ms"', low, high, whole=False))
+    return BeforeValidator(_between(TIMES, f'"{example}"', low, high, whole=False))
 
 
 Rate = Annotated[int, rate("1 kbit/s", "1 Tbit/s")]

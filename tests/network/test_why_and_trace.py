@@ -153,6 +153,21 @@ def test_a_change_of_plan_says_whom_it_waits_for(rackhub: Rackhub) -> None:
         process.communicate(timeout=60)
 
 
+def test_a_job_that_was_stopped_waits_for_nothing(rackhub: Rackhub) -> None:
+    options = ("--target", "embedded")
+    assert rackhub.call("up", rackhub.topology, *options).returncode == 0
+    early = rackhub.call("why", "endless")
+    assert (early.returncode, early.stdout) == (1, "")
+    assert "no job 'endless'; none has been submitted yet" in early.stderr
+    assert rackhub.call("submit", rackhub.endless, "--detach").returncode == 0
+    wait_for(lambda: "4 of 4" in rackhub.call("jobs").stdout, "all workers to be in the job")
+    assert rackhub.call("stop", "endless").returncode == 0
+    wait_for(lambda: rackhub.json("jobs")[0]["state"] == "stopped", "the job to be over")
+    found = rackhub.call("why", "endless")
+    assert (found.returncode, found.stdout) == (0, "endless is stopped: stopped on request\n")
+    assert rackhub.call("down").returncode == 0
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_trace_shows_each_packet_of_an_undisturbed_chunk_once(
     rackhub: Rackhub, target: str

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from testbed.faults import EVERY_LINK, KINDS, Fault, FaultsError, parse, schedule
+from testbed.faults import EVERY_LINK, KINDS, Fault, FaultsError, load, parse, schedule
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 
@@ -23,6 +23,11 @@ def refusals(text: str, seed: int | None = None) -> list[str]:
     with pytest.raises(FaultsError) as caught:
         faults(text, seed)
     return [str(problem) for problem in caught.value.problems]
+
+
+def test_the_file_that_comes_along_has_every_kind() -> None:
+    found = schedule(load(ROOT / "faults" / "every-kind.yaml"), TOPOLOGY)
+    assert {fault.kind for fault in found} == set(KINDS)
 
 
 def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:

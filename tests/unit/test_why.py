@@ -102,7 +102,7 @@ def test_a_missing_worker_is_named_with_the_nodes_that_wait_and_what_it_does(
     }
     assert found["seconds"] == 5.0
     lines = sentences("digits", found)
-    assert lines[0] == f"digits waits for 5.0 s: {found['reason']}"
+    assert lines[0] == f"digits has waited for 5.0 s: {found['reason']}"
     assert "  tor1: AGGREGATING, for 5.0 s; missing w6; in w4, w5, w7; told w4 0.1 s ago" in lines
 
 
@@ -111,7 +111,7 @@ def test_a_job_waits_from_ten_timeouts_on() -> None:
     found = why(stopped_worker("computes", LATE * TIMEOUT * 0.99))
     assert not found["waits"]
     assert sentences("digits", found) == [
-        "digits does not wait: its oldest chunk is in flight for 0.990 s, 9.9 timeouts"
+        "digits does not wait: its oldest chunk has been in flight for 0.990 s (9.9 timeouts)"
     ]
 
 
