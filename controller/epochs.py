@@ -18,7 +18,7 @@ from controller.job import Job, Membership, RestoredChunks, Role, State
 from controller.journal import Journal
 from controller.requests import said
 from controller.resync import Change, Pool, ResyncError, check_result, levels_of
-from controller.shards import Holding
+from controller.shards import Holding, Restored
 from controller.trees import PlanRefusedError
 from protocol import jobs_pb2
 
@@ -173,10 +173,11 @@ class Epochs:
             self.lose_members(job, change.hopeless)
         elif change.failure:
             self.end(job, State.FAILED, change.failure)
-        elif change.settled and not job.instructions:
-            self._note(job, change)
-            self.give_out(job)
-            log.info("%s: all have the same results, epoch %d begins", job, job.epoch)
+        else:
+            self._note(job, change.news())
+            if change.settled and not job.instructions:
+                self.give_out(job)
+                log.info("%s: all have the same results, epoch %d begins", job, job.epoch)
 
     def give_out(self, job: Job) -> None:
         """Give everybody the plan of the epoch, servers first."""
@@ -337,9 +338,9 @@ class Epochs:
             plane.chunks_per_slice,
         )
 
-    def _note(self, job: Job, change: Change) -> None:
+    def _note(self, job: Job, restored: Sequence[Restored]) -> None:
         """Keep and tell where servers have got parameters from."""
-        for server, source, chunks in change.restored:
+        for server, source, chunks in restored:
             name = job.host(source) if source is not None else "a worker that has left"
             job.restored.append(RestoredChunks(job.epoch, job.host(server), name, chunks))
             if source == server:
@@ -353,6 +354,8 @@ class Epochs:
                     " parameters from %s, the optimizer's state begins anew"
                 )
                 log.warning(text, job, chunks, job.host(server), name)
+        if restored:
+            self.journal.save(job)
 
     @property
     def _payload_bytes(self) -> int:

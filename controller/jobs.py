@@ -270,7 +270,8 @@ class JobTable:
             job, place = self._alive(nonce, role, rank)
             check_beat(job, place, epoch, unanswered)
             member = self._member(job, place, process)
-            member.unanswered = unanswered
+            # One that is held for a change asks nobody, and what it waits for is the change.
+            member.unanswered = unanswered if epoch == job.epoch else 0.0
             if epoch != member.epoch:
                 member.epoch = epoch
                 if job.change is not None and job.change.settled and job.served:

@@ -91,7 +91,8 @@ class Change:
     """A change to ``epoch`` among ``members`` (workers and servers that are to be in it).
 
     ``pool`` has the results that need nobody's hand any more; what members hand over is added to
-    it. ``holding``: of a job whose servers optimize; then ``restored`` says who got what from whom.
+    it. ``holding``: of a job whose servers optimize; then ``restored`` says who gets what from whom
+    and was not asked for yet (``news``).
     It is not settled before ``installed`` is set: the switches are done.
     """
 
@@ -138,6 +139,18 @@ class Change:
         """Whether all workers have the same results and the switches are done."""
         done = self._asked and not self._wants and not self._lacks
         return done and self.installed and not self.failure and not self.hopeless
+
+    def news(self) -> list[Restored]:
+        """What servers have come to hold, or are being given, since the last call.
+
+        That is so whatever becomes of this change; a replica serves only when all is settled.
+        """
+        supplied = self._asked and not self._wants and not self.failure and not self.hopeless
+        told = [one for one in self.restored if supplied and one.server != one.source]
+        if self.settled:
+            told = self.restored
+        self.restored = [one for one in self.restored if one not in told]
+        return told
 
     @property
     def owing(self) -> dict[Membership, str]:

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
 OUTAGE_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-_RETRY_SECONDS = (0.1, 2.0)  # after the first failure, and at most; doubling
+_RETRY_SECONDS = (0.1, 0.5)  # after the first failure, and at most; doubling
 _LONGEST_SOCKET_PATH = 107  # bytes; sun_path of unix(7) less its final zero
 
 TREES: Mapping[str, jobs_pb2.Tree] = {
@@ -456,7 +456,7 @@ def _open(service: str) -> grpc.Channel:
         # A service that was away is to be found soon after it is back.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.max_reconnect_backoff_ms", 500),
     ]
     return grpc.insecure_channel(f"unix:{path}", options=options)
 

@@ -31,6 +31,11 @@ _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
 @click.option("--topology", type=click.Choice(_TOPOLOGIES), help="On this one only.")
 @click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write the page.")
 @click.option(
+    "--keep",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Lines in JSON: those of this run are added, or replaced; --write takes all of them.",
+)
+@click.option(
     "--soak", type=click.FloatRange(0), metavar="MINUTES", help="Random faults for so long instead."
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, help="Of the first round.")
@@ -40,6 +45,7 @@ def main(
     only: tuple[str, ...],
     topology: str | None,
     write: Path | None,
+    keep: Path | None,
     soak: float | None,
     seed: int,
     as_json: bool,
@@ -65,9 +71,14 @@ def main(
     else:
         show(console)
         show(console, table(lines))
+    kept = lines
+    if keep is not None:
+        kept = _kept(keep, lines)
+        keep.write_text(json.dumps([line.message() for line in kept], indent=2) + "\n")
     if write is not None:
-        options = "".join(f" --target {target}" for target in found)
-        write.write_text(page(lines, machine(found[0]), options))
+        targets = tuple(dict.fromkeys(line.target for line in kept))
+        options = "".join(f" --target {target}" for target in targets)
+        write.write_text(page(kept, machine(found[0]), options))
     failed = [line for line in lines if line.problems]
     for line in failed:
         click.echo(f"error: {line.scenario}, {line.topology}, {line.target}:", err=True)
@@ -91,6 +102,20 @@ def _play_all(
                 for line in _play(Course((one,)), target, folder, console)
             ]
         yield from lines
+
+
+def _kept(file: Path, lines: Sequence[Line]) -> list[Line]:
+    """The lines of a file, if it is there, and these instead of, or after, its own."""
+    old = json.loads(file.read_text()) if file.exists() else []
+    found = {(one.scenario, one.topology, one.target): one for one in (Line(**one) for one in old)}
+    found.update({(one.scenario, one.topology, one.target): one for one in lines})
+    order = [(one.topology, one.name) for one in SCENARIOS]
+
+    def place(line: Line) -> tuple[str, str, int]:
+        here = line.topology, line.scenario
+        return line.target, line.topology, order.index(here) if here in order else len(order)
+
+    return sorted(found.values(), key=place)
 
 
 def _play(course: Course, target: str, folder: Path, console: Console) -> list[Line]:

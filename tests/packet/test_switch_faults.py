@@ -339,6 +339,28 @@ def test_without_a_way_a_job_waits_and_says_so(one_core: Plant) -> None:
     assert one_core.whole()
 
 
+def test_members_held_for_a_change_do_not_make_a_switch_that_forwards_look_gone(
+    one_core: Plant,
+) -> None:
+    """They ask nobody meanwhile, and what they wait for is a ToR: the core only lost its
+    connection, and sums can be made behind it as soon as the ToR is back."""
+    job = one_core.train()
+    one_core.cut("core0")
+    assert not one_core.monitor.look("core0")
+    one_core.table.died("tor0", "was killed", one_core.clock())
+    assert "without tor0" in job.waiting
+    one_core.table.heartbeat(job.nonce, Role.WORKER, 0, 1, 60.0)
+    one_core.table.expire()
+    assert one_core.table.fabric.addressing.missing == {"tor0"}
+    one_core.restart("tor0")
+    one_core.mend("tor0")
+    one_core.table.heartbeat(job.nonce, Role.WORKER, 0, 1, 60.0)
+    one_core.table.expire()
+    one_core.follow(job)
+    assert job.waiting == ""
+    assert one_core.roots(job) == [None, None]
+
+
 def test_a_tor_out_of_reach_takes_no_part_in_new_plans_but_forwards(embedded: Plant) -> None:
     job = embedded.train()
     embedded.stop("tor1")

@@ -109,6 +109,39 @@ def test_what_no_server_has_comes_from_workers_and_is_named_so() -> None:
     assert sum(restored.chunks for restored in made.restored) == CHUNKS
 
 
+def test_what_servers_are_given_is_told_even_if_the_change_comes_to_nothing() -> None:
+    """Another fault may come before all have what they lack: what s0 has then is from workers."""
+    made = change(S0, before=(S0, S1))
+    for place in (W0, W1):
+        made.report(place, levels(4, 4, 4, 4, 4, 4))
+    made.report(S0, b"")
+    assert made.news() == []
+    for place in (W0, W1):
+        wants = made.instruction(place).hand.wants  # type: ignore[union-attr]
+        made.handed(place, [result(w.chunk, w.level) for w in wants], last=True, payload=16)
+    assert told(made, S0) == "take"
+    assert not made.settled
+    assert {one.source: one.chunks for one in made.news()} == {W0: 3, W1: 3}
+    made.taken(S0, 0)
+    assert made.settled
+    assert made.news() == []
+
+
+def test_a_replica_serves_only_in_an_epoch_that_begins() -> None:
+    made = change(S0, before=(S0, S1))
+    for place in (W0, W1):
+        made.report(place, levels(4, 4, 4, 4, 4, 3))
+    made.report(S0, levels(4, 4, 4, 4, 4, 4))
+    assert made.news() == []
+    (holder,) = made.owing
+    made.handed(holder, [result(5, 4)], last=True, payload=16)
+    assert made.news() == []
+    made.taken(W0, 0)
+    made.taken(W1, 0)
+    assert made.news() == [Restored(S0, S0, 3)]
+    assert made.news() == []
+
+
 def test_before_anything_is_started_servers_need_nothing() -> None:
     made = change(S0, S1)
     for place in (W0, W1):
