@@ -147,17 +147,25 @@ def report_gone(
     ClientError.
     """
     request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
+
+    def tell() -> None:
+        with _open(service) as channel:
+            call(_stub(channel).Gone, request)
+
+    _patiently(tell, outage)
+
+
+def _patiently(attempt: Callable[[], Any], outage: float) -> Any:
+    """Calls a service that may be away for so many seconds; raises ClientError."""
     began = time.monotonic()
     wait, longest = _RETRY_SECONDS
     while True:
         try:
-            with _open(service) as channel:
-                call(_stub(channel).Gone, request)
-                return
+            return attempt()
         except ServiceUnavailableError as error:
             if time.monotonic() - began > outage:
                 raise
-            _log.info("%s; it is told again that %s rank %d %s", error, role, rank, reason)
+            _log.info("%s; it is asked again", error)
         time.sleep(wait)
         wait = min(2 * wait, longest)
 
@@ -193,8 +201,8 @@ class Membership:
 
     on_change: called, from other threads, whenever there is an instruction or `failure` is set.
     unanswered: seconds, for heartbeats, see HeartbeatRequest; called from another thread.
-    outage: seconds for which the job service may be away, once it has been there.
-    Raises ClientError if there is no service at `service` or it refuses.
+    outage: seconds for which the job service may be away, from the first call on.
+    Raises ClientError if there is no service at `service`, not even a socket, or it refuses.
     """
 
     def __init__(
@@ -225,17 +233,16 @@ class Membership:
         self._epoch = 0  # of the plan that this member runs
         self._channel = _open(service)
         self._stub = _stub(self._channel)
+        request = jobs_pb2.ConnectServiceRequest(
+            nonce=nonce,
+            role=role,
+            rank=rank,
+            address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
+            process=self._process,
+        )
         try:
-            reply = call(
-                self._stub.ConnectService,
-                jobs_pb2.ConnectServiceRequest(
-                    nonce=nonce,
-                    role=role,
-                    rank=rank,
-                    address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
-                    process=self._process,
-                ),
-            )
+            # Whoever asks again with the same number of its own is known already.
+            reply = _patiently(lambda: call(self._stub.ConnectService, request), outage)
         except BaseException:
             self._channel.close()
             raise
