@@ -483,7 +483,14 @@ class JobTable:
             self.journal.save(job)
             self.deployment.install(job)
         except (SwitchError, PlanRefusedError) as error:
-            self._fail(job, f"could not be installed: {error}")
+            why = f"could not be installed: {error}"
+            refused = error.taken if isinstance(error, SwitchError) else True
+            if self.fabric.addressing.missing or not refused:
+                # A switch that was just killed will be back: as with a job that runs.
+                job.state = State.RUNNING
+                self.epochs.begin(job, why)
+                return
+            self._fail(job, why)
             raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}") from error
         job.state = State.RUNNING
         self.epochs.give_out(job)

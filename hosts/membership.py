@@ -111,13 +111,14 @@ def create_service(
     window: int = 0,
     streams: int = 0,
     lease: float = 0.0,
+    outage: float = 10.0,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
 
     tree: two-level, tor, core or none. window: chunks in flight per stream, a power of two; 0:
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
-    a member counts as dead; 0: the controller's default. Raises ClientError, ValueError for
-    another tree.
+    a member counts as dead; 0: the controller's default. outage: seconds to wait for a service that
+    is away. Raises ClientError, ValueError for another tree.
     """
     if tree not in TREES:
         raise ValueError(f"tree {tree!r} is none of {', '.join(TREES)}")
@@ -133,6 +134,9 @@ def create_service(
                 streams=streams,
                 lease=lease,
             ),
+            outage + _ANSWER_SECONDS,
+            # Not asked again once it was: the job may be there.
+            wait_for_ready=True,
         )
     return Service(reply.nonce, reply.job)
 
@@ -170,10 +174,19 @@ def _patiently(attempt: Callable[[], Any], outage: float) -> Any:
         wait = min(2 * wait, longest)
 
 
-def call(method: Any, request: Any, timeout: float | None = _ANSWER_SECONDS) -> Any:
-    """One unary call; raises the ClientError that fits what the service answers."""
+def call(
+    method: Any,
+    request: Any,
+    timeout: float | None = _ANSWER_SECONDS,
+    *,
+    wait_for_ready: bool = False,
+) -> Any:
+    """One unary call; raises the ClientError that fits what the service answers.
+
+    wait_for_ready: a service that does not listen is waited for, within the timeout.
+    """
     try:
-        return method(request, timeout=timeout)
+        return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
         raise explained(error) from error
 

@@ -34,6 +34,8 @@ from testbed.tally import Tally
 from testbed.waiting import Waits
 
 log = logging.getLogger("jobrun")
+# How long a job that begins waits for a controller that is started again.
+CONTROLLER_SECONDS = 60.0
 
 Message = dict[str, Any]
 
@@ -105,7 +107,6 @@ class JobRun:
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
-        await self.place.nodes.controller.ready  # it may just be started again
         self._nonce, self.number = await asyncio.to_thread(
             create_service,
             JOBS_ADDRESS,
@@ -116,6 +117,7 @@ class JobRun:
             window=spec.window,
             streams=spec.streams,
             lease=spec.lease,
+            outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)

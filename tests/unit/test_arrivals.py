@@ -310,6 +310,23 @@ def test_an_end_that_is_told_needs_no_lease(table: Returning) -> None:
     assert waiting.reason == "worker 0 (w0) was killed by SIGKILL"
 
 
+def test_a_server_that_dies_before_the_job_starts_is_waited_for(table: Returning) -> None:
+    job = table.create("digits", WORKERS[:2], SERVERS, TreeKind.NONE)
+    table.enter(job, "s0")
+    address = job.members[Membership(Role.SERVER, 0)].address
+    table.enter(job, "s1")
+    table.come(job, 0, 0)
+    table.gone(job.nonce, Role.SERVER, 0, "was killed by SIGKILL")
+    table.come(job, 1, 0)
+    assert job.state is State.WAITING
+    table.connect(job.nonce, Role.SERVER, 0, address, 7)
+    assert job.state is State.RUNNING
+    assert (job.epoch, job.scheme.servers) == (1, (0, 1))
+    told = table.instruction(job.nonce, Role.SERVER, 0, 7)
+    assert told is not None
+    assert told.WhichOneof("what") == "plan"
+
+
 def test_a_server_that_is_started_again_is_in_with_the_next_epoch(table: Returning) -> None:
     """Whether its end was told, or nobody had missed it; the process before is not heard again."""
     job = table.train()
