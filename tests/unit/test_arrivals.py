@@ -292,6 +292,19 @@ def test_the_limit_for_silent_members_is_the_jobs(table: Returning) -> None:
         assert caught.value.refusal is Refusal.INVALID_ARGUMENT
 
 
+def test_while_the_controller_is_stopped_nobody_is_silent(table: Returning) -> None:
+    """It would be the end of a job: all its members were not heard of for longer than its lease."""
+    job = table.train(lease=5)
+    table.expire(1.0)
+    table.time.now += 60
+    table.expire(1.0)
+    assert (job.state, job.epoch) == (State.RUNNING, 1)
+    table.pass_time(4, but="w1")
+    assert job.epoch == 1
+    table.pass_time(3, but="w1")
+    assert (job.epoch, job.scheme.workers) == (2, (0, 2))
+
+
 def test_an_end_that_is_told_needs_no_lease(table: Returning) -> None:
     job = table.train()
     table.gone(job.nonce, Role.SERVER, 0, "was killed by\nSIGKILL")
