@@ -70,7 +70,12 @@ class Departures:
         if job.state.over or member is None or member.left or member.lost:
             return
         why = said(reason, LONGEST_REASON) or "is dead"
-        if not job.started:
+        if not job.started and place.role is Role.SERVER:
+            # Another process may come in its place, as if it were the first.
+            log.error("%s: %s %s before the job started", job, job.name(place), why)
+            del job.members[place]
+            self.epochs.journal.save(job)
+        elif not job.started:
             self.fail(job, f"{job.name(place)} {why}")
         elif member.joining:
             self.arrivals.drop(job, place, why)

@@ -12,6 +12,7 @@ entries are deleted, and only slots whose deletion a switch confirmed go to othe
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -99,6 +100,7 @@ class JobTable:
         self.arrivals = Arrivals(self.epochs, clock)
         self.departures = Departures(self.epochs, self.arrivals, self._fail)
         self._jobs: list[Job] = []  # oldest first
+        self._expired = clock()  # when `expire` was last called
         self._last_number = self.journal.last_number
         self._used = self.journal.used()  # last epoch of jobs that are over, by number
         with self._busy():
@@ -355,11 +357,17 @@ class JobTable:
             job, place = self._known(nonce, role, rank)
             self.departures.gone(job, place, reason)
 
-    def expire(self) -> None:
+    def expire(self, every: float = math.inf) -> None:
         """Let jobs go on without members that are dead or have left, fail those that cannot, and
-        try again to delete what is left over. To be called every second or so."""
+        try again to delete what is left over. To be called every second or so.
+
+        every: seconds between calls. If it is called much later, this process or the machine was
+        stopped: that it heard of nobody meanwhile is nobody's fault.
+        """
         with self._busy():
             now = self.clock()
+            if now - self._expired > 2 * every:
+                self._forgive(now - self._expired)
             for job in list(self._jobs):
                 if job.leftovers and now >= job.retry_at:
                     self.deployment.retry(job)
@@ -368,6 +376,7 @@ class JobTable:
                 if not job.state.over:
                     self.departures.look_after(job, now, self.join)
             self.epochs.lose(self._jobs, self.unanswered)
+            self._expired = self.clock()
 
     # --- switches and links: what whoever watches them, or the operator, says ---
 
@@ -484,7 +493,14 @@ class JobTable:
             self.journal.save(job)
             self.deployment.install(job)
         except (SwitchError, PlanRefusedError) as error:
-            self._fail(job, f"could not be installed: {error}")
+            why = f"could not be installed: {error}"
+            refused = error.taken if isinstance(error, SwitchError) else True
+            if self.fabric.addressing.missing or not refused:
+                # A switch that was just killed will be back: as with a job that runs.
+                job.state = State.RUNNING
+                self.epochs.begin(job, why)
+                return
+            self._fail(job, why)
             raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}") from error
         job.state = State.RUNNING
         self.epochs.give_out(job)
@@ -523,6 +539,16 @@ class JobTable:
                     for member in job.members.values():
                         member.heard += took
                 self.changed.notify_all()
+
+    def _forgive(self, seconds: float) -> None:
+        """Nobody could be heard for so long."""
+        log.warning("stopped for %.0f s: members have as much longer for everything", seconds)
+        for job in self._jobs:
+            job.created += seconds
+            job.asked_at += seconds
+            job.left_at += seconds
+            for member in job.members.values():
+                member.heard += seconds
 
     def _known(self, nonce: str, role: Role, rank: int) -> tuple[Job, Membership]:
         return access.known(self._jobs, nonce, role, rank)

@@ -275,7 +275,7 @@ class JobServer:
     def _expire(self) -> None:
         while not self._stopped.wait(EXPIRE_SECONDS):
             try:
-                self.table.expire()
+                self.table.expire(EXPIRE_SECONDS)
             except Exception:
                 log.exception("looking after the jobs failed; it goes on")
 

@@ -111,13 +111,14 @@ def create_service(
     window: int = 0,
     streams: int = 0,
     lease: float = 0.0,
+    outage: float = 10.0,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
 
     tree: two-level, tor, core or none. window: chunks in flight per stream, a power of two; 0:
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
-    a member counts as dead; 0: the controller's default. Raises ClientError, ValueError for
-    another tree.
+    a member counts as dead; 0: the controller's default. outage: seconds to wait for a service that
+    is away. Raises ClientError, ValueError for another tree.
     """
     if tree not in TREES:
         raise ValueError(f"tree {tree!r} is none of {', '.join(TREES)}")
@@ -133,6 +134,9 @@ def create_service(
                 streams=streams,
                 lease=lease,
             ),
+            outage + _ANSWER_SECONDS,
+            # Not asked again once it was: the job may be there.
+            wait_for_ready=True,
         )
     return Service(reply.nonce, reply.job)
 
@@ -147,25 +151,42 @@ def report_gone(
     ClientError.
     """
     request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
+
+    def tell() -> None:
+        with _open(service) as channel:
+            call(_stub(channel).Gone, request)
+
+    _patiently(tell, outage)
+
+
+def _patiently(attempt: Callable[[], Any], outage: float) -> Any:
+    """Calls a service that may be away for so many seconds; raises ClientError."""
     began = time.monotonic()
     wait, longest = _RETRY_SECONDS
     while True:
         try:
-            with _open(service) as channel:
-                call(_stub(channel).Gone, request)
-                return
+            return attempt()
         except ServiceUnavailableError as error:
             if time.monotonic() - began > outage:
                 raise
-            _log.info("%s; it is told again that %s rank %d %s", error, role, rank, reason)
+            _log.info("%s; it is asked again", error)
         time.sleep(wait)
         wait = min(2 * wait, longest)
 
 
-def call(method: Any, request: Any, timeout: float | None = _ANSWER_SECONDS) -> Any:
-    """One unary call; raises the ClientError that fits what the service answers."""
+def call(
+    method: Any,
+    request: Any,
+    timeout: float | None = _ANSWER_SECONDS,
+    *,
+    wait_for_ready: bool = False,
+) -> Any:
+    """One unary call; raises the ClientError that fits what the service answers.
+
+    wait_for_ready: a service that does not listen is waited for, within the timeout.
+    """
     try:
-        return method(request, timeout=timeout)
+        return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
         raise explained(error) from error
 
@@ -193,8 +214,8 @@ class Membership:
 
     on_change: called, from other threads, whenever there is an instruction or `failure` is set.
     unanswered: seconds, for heartbeats, see HeartbeatRequest; called from another thread.
-    outage: seconds for which the job service may be away, once it has been there.
-    Raises ClientError if there is no service at `service` or it refuses.
+    outage: seconds for which the job service may be away, from the first call on.
+    Raises ClientError if there is no service at `service`, not even a socket, or it refuses.
     """
 
     def __init__(
@@ -225,17 +246,16 @@ class Membership:
         self._epoch = 0  # of the plan that this member runs
         self._channel = _open(service)
         self._stub = _stub(self._channel)
+        request = jobs_pb2.ConnectServiceRequest(
+            nonce=nonce,
+            role=role,
+            rank=rank,
+            address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
+            process=self._process,
+        )
         try:
-            reply = call(
-                self._stub.ConnectService,
-                jobs_pb2.ConnectServiceRequest(
-                    nonce=nonce,
-                    role=role,
-                    rank=rank,
-                    address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
-                    process=self._process,
-                ),
-            )
+            # Whoever asks again with the same number of its own is known already.
+            reply = _patiently(lambda: call(self._stub.ConnectService, request), outage)
         except BaseException:
             self._channel.close()
             raise

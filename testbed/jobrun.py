@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,10 @@ from testbed.record import cpu_seconds
 from testbed.serverhost import JobError
 from testbed.tally import Tally
 from testbed.waiting import Waits
+
+log = logging.getLogger("jobrun")
+# How long a job that begins waits for a controller that is started again.
+CONTROLLER_SECONDS = 60.0
 
 Message = dict[str, Any]
 
@@ -112,6 +117,7 @@ class JobRun:
             window=spec.window,
             streams=spec.streams,
             lease=spec.lease,
+            outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
@@ -162,14 +168,20 @@ class JobRun:
         return ", ".join(given)
 
     async def take_back(self, server: str) -> None:
-        """A server was started again: it joins this job, unless that is about to end anyway."""
+        """A server was started again: it joins this job, unless that is about to end anyway.
+
+        However long that takes: the controller may be away as well.
+        """
         if not self._nonce or server not in self.placement.servers:
             return
         try:
             rank = self.placement.servers.index(server)
-            await self.place.nodes.servers[server].join(self._nonce, rank)
+            await self.place.nodes.servers[server].join(self._nonce, rank, None)
         except JobError as error:
-            self.place.tell(f"job {self.name} goes on without {error}")
+            if self.state == "running":
+                self.place.tell(f"job {self.name} goes on without {error}")
+        except ProcessError as error:  # it was killed once more: the next process joins
+            log.info("job %s: %s %s", self.name, error.name, error.what)
 
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""

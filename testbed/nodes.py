@@ -187,8 +187,10 @@ class Nodes:
             if seconds:
                 await asyncio.sleep(seconds)
                 self._start(name)
+            started = self.process(name)
             await self._until_ready(name)
-            if name in self.servers:
+            # One that was killed again meanwhile is looked after by who has started the next.
+            if name in self.servers and self.process(name) is started:
                 await self._served(name)
         except Exception as error:
             process = self.process(name)

@@ -50,14 +50,17 @@ def worker(rackhub: Rackhub, rank: int) -> int:
     return pid
 
 
-def trained(rackhub: Rackhub, *victims: int, workers: tuple[int, ...] = ()) -> dict[str, Any]:
-    """The summary of a run; servers of these numbers, and workers of these ranks, are killed once
-    it trains."""
+def trained(
+    rackhub: Rackhub, *victims: int, workers: tuple[int, ...] = (), also: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The summary of a run; servers of these numbers, workers of these ranks, and processes with
+    these texts in their command lines, are killed once it trains."""
     arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
     with rackhub.started(*arguments) as process:
         said = read_until(process, "iteration")
         pids = servers(rackhub)
         killed = [pids[number] for number in victims] + [worker(rackhub, rank) for rank in workers]
+        killed += [rackhub.pid(text) for text in also]
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         rest, _ = process.communicate(timeout=300)
@@ -101,3 +104,14 @@ def test_without_any_server_parameters_come_from_workers_and_the_summary_says_so
     sources = [one for one in summary["restored"] if one["from"].startswith("w")]
     assert sum(one["chunks"] for one in sources) >= CHUNKS
     assert summary["test_accuracy"] > 0.8
+
+
+def test_servers_that_come_back_while_the_controller_is_away_join_when_it_is_there(
+    rackhub: Rackhub,
+) -> None:
+    """Both are killed with it, so the job has none until they have joined."""
+    summary = trained(rackhub, 0, 1, also=("-m controller --topology",))
+    assert {fault["node"] for fault in summary["faults"]} == {"s0", "s1", "controller"}
+    assert all(fault["seconds"] is not None for fault in summary["faults"])
+    assert summary["workers_agree"] is True
+    assert {one["server"] for one in summary["restored"]} == {"s0", "s1"}

@@ -11,9 +11,10 @@ from p4runtime_sh.p4runtime import P4RuntimeClient
 from controller.connection import Connection, DeviceConnection, GrpcConnection, SwitchError
 from controller.entries import deletion, insertion, multicast_group
 from controller.fabric import Fabric
-from controller.job import JobError, Refusal, Role, State
+from controller.job import Job, JobError, Refusal, Role, State
 from controller.jobs import RETRY_SECONDS, JobTable
 from controller.trees import TreeKind
+from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address
 from tests.packet.controller_rig import (
@@ -198,6 +199,39 @@ def test_a_failed_installation_leaves_nothing_and_tells_everyone(table: JobTable
         with pytest.raises(JobError, match="could not be installed"):
             table.instruction(job.nonce, role, 0)
     table.fabric.remove(last, [stranger])
+
+
+def what(table: JobTable, job: Job, rank: int) -> str | None:
+    """What a worker is to do now."""
+    told = table.instruction(job.nonce, Role.WORKER, rank)
+    return told.WhichOneof("what") if told is not None else None
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_switch_that_is_away_when_a_job_starts_is_waited_for(table: JobTable, told: bool) -> None:
+    """Whether it is there again before anybody missed it, or its end was told."""
+    job = table.create("digits", ["w0", "w2"], ["s0"], TreeKind.TWO_LEVEL)
+    connection = table.fabric.connections["tor1"]
+    connection.close()
+    try:
+        if told:
+            table.died("tor1", "was killed by SIGKILL", 0.0)
+        enter(table, job)
+        assert job.state is State.RUNNING
+        assert what(table, job, 0) == "halt"
+    finally:
+        connection.open()
+    table.regained("tor1")
+    assert not job.waiting
+    lanes = table.fabric.dataplane.lanes
+    for role, rank in ((Role.SERVER, 0), (Role.WORKER, 0), (Role.WORKER, 1)):
+        levels = b"" if role is Role.SERVER else bytes(4 * job.chunks(lanes))
+        report = jobs_pb2.ResyncRequest(epoch=job.epoch, report=jobs_pb2.Report(levels=levels))
+        table.resync(job.nonce, role, rank, report)
+    table.heartbeat(job.nonce, Role.SERVER, 0, job.epoch)
+    assert what(table, job, 1) == "plan"
+    assert len(entries(table.fabric, "tor1", "aggregation.nodes")) == 1
+    leave(table, job)
 
 
 def test_slots_stay_taken_until_the_switch_has_confirmed(table: JobTable) -> None:

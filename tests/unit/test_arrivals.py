@@ -292,6 +292,19 @@ def test_the_limit_for_silent_members_is_the_jobs(table: Returning) -> None:
         assert caught.value.refusal is Refusal.INVALID_ARGUMENT
 
 
+def test_while_the_controller_is_stopped_nobody_is_silent(table: Returning) -> None:
+    """It would be the end of a job: all its members were not heard of for longer than its lease."""
+    job = table.train(lease=5)
+    table.expire(1.0)
+    table.time.now += 60
+    table.expire(1.0)
+    assert (job.state, job.epoch) == (State.RUNNING, 1)
+    table.pass_time(4, but="w1")
+    assert job.epoch == 1
+    table.pass_time(3, but="w1")
+    assert (job.epoch, job.scheme.workers) == (2, (0, 2))
+
+
 def test_an_end_that_is_told_needs_no_lease(table: Returning) -> None:
     job = table.train()
     table.gone(job.nonce, Role.SERVER, 0, "was killed by\nSIGKILL")
@@ -308,6 +321,23 @@ def test_an_end_that_is_told_needs_no_lease(table: Returning) -> None:
     assert waiting.state is State.WAITING
     table.gone(waiting.nonce, Role.WORKER, 0, "was killed by SIGKILL")
     assert waiting.reason == "worker 0 (w0) was killed by SIGKILL"
+
+
+def test_a_server_that_dies_before_the_job_starts_is_waited_for(table: Returning) -> None:
+    job = table.create("digits", WORKERS[:2], SERVERS, TreeKind.NONE)
+    table.enter(job, "s0")
+    address = job.members[Membership(Role.SERVER, 0)].address
+    table.enter(job, "s1")
+    table.come(job, 0, 0)
+    table.gone(job.nonce, Role.SERVER, 0, "was killed by SIGKILL")
+    table.come(job, 1, 0)
+    assert job.state is State.WAITING
+    table.connect(job.nonce, Role.SERVER, 0, address, 7)
+    assert job.state is State.RUNNING
+    assert (job.epoch, job.scheme.servers) == (1, (0, 1))
+    told = table.instruction(job.nonce, Role.SERVER, 0, 7)
+    assert told is not None
+    assert told.WhichOneof("what") == "plan"
 
 
 def test_a_server_that_is_started_again_is_in_with_the_next_epoch(table: Returning) -> None:

@@ -90,7 +90,7 @@ def test_a_switch_that_does_not_answer_is_named(
         listener.listen()
         (error,) = asyncio.run(run())
     assert error.name == "hangs"
-    assert "hangs does not answer P4Runtime within 0.5 s: DEADLINE_EXCEEDED" in str(error)
+    assert "hangs does not answer P4Runtime within 0.5 s" in str(error)
 
 
 def report(children: int, node: int, phase: str | None = "AGGREGATING") -> dict[str, object]:
