@@ -166,8 +166,10 @@ class Client:
         if error is None:
             self.leave()
             return
+        # Whoever ends a process had a reason of its own, which is not this worker's.
+        ended = isinstance(error, SystemExit | KeyboardInterrupt)
         try:
-            self.leave(f"{type(error).__name__}: {error}")
+            self.leave("it was ended" if ended else f"{type(error).__name__}: {error}")
         except ClientError as second:
             _log.warning("the job service was not told: %s", second)
 

@@ -29,7 +29,7 @@ def cause(
     else:
         symptom = str(error)
     if absent:
-        symptom += f"; not in: {', '.join(absent)}"
+        symptom += f"; missing: {', '.join(absent)}"
     found: Exception = error
     if stuck:
         others = "".join(f"; {one.name} {one.what}" for one in stuck[1:])

@@ -54,6 +54,8 @@ def main(
 
     Exit status 1 if something does not hold that must.
     """
+    if write is not None and keep is None and (only or topology or soak is not None):
+        raise click.UsageError("--write with some of the faults needs --keep, for the others")
     console = Console(stderr=as_json, highlight=False)
     try:
         found = [choose(target) for target in targets or ("auto",)]

@@ -106,7 +106,7 @@ def test_who_is_missing_is_told_by_name() -> None:
     waits.take(4, report(0b10, core.node))  # rack 1 is in, rack 0 is not
     assert (waits.missing(), waits.seconds) == (["tor0 at core0"], 7.5)
     waits.take(0, report(0b1011, tor0.node))
-    assert str(waits) == "not in: w2 at tor0"
+    assert str(waits) == "missing: w2 at tor0"
     waits.over(0)
     waits.over(4)
     waits.take(1, report(0, tor0.node, phase=None))
