@@ -3,13 +3,14 @@
 
 Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens, and
 takes orders on stdin from then on (``controller.orders``); ends on SIGTERM or SIGINT with status 0;
-with status 1 and a line on stderr if it cannot start.
+with status 1 and a line on stderr if it cannot start, or not write its journal any more.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -49,12 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
     )
     stop = threading.Event()
+    failures: list[str] = []
+
+    def fail(why: str) -> None:
+        failures.append(why)
+        os.kill(os.getpid(), signal.SIGTERM)  # only a signal wakes the main thread
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with ExitStack() as stack:
         try:
             fabric = _fabric(options)
-            journal = Journal(options.journal)
+            journal = Journal(options.journal, fail)
             stack.callback(journal.close)
             term = journal.next_term()
             fabric.addressing = fabric.addressing.without(journal.gone())
@@ -76,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         orders = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
         threading.Thread(target=obey, args=(table, orders), name="orders", daemon=True).start()
         signals.wait(stop)
-    return 0
+    if failures:
+        print(f"controller: {failures[0]}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def _fabric(options: argparse.Namespace) -> Fabric:

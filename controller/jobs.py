@@ -352,7 +352,7 @@ class JobTable:
 
     def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:
         """Somebody knows that a member's process is dead, and how it ended. A job that had not
-        begun fails; the others go on without it at once."""
+        begun fails, or waits for another server; else the others go on without it at once."""
         with self._busy():
             job, place = self._known(nonce, role, rank)
             self.departures.gone(job, place, reason)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,15 @@ class Known:
 class Journal:
     """The journal in a file, made if it is not there; ":memory:" lasts as long as the process.
 
-    Raises JournalError. Callers see to it that one calls at a time.
+    Raises JournalError. Callers see to it that one calls at a time. failed: told of a write that
+    did not succeed; what is known in memory is ahead of the file then, so nobody should go on.
     """
 
-    def __init__(self, path: str | Path = ":memory:") -> None:
+    def __init__(
+        self, path: str | Path = ":memory:", failed: Callable[[str], None] = lambda why: None
+    ) -> None:
         self.path = str(path)
+        self._failed = failed
         try:
             self._database = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, timeout=2.0
@@ -239,10 +243,13 @@ class Journal:
                     self._database.executemany(statement, rows)
                 self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                if self._database.in_transaction:  # a full disk ends it as well
+                    self._database.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            raise JournalError(f"journal {self.path}: {error}") from error
+            text = f"journal {self.path}: {error}"
+            self._failed(text)
+            raise JournalError(text) from error
 
 
 def _marks(row: Sequence[Any]) -> str:

@@ -303,14 +303,15 @@ def _socket_path(address: str) -> Path:
 
 @contextmanager
 def _status(context: grpc.ServicerContext) -> Iterator[None]:
-    """Ends the call with the status of a JobError; INTERNAL if nothing can be noted."""
+    """Ends the call with the status of a JobError; UNAVAILABLE if nothing can be noted: then this
+    process ends, and another may do better."""
     try:
         yield
     except JobError as error:
         _abort(context, grpc.StatusCode[error.refusal.name], str(error))
     except JournalError as error:
         log.error("%s", error)
-        _abort(context, grpc.StatusCode.INTERNAL, str(error))
+        _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
 
 
 def _refuse(context: grpc.ServicerContext, text: str) -> NoReturn:

@@ -63,6 +63,10 @@ class PlanWithdrawnError(ClientError):
     """The job ended, or its plan was replaced, while this member was still in it."""
 
 
+class LeftBehindError(PlanWithdrawnError):
+    """The job goes on without this member, which was not heard of, or did not do its part."""
+
+
 class UseAfterLeaveError(ClientError):
     """A call after `leave`."""
 
@@ -205,7 +209,9 @@ def explained(error: Any) -> ClientError:
     if code in _REFUSALS:
         return JobRefusedError(details)
     if code == grpc.StatusCode.ABORTED:
-        return PlanWithdrawnError(details)
+        # (Not where another process is in its place.)
+        left_behind = "goes on without" in details and ", which " in details
+        return LeftBehindError(details) if left_behind else PlanWithdrawnError(details)
     return ClientError(f"the job service failed ({code.name}): {details}")
 
 

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from hosts.follower import Errand, HopelessError, ServerFollower
-from hosts.membership import ClientError, JobRefusedError, Membership
+from hosts.membership import ClientError, JobRefusedError, LeftBehindError, Membership
 from hosts.offload import PLAIN
 from hosts.replicas import Peers, ShardServer
 from hosts.reports import Failure
@@ -58,6 +58,7 @@ class ServerProcess:
         self._departures: list[threading.Thread] = []
         self._work: deque[Callable[[], None]] = deque()
         self._stopped = False
+        self._joining = threading.Lock()
         address = Address(endpoint.ipv4, endpoint.port)
         self._shards = ShardServer(address, self._later, self.state.replicate, self._give)
         self._peers = Peers(self._later)
@@ -94,9 +95,13 @@ class ServerProcess:
     def join(self, nonce: str, rank: int) -> int:
         """Joins a job as its server `rank`; returns the job's number.
 
-        The job is served once its plan comes. Not for several threads at once.
-        Raises ClientError if the job service refuses or is not there.
+        The job is served once its plan comes. Raises ClientError if the job service refuses or is
+        not there.
         """
+        with self._joining:
+            return self._join(nonce, rank)
+
+    def _join(self, nonce: str, rank: int) -> int:
         if nonce in self._memberships:
             raise JobRefusedError(f"job {self._memberships[nonce].job} is served here already")
         membership = Membership(
@@ -165,6 +170,8 @@ class ServerProcess:
         if membership.failure is not None:
             _log.info("job %d is over: %s", membership.job, membership.failure)
             self._depart(nonce, "")
+            if isinstance(membership.failure, LeftBehindError):
+                self._come_back(nonce, membership.rank)
             return
         follower = self._followers[nonce]
         while (instruction := membership.take_instruction()) is not None:
@@ -184,6 +191,18 @@ class ServerProcess:
                 self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
                 membership.runs(follower.epoch)
                 _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
+
+    def _come_back(self, nonce: str, rank: int) -> None:
+        """This process was stopped for longer than the job's lease: it joins as one that holds
+        nothing."""
+
+        def join() -> None:
+            try:
+                _log.info("job %d is joined again", self.join(nonce, rank))
+            except ClientError as error:
+                _log.warning("a job that went on without this server: %s", error)
+
+        threading.Thread(target=join, name="come-back", daemon=True).start()
 
     def _give_up(self, job: int, failure: Failure) -> None:
         """A chunk of a job failed for good: only another plan can help."""

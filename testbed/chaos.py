@@ -191,12 +191,16 @@ class Chaos:
         controller = self._place.nodes.controller
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.where} {what}")
-        await self._ordered(fault, controller.impair(links, quality))
+        answer = controller.impair(links, quality)
         try:
+            await self._ordered(fault, answer)
             await self._last(fault)
         finally:
-            await self._ordered(fault, controller.mend(links, quality))
+            # Nobody waits for it in a job that is over.
+            answer = controller.mend(links, quality)
             record.over = time.monotonic()
+        await self._ordered(fault, answer)
+        record.over = time.monotonic()
 
     async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
         """The controller does it at once, or when it can."""

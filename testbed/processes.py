@@ -318,14 +318,17 @@ class Processes:
             raise TimeoutError(f"after {seconds:g} s still waiting for {waiting}")
         condition.result()
 
-    async def stop(self, processes: Sequence[Process] | None = None) -> None:
-        """Stops these (all: the last started first, each given time to end before the next)."""
-        chosen = self._members if processes is None else processes
+    async def stop(
+        self, processes: Sequence[Process] | None = None, *, in_order: bool = False
+    ) -> None:
+        """Stops these, or all; in_order: the last started first, each given time to end before the
+        next."""
+        chosen = list(reversed(self._members if processes is None else processes))
         for process in chosen:
             process.expected = True
-        if processes is not None:
-            await asyncio.gather(*(process.stop() for process in processes))
-        else:
-            for process in reversed(self._members):
+        if in_order:
+            for process in chosen:
                 await process.stop()
+        else:
+            await asyncio.gather(*(process.stop() for process in chosen))
         self._members = [process for process in self._members if process.running]

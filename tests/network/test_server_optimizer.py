@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.network.testbeds import Rackhub, read_until
+from tests.network.testbeds import Rackhub, read_until, wait_for
 
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 CHUNKS = 8 + 1 + 2 + 1  # of brief.yaml
@@ -115,3 +115,24 @@ def test_servers_that_come_back_while_the_controller_is_away_join_when_it_is_the
     assert all(fault["seconds"] is not None for fault in summary["faults"])
     assert summary["workers_agree"] is True
     assert {one["server"] for one in summary["restored"]} == {"s0", "s1"}
+
+
+def test_a_server_that_was_stopped_for_longer_than_the_lease_comes_back(rackhub: Rackhub) -> None:
+    """Else the job would have no replica any more, and end with the server that is left."""
+    job = rackhub.job.read_text().replace(str(ITERATIONS), str(2 * ITERATIONS))
+    rackhub.job.write_text(f"{job}lease: 5\n")
+    arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    with rackhub.started(*arguments) as process:
+        said = read_until(process, "iteration")
+        stopped = servers(rackhub)[1]
+        os.kill(stopped, signal.SIGSTOP)
+        log = rackhub.latest() / "logs" / "controller.log"
+        wait_for(lambda: "(s1) was not heard of for" in log.read_text(), "the lease to end")
+        os.kill(stopped, signal.SIGCONT)
+        rest, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said + rest
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["matches_reference"] is True
+    restored = [(one["server"], one["from"], one["chunks"]) for one in summary["restored"]]
+    assert ("s1", "s0", CHUNKS) in restored
+    assert {server for one in summary["plans"][-1:] for server in one["roots"]} == {"s0", "s1"}
