@@ -80,6 +80,7 @@ def main(
     if write is not None:
         targets = tuple(dict.fromkeys(line.target for line in kept))
         options = "".join(f" --target {target}" for target in targets)
+        options += " --keep FILE" if keep is not None else ""
         write.write_text(page(kept, machine(found[0]), options))
     failed = [line for line in lines if line.problems]
     for line in failed:
@@ -113,9 +114,9 @@ def _kept(file: Path, lines: Sequence[Line]) -> list[Line]:
     found.update({(one.scenario, one.topology, one.target): one for one in lines})
     order = [(one.topology, one.name) for one in SCENARIOS]
 
-    def place(line: Line) -> tuple[str, str, int]:
+    def place(line: Line) -> int:
         here = line.topology, line.scenario
-        return line.target, line.topology, order.index(here) if here in order else len(order)
+        return order.index(here) if here in order else len(order)
 
     return sorted(found.values(), key=place)
 
