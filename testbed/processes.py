@@ -126,6 +126,8 @@ class Process:
     def write(self, line: str) -> None:
         """Sends a line to its standard input. Raises ``ProcessError`` if it reads no more."""
         assert self.popen.stdin is not None, f"{self.name} was started without input"
+        if not self.running:
+            raise ProcessError(self.name, "has ended", self.log, self.exited.result())
         try:
             self.popen.stdin.write(line.encode() + b"\n")
             self.popen.stdin.flush()
@@ -269,8 +271,14 @@ class Processes:
         self._members.append(process)
         task = asyncio.get_running_loop().create_task(self._watch(process, may_finish, survived))
         self._watchers.add(task)
-        task.add_done_callback(self._watchers.discard)
+        task.add_done_callback(self._watched)
         return process
+
+    def _watched(self, task: asyncio.Task[None]) -> None:
+        self._watchers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert isinstance(error, Exception)
+            self.fail(error)
 
     def stopped(self) -> list[ProcessError]:
         """An error for each that a signal holds."""

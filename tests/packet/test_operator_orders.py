@@ -171,12 +171,22 @@ def test_the_next_process_of_a_server_is_not_the_one_that_died(embedded: Plant) 
     assert (job.epoch, job.scheme.servers) == (2, (1,))
 
 
-def test_a_job_whose_server_dies_before_it_starts_fails_at_once(embedded: Plant) -> None:
-    job = embedded.table.create("digits", ["w0", "w1"], ["s0"], TreeKind.TOR)
+def test_a_job_whose_server_dies_before_it_starts_waits_for_another_until_all_have_to_be_in(
+    embedded: Plant,
+) -> None:
+    table = embedded.table
+    job = table.create("digits", ["w0"], ["s0"], TreeKind.TOR)
     address = Address(int(embedded.fabric.addressing.address("s0")), PORT)
-    embedded.table.connect(job.nonce, Role.SERVER, 0, address)
-    embedded.table.died("s0", "was killed by SIGKILL", when=0.0)
-    assert (job.state, job.reason) == (State.FAILED, "server 0 (s0) was killed by SIGKILL")
+    table.connect(job.nonce, Role.SERVER, 0, address, process=1)
+    table.died("s0", "was killed by SIGKILL", when=0.0)
+    assert [job.name(place) for place in job.absent()] == ["worker 0 (w0)", "server 0 (s0)"]
+    table.connect(job.nonce, Role.SERVER, 0, address, process=2)
+    assert [job.name(place) for place in job.absent()] == ["worker 0 (w0)"]
+    table.died("s0", "was killed by SIGKILL", when=1.0)
+    embedded.clock.now = table.join + 1
+    table.expire()
+    why = f"not in after {table.join:.0f} s: worker 0 (w0), server 0 (s0)"
+    assert (job.state, job.reason) == (State.FAILED, why)
 
 
 @pytest.mark.parametrize(

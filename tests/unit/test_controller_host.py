@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from testbed.controllerhost import ControllerHost
-from testbed.processes import Process
+from testbed.processes import Process, Processes
 
 # Answers each line by what it was, until it is told to die: that one stays unanswered.
 ECHO = """
@@ -97,3 +98,38 @@ def test_the_next_controller_gets_what_was_owed_and_what_holds(tmp_path: Path) -
     assert impairments(held) == [{"ends": ["tor0", "core0"], "loss": 0.1}]
     assert impairments(owed) == [{"ends": ["tor0", "core0"], "loss": 0.666}]
     assert unasked == owed
+
+
+def test_the_next_controller_gets_what_was_said_when_one_had_just_ended(tmp_path: Path) -> None:
+    """Several die at once: their ends are told before the controller is started again."""
+
+    async def orders() -> str:
+        host = ControllerHost()
+        first = started(host, tmp_path)
+        await asyncio.wait_for(host.ready, 30)
+        first.signal(signal.SIGKILL)
+        await asyncio.wait_for(first.exited, 30)
+        owed = host.impair([("tor0", "core0")], {"loss": 0.1})
+        second = started(host, tmp_path)
+        try:
+            return await asyncio.wait_for(owed, 30)
+        finally:
+            await second.stop()
+
+    owed = asyncio.run(orders())
+    assert impairments(owed) == [{"ends": ["tor0", "core0"], "loss": 0.1}]
+
+
+def test_what_goes_wrong_while_an_end_is_dealt_with_is_the_groups_failure(tmp_path: Path) -> None:
+    def survived(process: Process) -> bool:
+        raise ValueError(f"what now, without {process.name}?")
+
+    async def ended() -> Exception | None:
+        processes = Processes(tmp_path, tmp_path)
+        processes.start("s1", [sys.executable, "-c", "raise SystemExit(1)"], survived=survived)
+        await asyncio.wait([processes.failure], timeout=30)
+        failure = processes.failure.exception()
+        assert failure is None or isinstance(failure, Exception)
+        return failure
+
+    assert str(asyncio.run(ended())) == "what now, without s1?"
