@@ -5,9 +5,11 @@ PYTHON := .venv/bin/python
 TOPOLOGY ?= topologies/two-racks.yaml
 ARGS ?=
 TESTS ?=
+JOBS ?= auto
 SEED ?= 0
+MINUTES ?= 20
 
-.PHONY: help run test soak lint setup setup-test p4 clean
+.PHONY: help run test soak reliability lint setup setup-test p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -16,19 +18,27 @@ help: ## list the targets
 run: setup ## the main job: two racks train on handwritten digits (TOPOLOGY=..., ARGS="--target embedded")
 	@.venv/bin/rackhub run $(TOPOLOGY) $(ARGS)
 
-test: setup-test lint ## every check and every test (TESTS="tests/unit -k job")
-	@$(PYTHON) -m pytest $(TESTS)
+test: setup-test lint ## every check and every test (TESTS="tests/unit -k job", JOBS=1 for one at a time)
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-soak: setup-test ## the protocol's long tests: 10^6 chunks under changes and faults, 10^6 hostile packets (SEED=1)
+soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \
-		$(PYTHON) -m pytest tests/packet/test_protocol.py tests/packet/test_hostile.py $(TESTS)
+		RACKHUB_HOSTILE_CALLS=10000 $(PYTHON) -m pytest tests/packet/test_protocol.py tests/packet/test_hostile.py \
+		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
+		tests/unit/test_hostile_hosts.py tests/unit/test_hostile_files.py $(TESTS)
+	@$(PYTHON) -m pytest -m soak $(TESTS)
+	@$(PYTHON) -m experiments.reliability --soak $(MINUTES) --seed $(SEED) $(ARGS)
 
-lint: setup-test ## format, style, types, layers, shell scripts
+reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="--target embedded --target bmv2")
+	@$(PYTHON) -m experiments.reliability --write docs/reliability.md $(ARGS)
+
+lint: setup-test ## format, style, types, layers, shell scripts, merges
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports $$(.venv/bin/lint-imports --help | grep -o -e --no-logo) # newer ones have a logo
 	@shellcheck scripts/*.sh .ci/run
+	@! git grep -nE '^(<{7}|>{7}) ' # what a merge left behind
 
 setup: ## install what running needs (apt with sudo if need be, .venv)
 	@scripts/setup.sh run

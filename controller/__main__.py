@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller process: ``python -m controller --help``.
 
-Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens;
-ends on SIGTERM or SIGINT with status 0; with status 1 and a line on stderr if it cannot start.
+Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens, and
+takes orders on stdin from then on (``controller.orders``); ends on SIGTERM or SIGINT with status 0;
+with status 1 and a line on stderr if it cannot start, or not write its journal any more.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -22,6 +24,7 @@ from controller.fabric import Fabric, FabricError
 from controller.jobs import LEASE_SECONDS, JobTable
 from controller.journal import Journal, JournalError
 from controller.monitor import Monitor
+from controller.orders import obey
 from controller.service import JobServer, ServiceError
 from switch import signals
 from topologies.addressing import Addressing
@@ -47,12 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
     )
     stop = threading.Event()
+    failures: list[str] = []
+
+    def fail(why: str) -> None:
+        failures.append(why)
+        os.kill(os.getpid(), signal.SIGTERM)  # only a signal wakes the main thread
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with ExitStack() as stack:
         try:
             fabric = _fabric(options)
-            journal = Journal(options.journal)
+            journal = Journal(options.journal, fail)
             stack.callback(journal.close)
             term = journal.next_term()
             fabric.addressing = fabric.addressing.without(journal.gone())
@@ -70,8 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stack.callback(monitor.stop)
         monitor.start()
         print(f"ready {options.listen}", flush=True)
+        # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
+        orders = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+        threading.Thread(target=obey, args=(table, orders), name="orders", daemon=True).start()
         signals.wait(stop)
-    return 0
+    if failures:
+        print(f"controller: {failures[0]}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def _fabric(options: argparse.Namespace) -> Fabric:

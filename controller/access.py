@@ -41,12 +41,15 @@ def check_alive(job: Job) -> None:
         raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is over: all workers have left")
 
 
-def check_member(job: Job, place: Membership) -> Member:
-    """The place is filled, by one that the job does not go on without."""
+def check_member(job: Job, place: Membership, process: int) -> Member:
+    """The place is filled, by this process and by one that the job does not go on without."""
     member = job.members.get(place)
     if member is None:
         text = f"{job}: {job.name(place)} is not connected; call ConnectService first"
         raise JobError(Refusal.FAILED_PRECONDITION, text)
+    if member.process != process:
+        text = f"{job} goes on without this {job.name(place)}: another process is in its place"
+        raise JobError(Refusal.ABORTED, text)
     if member.lost:
         text = f"{job} goes on without {job.name(place)}, which {member.lost}"
         raise JobError(Refusal.ABORTED, text)

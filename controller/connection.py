@@ -52,10 +52,19 @@ class SwitchError(Exception):
     @property
     def not_found(self) -> bool:
         """Whether the switch said that there is no such thing."""
+        return self._says(code_pb2.NOT_FOUND, grpc.StatusCode.NOT_FOUND)
+
+    @property
+    def taken(self) -> bool:
+        """Whether the switch said that there is such a thing already, so that asking again is no
+        use."""
+        return self._says(code_pb2.ALREADY_EXISTS, grpc.StatusCode.ALREADY_EXISTS)
+
+    def _says(self, canonical: int, status: grpc.StatusCode) -> bool:
         cause = self.__cause__
         codes = [error.canonical_code for error in _errors(cause)]
         codes += [cause.code] if isinstance(cause, P4RuntimeError) else []
-        return code_pb2.NOT_FOUND in codes or _code(cause) is grpc.StatusCode.NOT_FOUND
+        return canonical in codes or _code(cause) is status
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,15 @@ epoch that came to nothing never meets a packet of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from controller.connection import SwitchError
 from controller.deployment import Deployment
-from controller.job import Job, Membership, Role, State
+from controller.job import Job, Membership, RestoredChunks, Role, State
 from controller.journal import Journal
-from controller.resync import Change, Pool, check_result, levels_of
+from controller.requests import said
+from controller.resync import Change, Pool, ResyncError, check_result, levels_of
+from controller.shards import Holding, Restored
 from controller.trees import PlanRefusedError
 from protocol import jobs_pb2
 
@@ -29,6 +31,7 @@ LAST_EPOCH = (1 << 16) - 1
 LEAVE_SECONDS = 5.0
 # A member that is alive but does not do its part of a change for so long holds up all others.
 ANSWER_SECONDS = 60.0
+LONGEST_REASON = 200
 # Between attempts to delete entries from a switch that did not confirm it.
 RETRY_SECONDS = 10.0
 
@@ -58,6 +61,7 @@ class Epochs:
         pool = Pool(dict(job.kept.results), job.kept.left)
         if job.change is not None and not job.change.settled:
             pool.add(job.change.pool.results.values())
+        job.join = None  # whoever waits to join is told of again when this is over
         members = [p for p in job.places if p in job.members and job.members[p].active]
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         for place in members:
@@ -69,7 +73,7 @@ class Epochs:
                 return
             job.epoch += 1
             job.instructions = {}
-            job.change = Change(job.epoch, reason, members, chunks, pool)
+            job.change = Change(job.epoch, reason, members, chunks, pool, self._holding(job))
             job.asked_at = self.clock()
             self.journal.save(job)
             log.info("%s changes to epoch %d: %s", job, job.epoch, reason)
@@ -103,6 +107,30 @@ class Epochs:
             job.members[place].lost = why
         self.go_on(job, words(job, lost))
 
+    def end_members(self, job: Job, ended: dict[Membership, str]) -> None:
+        """Processes of members have ended, in the ways given: the others go on without them.
+
+        The last servers are waited for until their lease is over, as they may be started again.
+        """
+        servers = {place for place in ended if place.role is Role.SERVER}
+        others = {
+            place
+            for place, member in job.members.items()
+            if place.role is Role.SERVER and member.active and not member.ended
+        }
+        if not servers or others - servers:
+            self.lose_members(job, ended)
+            return
+        for place, how in ended.items():
+            job.members[place].ended = how
+            log.error("%s: %s %s; no other server is left, it waits", job, job.name(place), how)
+
+    def lose_ended(self, job: Job) -> None:
+        """A server is there again: nobody waits any more for others that have ended."""
+        for member in job.members.values():
+            if member.active and member.ended:
+                member.lost = member.ended
+
     def go_on(self, job: Job, reason: str) -> None:
         """Some members are not in any more: the others go on in another epoch, if they can."""
         if not job.active(Role.WORKER):
@@ -128,6 +156,8 @@ class Epochs:
         elif what == "handed":
             handed, size = request.handed, self._payload_bytes
             change.handed(place, handed.results, handed.last, size)
+        elif what == "fetched":
+            change.fetched(place)
         elif what == "taken":
             change.taken(place, request.taken.page)
         if before != (change.instruction(place), len(change.owing)) or what == "handed":
@@ -143,13 +173,16 @@ class Epochs:
             self.lose_members(job, change.hopeless)
         elif change.failure:
             self.end(job, State.FAILED, change.failure)
-        elif change.settled and not job.instructions:
-            self.give_out(job)
-            log.info("%s: all have the same results, epoch %d begins", job, job.epoch)
+        else:
+            self._note(job, change.news())
+            if change.settled and not job.instructions:
+                self.give_out(job)
+                log.info("%s: all have the same results, epoch %d begins", job, job.epoch)
 
     def give_out(self, job: Job) -> None:
         """Give everybody the plan of the epoch, servers first."""
         job.instructions = self.deployment.instructions(job)
+        job.served_by = job.scheme.servers
         self.journal.save(job)
 
     def leave(
@@ -167,7 +200,11 @@ class Epochs:
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         own = levels_of(levels, chunks)
         for result in results:
-            check_result(result, chunks, self._payload_bytes)
+            chunk, level = check_result(result, chunks, self._payload_bytes)
+            if level != own[chunk]:
+                raise ResyncError(
+                    f"the result of chunk {chunk} leads to level {level}, not {own[chunk]} as told"
+                )
         job.kept.add(results)
         job.kept.leave(own)
         job.members[place].left = True
@@ -223,12 +260,17 @@ class Epochs:
             if job.started and any(m.active and m.unanswered > limit for m in job.members.values())
         ]
         gone = {s for s in doubtful if any(self.deployment.passes(job, s) for job in stuck)}
-        if not gone:
+        self.avoid(gone, jobs, "cannot be reached, neither by the controller nor by members")
+
+    def avoid(self, gone: Collection[str], jobs: Sequence[Job], why: str) -> None:
+        """Take switches out of the routes that do not forward; jobs go on without them."""
+        missing = self.deployment.fabric.addressing.missing
+        if missing.issuperset(gone):
             return
-        names = ", ".join(sorted(gone))
-        log.error("%s: neither the controller nor members get through; avoided", names)
-        self._reroute(fabric.addressing.missing | gone)
-        self._renew(jobs, f"{names} cannot be reached")
+        text = f"{', '.join(sorted(gone))} {why}"
+        log.error("%s; avoided", text)
+        self._reroute(missing.union(gone))
+        self._renew(jobs, text)
 
     def regain(self, switch: str, jobs: Sequence[Job]) -> None:
         """A switch can be written and has its program: give it all it should have, and jobs what
@@ -265,14 +307,55 @@ class Epochs:
     # --- inside ---
 
     def _broken(self, job: Job, place: Membership, broken: jobs_pb2.Broken) -> None:
-        """A chunk cannot be completed as things are."""
-        text = " ".join(broken.reason.split())[:200]
+        """A chunk cannot be completed as things are. ResyncError: there is no such chunk."""
+        chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
+        if broken.chunk >= chunks:
+            raise ResyncError(f"chunk {broken.chunk} is broken; there are {chunks}")
         if job.change is not None and not job.change.settled:
+            told = job.change.instruction(place)
+            if told is None or told.WhichOneof("what") != "take":
+                return  # it does not run this epoch yet, and has nothing of it
             # What it was given to take does not hold: it has to come from somebody else.
             pool = job.change.pool
             for key in [key for key in pool.results if key[0] == broken.chunk]:
                 del pool.results[key]
+        text = said(broken.reason, LONGEST_REASON)
         self.begin(job, f"{job.name(place)}: chunk {broken.chunk}: {text}")
+
+    def _holding(self, job: Job) -> Holding | None:
+        """Of a job whose servers optimize."""
+        if job.optimizer is None:
+            return None
+        plane = self.deployment.fabric.dataplane
+        places = [Membership(Role.SERVER, rank) for rank in job.active(Role.SERVER)]
+        return Holding(
+            tuple(places),
+            tuple(job.members[place].address for place in places),
+            tuple(Membership(Role.SERVER, rank) for rank in job.served_by),
+            job.optimizer,
+            job.chunks(plane.lanes),
+            plane.lanes,
+            plane.chunks_per_slice,
+        )
+
+    def _note(self, job: Job, restored: Sequence[Restored]) -> None:
+        """Keep and tell where servers have got parameters from."""
+        for server, source, chunks in restored:
+            name = job.host(source) if source is not None else "a worker that has left"
+            job.restored.append(RestoredChunks(job.epoch, job.host(server), name, chunks))
+            if source == server:
+                log.info("%s: %s serves %d chunks, of its own replica", job, name, chunks)
+            elif source is not None and source.role is Role.SERVER:
+                text = "%s: %s has parameters and optimizer state of %d chunks from %s"
+                log.info(text, job, job.host(server), chunks, name)
+            else:
+                text = (
+                    "%s: no server is left that has the state of %d chunks: %s has their"
+                    " parameters from %s, the optimizer's state begins anew"
+                )
+                log.warning(text, job, chunks, job.host(server), name)
+        if restored:
+            self.journal.save(job)
 
     @property
     def _payload_bytes(self) -> int:

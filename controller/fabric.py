@@ -5,10 +5,12 @@ guard, routes, congestion thresholds and the links' impairments.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from google.rpc import code_pb2
 
@@ -66,6 +68,8 @@ class Fabric:
         self.connections = dict(connections)
         self.down: set[str] = set()  # switches that cannot be reached now
         self.writes: Counter[str] = Counter()  # begun, by switch: what was read before is old
+        self._impaired: dict[frozenset[str], Mapping[str, float]] = {}  # see `impair`
+        self._swept: dict[str, set[bytes]] = {name: set() for name in connections}  # see `_sweep`
         switches = {node.name for node in topology.switches}
         if set(connections) != switches:
             missing = ", ".join(sorted(switches - set(connections))) or "none"
@@ -107,6 +111,7 @@ class Fabric:
         # Also where the program was pushed by somebody else: then clone sessions, which not every
         # target can list, are gone as well.
         connection.push(dataplane.p4info.message, dataplane.device_config, dataplane.cookie)
+        self._swept[switch].clear()
         entities = self.base_entities(switch)
         self.insert(switch, entities)
         log.info("%s is up: program pushed, %d entries", switch, len(entities))
@@ -137,6 +142,28 @@ class Fabric:
             except SwitchError as error:  # it is found to be down, and gets its routes on return
                 log.error("%s keeps its routes for now: %s", switch, error)
 
+    def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
+        """Let these links (by their ends), and no others, be worse than the topology says.
+
+        links: probabilities of loss, duplicate, reorder and corrupt, both ways; a switch that is
+        restored later has them, too. Raises FabricError for ends that no link joins, SwitchError
+        when a switch could not be written, having tried all.
+        """
+        known = {frozenset((link.a, link.b)) for link in self.topology.links}
+        for ends in links:
+            if ends not in known:
+                raise FabricError(f"no link of {self.topology.name} joins {' and '.join(ends)}")
+        concerned = {end for ends in (*links, *self._impaired) for end in ends}
+        self._impaired = dict(links)
+        errors = []
+        for switch in sorted(concerned & self.connections.keys() - self.down):
+            try:
+                self.sync(switch)
+            except SwitchError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
     def lacks(self, switch: str, nodes: Iterable[Entity], seconds: float) -> bool:
         """Whether routes or these ``nodes`` entries are not in a switch. SwitchError."""
         info = self.dataplane.p4info
@@ -162,7 +189,25 @@ class Fabric:
 
     def insert(self, switch: str, entities: Iterable[Entity]) -> None:
         """Insert entities that must not be there yet."""
+        entities = list(entities)
+        self._sweep(switch, [e for e in entities if not e.HasField("table_entry")])
         self.write(switch, [insertion(entity) for entity in entities])
+
+    def _sweep(self, switch: str, replicating: Sequence[Entity]) -> None:
+        """See to it that these multicast groups and clone sessions, still to be inserted, have no
+        replicas.
+
+        BMv2 keeps those of groups that were there when a program was pushed, and shows them to
+        nobody; a new group of the same number would have them, too (PI makes a new PreMcMgr for
+        each program, and bm's McSimplePre::mc_mgrp_create leaves alone what is there). Deleting the
+        group makes it forget them. Once is enough, until the next push.
+        """
+        swept = self._swept[switch]
+        empty = [bare(entity) for entity in replicating]
+        empty = [entity for entity in empty if canonical(entity) not in swept]
+        self.write(switch, [insertion(entity) for entity in empty])
+        self.write(switch, [deletion(entity) for entity in empty])
+        swept.update(canonical(entity) for entity in empty)
 
     def remove(self, switch: str, entities: Sequence[Entity]) -> None:
         """Delete entities; those already gone are fine. Raises SwitchError, having tried all."""
@@ -241,19 +286,23 @@ class Fabric:
         ]
 
     def _impairments(self, switch: str) -> list[Entity]:
-        """Each direction of a link once: at the switch that sends, or that hears the host."""
+        """Each direction of a link once: at the switch that sends, or that hears the host.
+
+        Every port can duplicate, as a link may be impaired at any time.
+        """
         entities: list[Entity] = []
         for port in self.addressing.ports(switch):
-            if port.outgoing.impaired:
-                entities.append(self._impair("departure", "egress_port", port, port.outgoing))
-            if port.peer_is_host and port.incoming.impaired:
-                entities.append(self._impair("arrival", "ingress_port", port, port.incoming))
-            incoming = port.incoming.duplicate if port.peer_is_host else 0.0
-            if port.outgoing.duplicate or incoming:
-                entities.append(clone_session(port.number, [(port.number, 1)]))
+            changes: dict[str, Any] = dict(self._impaired.get(frozenset((switch, port.peer)), {}))
+            outgoing = dataclasses.replace(port.outgoing, **changes)
+            incoming = dataclasses.replace(port.incoming, **changes)
+            if outgoing.impaired:
+                entities.append(self._impairment("departure", "egress_port", port, outgoing))
+            if port.peer_is_host and incoming.impaired:
+                entities.append(self._impairment("arrival", "ingress_port", port, incoming))
+            entities.append(clone_session(port.number, [(port.number, 1)]))
         return entities
 
-    def _impair(self, way: str, key: str, port: SwitchPort, quality: LinkQuality) -> Entity:
+    def _impairment(self, way: str, key: str, port: SwitchPort, quality: LinkQuality) -> Entity:
         seed = zlib.crc32(f"{self.topology.name}/{port.interface}/{way}".encode())
         return self.dataplane.p4info.table_entry(
             f"{way}.impairments",

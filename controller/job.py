@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from controller.admission import Reservation
 from controller.install import Installation, Place
+from controller.joining import Join
 from controller.members import Member, Membership, Role
 from controller.resync import Change, Pool
 from controller.trees import Child as TreeChild
 from controller.trees import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Member",
     "Membership",
     "Refusal",
+    "RestoredChunks",
     "Role",
     "Scheme",
     "State",
@@ -76,6 +79,16 @@ class Key(NamedTuple):
     elements: int
 
 
+class RestoredChunks(NamedTuple):
+    """Chunks that a server came to serve or replicate in an epoch, and the host that it has their
+    parameters from; a server (perhaps itself) gave the optimizer's state with them."""
+
+    epoch: int
+    server: str
+    source: str
+    chunks: int
+
+
 @dataclass(frozen=True)
 class Scheme:
     """Who sums what in one epoch. Ranks in ``trees`` are positions in ``workers`` and ``servers``,
@@ -93,6 +106,18 @@ class Scheme:
         return [Membership(Role.WORKER, rank) for rank in self.workers] + [
             Membership(Role.SERVER, rank) for rank in self.servers
         ]
+
+    def roots(self, servers: Sequence[str]) -> tuple[str, ...]:
+        """Names of the switches or servers that complete sums; ``servers``: of all of the job."""
+        found: dict[str, None] = {}
+        for tree in self.trees:
+            named = (
+                [tree.root.switch]
+                if tree.root.switch is not None
+                else [servers[self.servers[rank]] for rank in tree.root.servers]
+            )
+            found.update(dict.fromkeys(named))
+        return tuple(found)
 
 
 @dataclass(eq=False)
@@ -120,6 +145,7 @@ class Job:
     kind: TreeKind
     window: int  # asked for; 0: the controller chooses
     streams: int
+    lease: float  # seconds without a call after which a member counts as dead
     created: float
     scheme: Scheme
     reservation: Reservation | None
@@ -128,15 +154,19 @@ class Job:
     reason: str = ""
     members: dict[Membership, Member] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
+    optimizer: OptimizerPlan | None = None  # that its servers run
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left
     change: Change | None = None  # under way, or over but for servers that do not run the plan yet
+    join: Join | None = None  # under way; a change begins when it is settled
     waiting: str = ""  # why the change has no plan
     kept: Pool = field(default_factory=Pool)  # what workers that left have handed over
     left_at: float = 0.0  # when the last worker left that the plan still counts on
-    asked_at: float = 0.0  # when the change last came a step on
+    asked_at: float = 0.0  # when the change, or what a joiner is told, last came a step on
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
+    served_by: tuple[int, ...] = ()  # ranks of the servers of the last plan that was given out
+    restored: list[RestoredChunks] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"job {self.number} ({self.namespace})"
@@ -197,10 +227,20 @@ class Job:
         )
 
     @property
+    def joiners(self) -> list[Membership]:
+        """Workers that wait to join, with their keys named."""
+        found = self.members.items()
+        return [place for place, member in found if member.waiting and member.initialised]
+
+    @property
     def status(self) -> str:
         """Why it failed, or what it waits for."""
         if self.waiting:
             return f"waits: {self.waiting}"
+        if self.change is None and self.join is not None:
+            who = ", ".join(self.name(place) for place in self.joiners)
+            waits = "; ".join(f"{self.name(p)} {what}" for p, what in self.join.owing.items())
+            return f"{who} is about to join; waits for {waits or 'none'}"
         if self.change is None:
             return self.reason
         owing = sorted(self.change.owing.items(), key=lambda item: (item[0].role.value, item[0]))
@@ -267,6 +307,10 @@ def plans_of(
             servers=servers,
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
+            members=scheme.workers,
+            optimizer=job.optimizer,
+            tree=str(scheme.kind),
+            roots=scheme.roots(job.servers),
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)
@@ -286,6 +330,8 @@ def plans_of(
             ),
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
+            optimizer=job.optimizer,
+            chunks=job.chunks(lanes),
         ).to_message()
     return plans
 

@@ -12,16 +12,19 @@ entries are deleted, and only slots whose deletion a switch confirmed go to othe
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from controller import access
+from controller.arrivals import Arrivals
 from controller.connection import SwitchError
+from controller.departures import Departures
 from controller.deployment import Deployment
-from controller.epochs import LAST_EPOCH, RETRY_SECONDS, Epochs, words
+from controller.epochs import LAST_EPOCH, RETRY_SECONDS, Epochs
 from controller.fabric import Fabric
 from controller.job import (
     Job,
@@ -34,10 +37,20 @@ from controller.job import (
     State,
 )
 from controller.journal import Journal
-from controller.requests import check_address, check_create, check_keys, check_window, difference
+from controller.requests import (
+    check_address,
+    check_beat,
+    check_create,
+    check_keys,
+    check_lease,
+    check_optimizer,
+    check_window,
+    difference,
+)
 from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["JobTable"]
@@ -45,21 +58,24 @@ __all__ = ["JobTable"]
 log = logging.getLogger(__name__)
 
 MOST_JOBS = (1 << 16) - 1
-LONGEST_REASON = 500
+# Jobs that are not over, and those of them that have not all members in yet: whoever asks for more
+# has to wait until some have ended, or have had JOIN_SECONDS.
+MOST_ALIVE = 256
+MOST_WAITING = 64
 # Jobs that are over stay known, so that late callers learn how they ended.
 REMEMBERED = 64
-LEASE_SECONDS = 15.0
+LEASE_SECONDS = 30.0
 # How long members get no answer through a switch that cannot be reached until it counts as gone.
 UNANSWERED_SECONDS = 3.0
 JOIN_SECONDS = 120.0
 
 
 class JobTable:
-    """All jobs. ``lease``: seconds without a call after which a member counts as dead; ``join``:
-    seconds from ``create`` until all have to be in; ``queue_packets``: see ``choose_window``;
-    ``unanswered``: seconds after which members say that a switch does not forward; ``journal``:
-    where all of it is written, and what it has of earlier is taken up (none: it ends with the
-    process)."""
+    """All jobs. ``lease``: seconds without a call after which a member counts as dead, in jobs that
+    say nothing of it; ``join``: seconds from ``create`` until all have to be in;
+    ``queue_packets``: see ``choose_window``; ``unanswered``: seconds after which members say that a
+    switch does not forward; ``journal``: where all of it is written, and what it has of earlier is
+    taken up (none: it ends with the process)."""
 
     def __init__(
         self,
@@ -81,7 +97,10 @@ class JobTable:
         self.resources = self.deployment.resources
         self.journal = journal if journal is not None else Journal()
         self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
+        self.arrivals = Arrivals(self.epochs, clock)
+        self.departures = Departures(self.epochs, self.arrivals, self._fail)
         self._jobs: list[Job] = []  # oldest first
+        self._expired = clock()  # when `expire` was last called
         self._last_number = self.journal.last_number
         self._used = self.journal.used()  # last epoch of jobs that are over, by number
         with self._busy():
@@ -97,16 +116,20 @@ class JobTable:
         kind: TreeKind,
         window: int = 0,
         streams: int = 0,
+        lease: float = 0.0,
     ) -> Job:
-        """Admit a job: host names by rank, window and streams 0 for the controller's choice.
+        """Admit a job: host names by rank; window, streams and lease 0 for the controller's choice.
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
         """
-        check_create(self.fabric.topology, namespace, workers, servers, window, streams)
+        lanes = self.fabric.dataplane.lanes
+        check_create(self.fabric.topology, namespace, workers, servers, window, streams, lanes)
+        check_lease(lease)
         with self.changed:
             if any(job.namespace == namespace and not job.state.over for job in self._jobs):
                 text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
                 raise JobError(Refusal.ALREADY_EXISTS, text)
+            self._check_room()
             number, epoch = self._next_number()
             addresses = [self.fabric.addressing.address(server) for server in servers]
             try:
@@ -125,6 +148,7 @@ class JobTable:
                 kind=kind,
                 window=window,
                 streams=streams,
+                lease=lease or self.lease,
                 created=self.clock(),
                 scheme=scheme,
                 reservation=reservation,
@@ -139,47 +163,73 @@ class JobTable:
             self.changed.notify_all()
             return job
 
-    def connect(self, nonce: str, role: Role, rank: int, address: Address) -> Job:
-        """A member says where it listens. Again with the same address: fine."""
+    def connect(self, nonce: str, role: Role, rank: int, address: Address, process: int = 0) -> Job:
+        """A member says where it listens. Again with the same address: fine. A new process in the
+        place of a worker that is dead or lost is to join; in that of a server it is in at once."""
         with self._busy():
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
             known = job.members.get(place)
-            if known is not None:
-                self._member(job, place)
-            if known is not None and known.address != address:
-                text = f"{job}: {job.name(place)} is connected already, from {known.address}"
-                raise JobError(Refusal.ALREADY_EXISTS, text)
-            if known is None:
-                for other, member in job.members.items():
-                    if member.address == address:
-                        text = f"{job}: {job.name(other)} listens at {address} already"
-                        raise JobError(Refusal.ALREADY_EXISTS, text)
-                job.members[place] = Member(address, self.clock())
+            for other, member in job.members.items():
+                if other != place and member.address == address and not member.lost:
+                    text = f"{job}: {job.name(other)} listens at {address} already"
+                    raise JobError(Refusal.ALREADY_EXISTS, text)
+            if known is not None and known.process != process:
+                self.arrivals.replace(job, place, address, process)
+            elif known is not None:
+                self._member(job, place, process)
+                if known.address != address:
+                    text = f"{job}: {job.name(place)} is connected already, from {known.address}"
+                    raise JobError(Refusal.ALREADY_EXISTS, text)
+            else:
+                now = self.clock()
+                job.members[place] = Member(address, now, process=process, since=now)
                 if job.state is State.CREATED:
                     job.state = State.WAITING
                 self.journal.save(job)
                 self._start_when_complete(job)
             return job
 
-    def init(self, nonce: str, rank: int, keys: Sequence[Key]) -> None:
-        """A worker declares its tensors; they must be the same at all. The last one starts it."""
+    def init(
+        self,
+        nonce: str,
+        rank: int,
+        keys: Sequence[Key],
+        process: int = 0,
+        gives_state: bool = False,
+        optimizer: OptimizerPlan | None = None,
+    ) -> None:
+        """A worker declares its tensors, and the optimizer that servers are to run; they must be
+        the same at all. The last one starts it.
+
+        ``gives_state``: it can tell one that joins later what its application has to know.
+        """
         with self._busy():
             job, place = self._alive(nonce, Role.WORKER, rank)
-            member = self._member(job, place)
+            member = self._member(job, place, process)
             check_keys(keys, self.fabric.dataplane.lanes)
             if job.keys and job.keys != tuple(keys):
                 text = f"{job}: {difference(job.keys, keys, job.name(place))}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
+            if job.keys and job.optimizer != optimizer:
+                mine, theirs = (one or "no optimizer" for one in (optimizer, job.optimizer))
+                text = f"{job}: {job.name(place)} has {mine} where workers before it have {theirs}"
+                raise JobError(Refusal.INVALID_ARGUMENT, text)
+            check_optimizer(job, optimizer, job.kind)
             if not member.initialised:
-                job.keys = tuple(keys)
-                member.initialised = True
+                job.keys, job.optimizer = tuple(keys), optimizer
+                member.initialised, member.gives_state = True, gives_state
                 self.journal.save(job)
-                self._start_when_complete(job)
+                if job.started:
+                    self.arrivals.advance(job)
+                else:
+                    self._start_when_complete(job)
 
     # --- running ---
 
-    def instruction(self, nonce: str, role: Role, rank: int) -> jobs_pb2.Instruction | None:
+    def instruction(
+        self, nonce: str, role: Role, rank: int, process: int = 0
+    ) -> jobs_pb2.Instruction | None:
         """What a member is to do now, the same object until another one replaces it.
 
         None while not all are in, and when the job or the member has left. Workers get a plan once
@@ -190,14 +240,15 @@ class JobTable:
             if job.state is State.FAILED:
                 access.check_alive(job)
             if place in job.members:
-                access.check_member(job, place)
+                access.check_member(job, place, process)
             if job.change is not None and (
                 not job.change.settled or (role is Role.WORKER and not job.served)
             ):
                 return job.change.instruction(place)
             if role is Role.WORKER and not job.served:
                 return None
-            return job.instructions.get(place)
+            told = job.join.instruction(place) if job.join is not None else None
+            return told if told is not None else job.instructions.get(place)
 
     def state(self, nonce: str) -> State:
         """How far a job is."""
@@ -205,7 +256,13 @@ class JobTable:
             return access.find(self._jobs, nonce).state
 
     def heartbeat(
-        self, nonce: str, role: Role, rank: int, epoch: int = 0, unanswered: float = 0.0
+        self,
+        nonce: str,
+        role: Role,
+        rank: int,
+        epoch: int = 0,
+        unanswered: float = 0.0,
+        process: int = 0,
     ) -> int:
         """A member is alive and runs the plan of an epoch; returns that of the job's plan.
 
@@ -213,12 +270,15 @@ class JobTable:
         """
         with self.changed:
             job, place = self._alive(nonce, role, rank)
-            member = self._member(job, place)
-            member.unanswered = unanswered
+            check_beat(job, place, epoch, unanswered)
+            member = self._member(job, place, process)
+            # One that is held for a change asks nobody, and what it waits for is the change.
+            member.unanswered = unanswered if epoch == job.epoch else 0.0
             if epoch != member.epoch:
                 member.epoch = epoch
                 if job.change is not None and job.change.settled and job.served:
                     job.change = None
+                self.arrivals.advance(job)
                 self.changed.notify_all()
             return job.epoch
 
@@ -229,11 +289,16 @@ class JobTable:
         """
         with self._busy():
             job, place = self._alive(nonce, role, rank)
-            self._member(job, place)
-            if request.WhichOneof("what") is None:
+            self._member(job, place, request.process)
+            what = request.WhichOneof("what")
+            if what is None:
                 text = f"{job}: {job.name(place)} sent no answer: report, handed, taken or broken"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
-            if request.epoch == job.epoch and job.started:
+            if request.epoch != job.epoch or not job.started:
+                return
+            if what in ("begun", "reached", "donated", "restored"):
+                self.arrivals.answer(job, place, request)
+            else:
                 try:
                     self.epochs.answer(job, place, request)
                 except ResyncError as error:
@@ -258,7 +323,9 @@ class JobTable:
                 text = f"{found[-1] if found else f'job {which}'} is not running"
                 raise JobError(Refusal.FAILED_PRECONDITION, text)
             job = found[-1]
-            check_window(window or 0, streams or 0)
+            lanes = self.fabric.dataplane.lanes
+            check_window(window or 0, streams or 0, len(job.workers), lanes)
+            check_optimizer(job, job.optimizer, kind or job.kind)
             job.kind = job.kind if kind is None else kind
             job.window = job.window if window is None else window
             job.streams = job.streams if streams is None else streams
@@ -273,6 +340,7 @@ class JobTable:
         reason: str = "",
         results: Iterable[jobs_pb2.Result] = (),
         levels: bytes = b"",
+        process: int = 0,
     ) -> None:
         """A member is done, or gives up (with a reason), which fails the job.
 
@@ -280,52 +348,55 @@ class JobTable:
         """
         with self._busy():
             job, place = self._known(nonce, role, rank)
-            member = job.members.get(place)
-            if job.state.over or (member is not None and not member.active):
-                return
-            if reason:
-                said = " ".join(reason.split())[:LONGEST_REASON]
-                self._fail(job, f"{job.name(place)} gave up: {said}")
-            elif not job.started or member is None:
-                self._fail(job, f"{job.name(place)} left before the job started")
-            elif role is Role.SERVER:
-                member.left = True
-                self.epochs.go_on(job, f"{job.name(place)} left while workers were running")
-            else:
-                try:
-                    self.epochs.leave(job, place, results, levels)
-                except ResyncError as error:
-                    text = f"{job}: {job.name(place)}: {error}"
-                    raise JobError(Refusal.INVALID_ARGUMENT, text) from error
-                log.info("%s: %s left", job, job.name(place))
+            self.departures.leave(job, place, reason, results, levels, process)
 
-    def expire(self) -> None:
+    def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:
+        """Somebody knows that a member's process is dead, and how it ended. A job that had not
+        begun fails, or waits for another server; else the others go on without it at once."""
+        with self._busy():
+            job, place = self._known(nonce, role, rank)
+            self.departures.gone(job, place, reason)
+
+    def expire(self, every: float = math.inf) -> None:
         """Let jobs go on without members that are dead or have left, fail those that cannot, and
-        try again to delete what is left over. To be called every second or so."""
+        try again to delete what is left over. To be called every second or so.
+
+        every: seconds between calls. If it is called much later, this process or the machine was
+        stopped: that it heard of nobody meanwhile is nobody's fault.
+        """
         with self._busy():
             now = self.clock()
+            if now - self._expired > 2 * every:
+                self._forgive(now - self._expired)
             for job in list(self._jobs):
                 if job.leftovers and now >= job.retry_at:
                     self.deployment.retry(job)
                     job.retry_at = now + RETRY_SECONDS
                     self.journal.save(job)
-                if job.state.over:
-                    continue
-                silent = {
-                    place: f"was not heard of for {now - member.heard:.0f} s"
-                    for place, member in job.members.items()
-                    if member.active and now - member.heard > self.lease
-                }
-                if job.started:
-                    self.epochs.look_after(job, silent)
-                elif silent:
-                    self._fail(job, words(job, silent))
-                elif now - job.created > self.join:
-                    absent = ", ".join(job.name(place) for place in job.absent())
-                    self._fail(job, f"not in after {self.join:.0f} s: {absent}")
+                if not job.state.over:
+                    self.departures.look_after(job, now, self.join)
             self.epochs.lose(self._jobs, self.unanswered)
+            self._expired = self.clock()
 
-    # --- switches: what whoever watches them says ---
+    # --- switches and links: what whoever watches them, or the operator, says ---
+
+    def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
+        """See Fabric.impair."""
+        with self._busy():
+            self.fabric.impair(links)
+
+    def died(self, name: str, how: str, when: float) -> None:
+        """The process of a switch or server had ended at ``when`` (another may be there by now)."""
+        with self._busy():
+            if name in self.fabric.connections:
+                self.fabric.down.add(name)
+                self.epochs.avoid({name}, self._jobs, how)
+                return
+            for job in list(self._jobs):
+                for place, member in list(job.members.items()):
+                    of_it = place.role is Role.SERVER and job.servers[place.rank] == name
+                    if of_it and member.since <= when:
+                        self.departures.gone(job, place, how)
 
     def lost(self, switch: str) -> None:
         """A switch cannot be reached. Jobs through it go on until members get no answer either."""
@@ -392,6 +463,18 @@ class JobTable:
                     self._start_when_complete(job)
         log.info("%d jobs taken up", len([job for job in self._jobs if not job.state.over]))
 
+    def _check_room(self) -> None:
+        """Another job may be admitted."""
+        alive = [job for job in self._jobs if not job.state.over]
+        waiting = [job for job in alive if not job.started]
+        for jobs, most, how in (
+            (alive, MOST_ALIVE, "alive"),
+            (waiting, MOST_WAITING, f"waiting for members, which have {self.join:.0f} s to come"),
+        ):
+            if len(jobs) >= most:
+                text = f"{len(jobs)} jobs are {how}: the limit; {jobs[0]} is the oldest"
+                raise JobError(Refusal.RESOURCE_EXHAUSTED, text)
+
     def _next_number(self) -> tuple[int, int]:
         """Job number and epoch that no slot of any switch can remember."""
         held = {job.number for job in self._jobs if not job.state.over or job.held}
@@ -410,7 +493,14 @@ class JobTable:
             self.journal.save(job)
             self.deployment.install(job)
         except (SwitchError, PlanRefusedError) as error:
-            self._fail(job, f"could not be installed: {error}")
+            why = f"could not be installed: {error}"
+            refused = error.taken if isinstance(error, SwitchError) else True
+            if self.fabric.addressing.missing or not refused:
+                # A switch that was just killed will be back: as with a job that runs.
+                job.state = State.RUNNING
+                self.epochs.begin(job, why)
+                return
+            self._fail(job, why)
             raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}") from error
         job.state = State.RUNNING
         self.epochs.give_out(job)
@@ -423,6 +513,7 @@ class JobTable:
     def _end(self, job: Job, state: State, reason: str) -> None:
         job.state, job.reason = state, reason
         job.instructions, job.change, job.waiting, job.kept = {}, None, "", Pool()
+        job.join = None
         self.journal.save(job)
         self.epochs.withdraw(job)
         self.journal.save(job)
@@ -449,6 +540,16 @@ class JobTable:
                         member.heard += took
                 self.changed.notify_all()
 
+    def _forgive(self, seconds: float) -> None:
+        """Nobody could be heard for so long."""
+        log.warning("stopped for %.0f s: members have as much longer for everything", seconds)
+        for job in self._jobs:
+            job.created += seconds
+            job.asked_at += seconds
+            job.left_at += seconds
+            for member in job.members.values():
+                member.heard += seconds
+
     def _known(self, nonce: str, role: Role, rank: int) -> tuple[Job, Membership]:
         return access.known(self._jobs, nonce, role, rank)
 
@@ -457,8 +558,8 @@ class JobTable:
         access.check_alive(job)
         return job, place
 
-    def _member(self, job: Job, place: Membership) -> Member:
+    def _member(self, job: Job, place: Membership, process: int) -> Member:
         """A member that has connected, and is alive as it calls."""
-        member = access.check_member(job, place)
+        member = access.check_member(job, place, process)
         member.heard = self.clock()
         return member

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,17 @@ import numpy as np
 
 from controller.admission import Reservation
 from controller.install import Place
-from controller.job import Job, Key, Scheme, State
+from controller.job import Job, Key, RestoredChunks, Scheme, State
 from controller.members import Member, Membership, Role
 from controller.resync import Pool
 from controller.trees import Child, Parent, Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 1
+VERSION = 3
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE used (job INTEGER PRIMARY KEY, epoch INTEGER NOT NULL);
@@ -39,10 +40,12 @@ CREATE TABLE jobs (
   namespace TEXT NOT NULL, nonce TEXT NOT NULL, workers TEXT NOT NULL, servers TEXT NOT NULL,
   kind TEXT NOT NULL, "window" INTEGER NOT NULL, streams INTEGER NOT NULL, avoid TEXT NOT NULL,
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
-  changing INTEGER NOT NULL, levels BLOB);
+  changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL, optimizer BLOB,
+  restored TEXT NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
+  process INTEGER NOT NULL, gives_state INTEGER NOT NULL, joining INTEGER NOT NULL,
   PRIMARY KEY (job, role, rank));
 CREATE TABLE reservations (
   job INTEGER NOT NULL, part INTEGER NOT NULL, "window" INTEGER NOT NULL, PRIMARY KEY (job, part));
@@ -73,11 +76,15 @@ class Known:
 class Journal:
     """The journal in a file, made if it is not there; ":memory:" lasts as long as the process.
 
-    Raises JournalError. Callers see to it that one calls at a time.
+    Raises JournalError. Callers see to it that one calls at a time. failed: told of a write that
+    did not succeed; what is known in memory is ahead of the file then, so nobody should go on.
     """
 
-    def __init__(self, path: str | Path = ":memory:") -> None:
+    def __init__(
+        self, path: str | Path = ":memory:", failed: Callable[[str], None] = lambda why: None
+    ) -> None:
         self.path = str(path)
+        self._failed = failed
         try:
             self._database = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, timeout=2.0
@@ -136,12 +143,15 @@ class Journal:
             json.dumps(job.servers), job.kind.name, job.window, job.streams,
             json.dumps(sorted(job.avoid)), job.state.name, job.reason, json.dumps(job.keys),
             _scheme_text(job.scheme), changing,
-            None if job.kept.left is None else job.kept.left.astype("<u4").tobytes(),
+            None if job.kept.left is None else job.kept.left.astype("<u4").tobytes(), job.lease,
+            None if job.optimizer is None else job.optimizer.to_message().SerializeToString(),
+            json.dumps(job.restored),
         )  # fmt: skip
         members = [
             (
                 number, place.role.value, place.rank, member.address.ipv4, member.address.port,
-                member.initialised, member.left, member.lost,
+                member.initialised, member.left, member.lost, member.process, member.gives_state,
+                member.joining,
             )
             for place, member in job.members.items()
         ]  # fmt: skip
@@ -157,7 +167,7 @@ class Journal:
             [
                 (f"INSERT OR REPLACE INTO jobs VALUES ({_marks(row)})", [row]),
                 ("DELETE FROM members WHERE job = ?", [(number,)]),
-                ("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?)", members),
+                (f"INSERT INTO members VALUES ({', '.join('?' * 11)})", members),
                 ("DELETE FROM places WHERE job = ?", [(number,)]),
                 ("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?)", places),
                 ("DELETE FROM reservations WHERE job = ?", [(number,)]),
@@ -186,11 +196,8 @@ class Journal:
         """All jobs, the oldest first; their members count as heard of ``now``."""
         known = [_job(row, now) for row in self._rows("SELECT * FROM jobs ORDER BY position")]
         by_number = {one.job.number: one for one in known}
-        for number, role, rank, ipv4, port, initialised, left, lost in self._rows(
-            "SELECT * FROM members"
-        ):
-            member = Member(Address(ipv4, port), now, bool(initialised), left=bool(left), lost=lost)
-            by_number[number].job.members[Membership(Role(role), rank)] = member
+        for number, role, rank, *told in self._rows("SELECT * FROM members"):
+            by_number[number].job.members[Membership(Role(role), rank)] = _member(told, now)
         parts = {
             (number, part): Reservation(window, {})
             for number, part, window in self._rows("SELECT * FROM reservations ORDER BY job, part")
@@ -236,10 +243,13 @@ class Journal:
                     self._database.executemany(statement, rows)
                 self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                if self._database.in_transaction:  # a full disk ends it as well
+                    self._database.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            raise JournalError(f"journal {self.path}: {error}") from error
+            text = f"journal {self.path}: {error}"
+            self._failed(text)
+            raise JournalError(text) from error
 
 
 def _marks(row: Sequence[Any]) -> str:
@@ -283,10 +293,28 @@ def _node(given: dict[str, Any]) -> TreeNode:
     )
 
 
+def _member(row: Sequence[Any], now: float) -> Member:
+    ipv4, port, initialised, left, lost, process, gives_state, joining = row
+    return Member(
+        Address(ipv4, port),
+        now,
+        bool(initialised),
+        left=bool(left),
+        lost=lost,
+        process=process,
+        gives_state=bool(gives_state),
+        joining=bool(joining),
+    )
+
+
+def _optimizer(data: bytes) -> OptimizerPlan:
+    return OptimizerPlan.from_message(jobs_pb2.Optimizer.FromString(data))
+
+
 def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
-        reason, keys, scheme, changing, levels,
+        reason, keys, scheme, changing, levels, lease, optimizer, restored,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -298,6 +326,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         kind=TreeKind[kind],
         window=window,
         streams=streams,
+        lease=lease,
         created=now,
         scheme=_scheme(scheme),
         reservation=None,
@@ -305,6 +334,8 @@ def _job(row: Sequence[Any], now: float) -> Known:
         state=State[state],
         reason=reason,
         keys=tuple(Key(*key) for key in json.loads(keys)),
+        restored=[RestoredChunks(*one) for one in json.loads(restored)],
+        optimizer=None if optimizer is None else _optimizer(optimizer),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,
     )

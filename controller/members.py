@@ -40,8 +40,18 @@ class Member:
     unanswered: float = 0.0  # seconds that its oldest chunk in flight is without a sign of life
     left: bool = False
     lost: str = ""  # why the job goes on without it
+    process: int = 0  # that fills the place, by the number that it has drawn
+    gives_state: bool = False  # it can tell one that joins later what it has to know
+    joining: bool = False  # it is new in a running job and waits to join it
+    ended: str = ""  # how its process ended, of a last server: another may come in its place
+    since: float = 0.0  # when it connected (controller's clock); 0: to an earlier controller
 
     @property
     def active(self) -> bool:
-        """Whether it is still in the job."""
-        return not self.left and not self.lost
+        """Whether it is in the job: plans count on it."""
+        return not (self.left or self.lost or self.joining)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits to join, and is alive."""
+        return self.joining and not self.lost

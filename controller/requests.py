@@ -1,25 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers of the job service may ask for: checks that need no state but the job's own."""
+"""What callers of the job service may ask for: checks that need no state but the job's own.
+
+What is refused is told in words that are no longer than what was right would have been: a caller's
+own text is quoted in part.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from controller.admission import LARGEST_WINDOW
 from controller.job import Job, JobError, Key, Membership, Refusal, Role
-from controller.trees import MOST_STREAMS
+from controller.trees import MOST_STREAMS, TreeKind
+from controller.windows import MOST as LARGEST_CHOSEN_WINDOW
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 from topologies.addressing import Addressing
+from topologies.spec import few
 from topologies.topology import Topology
 
-__all__ = ["check_address", "check_create", "check_keys", "check_window", "difference"]
+__all__ = [
+    "check_address",
+    "check_beat",
+    "check_create",
+    "check_keys",
+    "check_lease",
+    "check_optimizer",
+    "check_window",
+    "difference",
+    "said",
+]
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MOST_KEYS = 1 << 16
 LONGEST_KEY_NAME = 256
+# Of all keys together: they are in the journal, which is written whenever the job changes.
+MOST_NAME_CHARACTERS = 1 << 20
+# A report has 4 bytes for each chunk, and goes in one message (service.MOST_MESSAGE_BYTES).
+MOST_CHUNKS = 1 << 21
+# What a server sets aside for one job: 2 x window slots of each stream, each with a chunk of every
+# worker and the sum. It uses what chunks come to, but all of a host's jobs share the server.
+MOST_SERVER_BYTES = 4 << 30
+QUOTED = 80  # characters of what a caller sent
+# Members call every two seconds.
+SHORTEST_LEASE = 5.0
+LONGEST_LEASE = 86400.0
 
 
 def check_create(
@@ -29,11 +59,12 @@ def check_create(
     servers: Sequence[str],
     window: int,
     streams: int,
+    lanes: int,
 ) -> None:
     """Raises JobError unless the hosts exist, once each, and the numbers are possible."""
     if not NAMESPACE.fullmatch(namespace):
         raise _wrong(
-            f"namespace {namespace[:80]!r}: 1 to 63 letters, digits, '.', '_' or '-',"
+            f"namespace {namespace[:QUOTED]!r}: 1 to 63 letters, digits, '.', '_' or '-',"
             " the first a letter or digit"
         )
     hosts = {node.name for node in topology.hosts}
@@ -42,16 +73,18 @@ def check_create(
             raise _wrong(f"no {role}s; a job needs at least one")
         for name in names:
             if name not in hosts:
-                known = ", ".join(node.name for node in topology.hosts)
-                raise _wrong(f"{role} {name[:80]!r} is no host of {topology.name}; hosts: {known}")
-        twice = sorted({name for name in names if list(names).count(name) > 1})
+                known = few([node.name for node in topology.hosts])
+                text = f"{role} {name[:QUOTED]!r} is no host of {topology.name}; hosts: {known}"
+                raise _wrong(text)
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
-            raise _wrong(f"{', '.join(twice)}: named twice among the {role}s")
-    check_window(window, streams)
+            raise _wrong(f"{few(twice)}: named twice among the {role}s")
+    check_window(window, streams, len(workers), lanes)
 
 
-def check_window(window: int, streams: int) -> None:
-    """Raises JobError unless a stream can have that window, and a job so many streams."""
+def check_window(window: int, streams: int, world: int, lanes: int) -> None:
+    """Raises JobError unless a stream can have that window, a job so many streams, and a server
+    room for chunks of ``world`` workers in all of them."""
     if window and (window & (window - 1) or window > LARGEST_WINDOW):
         raise _wrong(
             f"window {window}: a power of two up to {LARGEST_WINDOW}, or 0 for the controller's"
@@ -60,6 +93,30 @@ def check_window(window: int, streams: int) -> None:
     if streams > MOST_STREAMS:
         raise _wrong(
             f"{streams} streams; allowed: 1 to {MOST_STREAMS}, or 0 (as few as the tree allows)"
+        )
+    slots = 2 * (window or LARGEST_CHOSEN_WINDOW) * max(1, streams)
+    needed = slots * (world + 1) * 4 * lanes
+    if needed > MOST_SERVER_BYTES:
+        raise _wrong(
+            f"window {window}, {streams} streams: chunks of {world} workers in {slots} slots"
+            f" need {needed >> 20} MiB at each server; allowed: {MOST_SERVER_BYTES >> 20} MiB"
+        )
+
+
+def check_beat(job: Job, place: Membership, epoch: int, unanswered: float) -> None:
+    """Raises JobError for a heartbeat that no member can send."""
+    if not (math.isfinite(unanswered) and unanswered >= 0):
+        raise _wrong(f"{job}: {job.name(place)}: unanswered for {unanswered} s; allowed: 0 or more")
+    if epoch > job.epoch:
+        raise _wrong(f"{job} is in epoch {job.epoch}; {job.name(place)} cannot run {epoch}")
+
+
+def check_lease(lease: float) -> None:
+    """Raises JobError unless it is a time after which a silent member may count as dead."""
+    if lease and not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
+        raise _wrong(
+            f"lease {lease:g} s: allowed are {SHORTEST_LEASE:g} to {LONGEST_LEASE:g} s, or 0 for"
+            " the controller's choice"
         )
 
 
@@ -87,7 +144,7 @@ def check_keys(keys: Sequence[Key], lanes: int) -> None:
     if not 0 < len(keys) <= MOST_KEYS:
         raise _wrong(f"{len(keys)} keys; allowed: 1 to {MOST_KEYS}")
     seen: set[int] = set()
-    chunks = 0
+    chunks = named = 0
     for key in keys:
         if key.key in seen:
             raise _wrong(f"key {key.key} is given twice")
@@ -95,10 +152,24 @@ def check_keys(keys: Sequence[Key], lanes: int) -> None:
         if len(key.name) > LONGEST_KEY_NAME:
             raise _wrong(f"key {key.key}: its name is longer than {LONGEST_KEY_NAME} characters")
         if key.elements == 0:
-            raise _wrong(f"key {key.key} ({key.name}) has no elements")
+            raise _wrong(f"key {key.key} ({key.name[:QUOTED]!r}) has no elements")
+        named += len(key.name)
         chunks += -(-key.elements // max(lanes, 1))
-    if chunks > 1 << 32:
-        raise _wrong(f"{chunks} chunks; the chunk number of a packet counts up to {1 << 32}")
+    if named > MOST_NAME_CHARACTERS:
+        raise _wrong(f"names of {named} characters; allowed: {MOST_NAME_CHARACTERS} for all keys")
+    if chunks > MOST_CHUNKS:
+        raise _wrong(
+            f"{chunks} chunks; allowed: {MOST_CHUNKS}, {MOST_CHUNKS * max(lanes, 1)} elements"
+        )
+
+
+def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -> None:
+    """Raises JobError if servers cannot run it: not all sums end at them in such a tree."""
+    if optimizer is not None and kind not in (TreeKind.TOR, TreeKind.NONE):
+        raise _wrong(
+            f"{job}: an optimizer at the servers needs every tree to have a server as its root,"
+            f" and those of tree {kind} have a switch; use tree {TreeKind.TOR} or {TreeKind.NONE}"
+        )
 
 
 def difference(known: Sequence[Key], given: Sequence[Key], who: str) -> str:
@@ -111,7 +182,14 @@ def difference(known: Sequence[Key], given: Sequence[Key], who: str) -> str:
 
 
 def _words(key: Key) -> str:
-    return f"key {key.key} ({key.name!r}) of {key.elements} elements"
+    return f"key {key.key} ({key.name[:QUOTED]!r}) of {key.elements} elements"
+
+
+def said(text: str, most: int) -> str:
+    """What a member says, in one line that may be logged and shown: at most so many characters,
+    those that are none to be shown replaced."""
+    line = " ".join(text[: 4 * most].split())[:most]
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
 def _wrong(text: str) -> JobError:

@@ -7,10 +7,15 @@ chunk's next round only when it has the result of the last, and rounds need ever
 one chunk differ by at most one between the workers of an epoch, and whoever is ahead still holds
 the result. Results are facts: whoever has the result of a level has the same one, so one that a
 member handed over stays good whatever happens to that member, or to this change.
+
+Servers that run the job's optimizer hold levels, too, and what they have stepped counts even if no
+worker has the result. Before any of it moves to workers, each chunk's parameters and optimizer
+state are where they are to be (``shards``), so no worker gets what only one server has.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.members import Membership, Role
+from controller.shards import Holding, Restored
 from protocol import jobs_pb2
 
 __all__ = ["PAGE_BYTES", "Change", "Pool", "ResyncError", "levels_of"]
@@ -85,7 +91,9 @@ class Change:
     """A change to ``epoch`` among ``members`` (workers and servers that are to be in it).
 
     ``pool`` has the results that need nobody's hand any more; what members hand over is added to
-    it. It is not settled before ``installed`` is set: the switches are done.
+    it. ``holding``: of a job whose servers optimize; then ``restored`` says who gets what from whom
+    and was not asked for yet (``news``).
+    It is not settled before ``installed`` is set: the switches are done.
     """
 
     def __init__(
@@ -95,6 +103,7 @@ class Change:
         members: Collection[Membership],
         chunks: int,
         pool: Pool | None = None,
+        holding: Holding | None = None,
     ) -> None:
         self.epoch = epoch
         self.reason = reason
@@ -106,12 +115,17 @@ class Change:
         self._members = set(members)
         self._levels: dict[Membership, Levels] = {}
         self._reported: set[Membership] = set()
+        self.restored: list[Restored] = []
+        self._holding = holding
+        self._fetching: dict[Membership, int] = {}  # servers, and chunks that they still fetch
+        self._asked = False  # holders
         self._matched = False  # all have reported, and who lacks what is known
         self._wants: dict[Membership, set[ResultKey]] = {}  # of holders, still to be handed
         self._more: set[Membership] = set()  # holders asked for more than they were at first
         self._lacks: dict[Membership, list[ResultKey]] = {}  # of workers, in the order of pages
         self._pages: dict[Membership, tuple[int, int]] = {}  # page, first of it, in _lacks
-        halt = self._instruct(halt=jobs_pb2.Halt(reason=reason))
+        told = holding.halt(reason) if holding is not None else jobs_pb2.Halt(reason=reason)
+        halt = self._instruct(halt=told)
         self._instructions = dict.fromkeys(self._members, halt)
 
     # --- what members are told ---
@@ -123,14 +137,31 @@ class Change:
     @property
     def settled(self) -> bool:
         """Whether all workers have the same results and the switches are done."""
-        done = self._matched and not self._wants and not self._lacks
+        done = self._asked and not self._wants and not self._lacks
         return done and self.installed and not self.failure and not self.hopeless
+
+    def news(self) -> list[Restored]:
+        """What servers have come to hold, or are being given, since the last call.
+
+        That is so whatever becomes of this change; a replica serves only when all is settled.
+        """
+        supplied = self._asked and not self._wants and not self.failure and not self.hopeless
+        told = [one for one in self.restored if supplied and one.server != one.source]
+        if self.settled:
+            told = self.restored
+        self.restored = [one for one in self.restored if one not in told]
+        return told
 
     @property
     def owing(self) -> dict[Membership, str]:
         """Members that everybody waits for, and what they have to do."""
         if not self._matched:
             return dict.fromkeys(self._members - self._reported, "to report")
+        if self._fetching:
+            return {
+                place: f"to fetch parameters of {count} chunks"
+                for place, count in self._fetching.items()
+            }
         if self._wants:
             wanted = self._wants.items()
             return {place: f"to hand over {len(wants)} results" for place, wants in wanted}
@@ -139,13 +170,21 @@ class Change:
     # --- what members answer; what does not fit the phase is old and ignored ---
 
     def report(self, place: Membership, data: bytes) -> None:
-        """A member has halted. ``data``: uint32 of each chunk; empty from a server. ResyncError."""
+        """A member has halted. ``data``: uint32 of each chunk; empty from a server that holds
+        none. ResyncError."""
         if place not in self._members or place in self._reported:
             return
-        if place.role is Role.WORKER:
+        if place.role is Role.WORKER or self._holding is not None:
             self._levels[place] = levels_of(data, self.chunks)
+        elif data:
+            raise ResyncError(f"{len(data)} B of levels; servers hold no parameters of this job")
         self._reported.add(place)
         self._advance()
+
+    def fetched(self, place: Membership) -> None:
+        """A server has all that it was to fetch."""
+        if self._fetching.pop(place, None) is not None:
+            self._advance()
 
     def handed(
         self, place: Membership, results: Iterable[jobs_pb2.Result], last: bool, payload: int
@@ -185,6 +224,7 @@ class Change:
         """A worker has left; its results and levels are in the pool already."""
         self._members.discard(place)
         self._reported.discard(place)
+        self._fetching.pop(place, None)
         self._levels.pop(place, None)
         self._instructions.pop(place, None)
         self._lacks.pop(place, None)
@@ -201,6 +241,12 @@ class Change:
                 return
             self._matched = True
             self._match()
+        if self._fetching or self.failure or self.hopeless:
+            return
+        if not self._asked:
+            self._asked = True
+            wanted = {key for keys in self._lacks.values() for key in keys}
+            self._ask(wanted - self.pool.results.keys())
         if self._wants or self._pages or self.failure or self.hopeless:
             return
         for place in self._lacks:
@@ -213,6 +259,8 @@ class Change:
             np.maximum(top, levels, out=top)
         self.pool.raise_to(top)
         for place, levels in sorted(self._levels.items(), key=lambda item: item[0].rank):
+            if place.role is Role.SERVER:
+                continue
             behind = np.flatnonzero(levels < top)
             if not len(behind):
                 continue
@@ -224,18 +272,39 @@ class Change:
                 )
                 continue
             self._lacks[place] = [(int(chunk), int(top[chunk])) for chunk in behind]
-        wanted = {key for keys in self._lacks.values() for key in keys}
-        self._ask(wanted - self.pool.results.keys())
+        if self._holding is not None:
+            self._place_shards(self._holding, top)
+
+    def _place_shards(self, holding: Holding, top: Levels) -> None:
+        """Servers get what they lack from servers, or as workers get results."""
+        needs = holding.needs(top, self._levels)
+        for place, sources in needs.fetches.items():
+            self._fetching[place] = sum(map(len, sources.values()))
+            self._instructions[place] = self._instruct(fetch=holding.fetch(sources))
+        self.restored = needs.restored
+        for place, chunks in needs.orphans.items():
+            self._lacks[place] = [(chunk, int(top[chunk])) for chunk in chunks.tolist()]
+            counts = Counter(self._holder(key) for key in self._lacks[place])
+            self.restored += [Restored(place, source, n) for source, n in counts.items()]
+
+    def _holder(self, key: ResultKey) -> Membership | None:
+        """Who is asked for a result: a worker if one has it, else a server; None: nobody has."""
+        chunk, level = key
+        for role in (Role.WORKER, Role.SERVER):
+            having = [p for p, own in self._levels.items() if own[chunk] == level]
+            holders = sorted((p for p in having if p.role is role), key=lambda place: place.rank)
+            if holders:
+                return holders[chunk % len(holders)]
+        return None
 
     def _ask(self, wanted: Collection[ResultKey]) -> None:
         """Spread what is wanted over those who have it."""
         asked: set[Membership] = set()
         for chunk, level in sorted(wanted):
-            holders = [p for p, levels in self._levels.items() if levels[chunk] == level]
-            if not holders:
+            holder = self._holder((chunk, level))
+            if holder is None:
                 self.failure = f"nobody has the result of chunk {chunk}, level {level}, any more"
                 return
-            holder = sorted(holders, key=lambda place: place.rank)[chunk % len(holders)]
             self._wants.setdefault(holder, set()).add((chunk, level))
             asked.add(holder)
         for place in asked:

@@ -11,7 +11,7 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +24,7 @@ from controller.jobs import JobTable
 from controller.journal import JournalError
 from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 __all__ = ["JobServer", "JobService", "ServiceError"]
@@ -35,7 +36,11 @@ MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 # Every watcher holds a thread while it waits.
 MOST_WATCHERS = 2048
 OTHER_CALLS = 32
+# A status goes in a header, of which clients take 8 KiB; bytes beyond ASCII take three each there.
+LONGEST_STATUS = 2000
 EXPIRE_SECONDS = 0.5
+# For calls under way when the service is stopped.
+STOP_SECONDS = 1.0
 
 Call = TypeVar("Call")
 
@@ -50,6 +55,9 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def __init__(self, table: JobTable) -> None:
         self.table = table
         self._watchers = 0
+        # The newest watch of each member: one that lost its connection may come again before the
+        # end of the old one is noticed.
+        self._newest: dict[tuple[str, Role, int], object] = {}
         self._stopping = False
 
     def stop(self) -> None:
@@ -66,13 +74,15 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             if request.tree not in [kind.value for kind in TreeKind]:
                 kinds = ", ".join(kind.name for kind in TreeKind)
                 _refuse(context, f"tree {request.tree} is none of {kinds}")
+            hosts = len(self.table.fabric.topology.hosts)
             job = self.table.create(
                 request.namespace,
-                _by_rank(context, request.workers, "workers"),
-                _by_rank(context, request.servers, "servers"),
+                _by_rank(context, request.workers, hosts, "workers"),
+                _by_rank(context, request.servers, hosts, "servers"),
                 TreeKind(request.tree),
                 request.window,
                 request.streams,
+                request.lease,
             )
             return jobs_pb2.CreateServiceReply(nonce=job.nonce, job=job.number)
 
@@ -83,7 +93,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         with _status(context):
             address = Address(request.address.ipv4, request.address.port)
             role = _role(context, request.role)
-            job = self.table.connect(request.nonce, role, request.rank, address)
+            job = self.table.connect(request.nonce, role, request.rank, address, request.process)
             return jobs_pb2.ConnectServiceReply(
                 job=job.number,
                 world=len(job.workers),
@@ -96,28 +106,51 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         """See JobTable.init."""
         with _status(context):
             keys = [Key(key.key, key.name, key.elements) for key in request.keys]
-            self.table.init(request.nonce, request.rank, keys)
+            optimizer = None
+            if request.HasField("optimizer"):
+                try:
+                    optimizer = OptimizerPlan.from_message(request.optimizer)
+                except ValueError as error:
+                    _refuse(context, str(error))
+            self.table.init(
+                request.nonce,
+                request.rank,
+                keys,
+                request.process,
+                request.gives_state,
+                optimizer,
+            )
             return jobs_pb2.InitServiceReply()
 
     def Watch(  # noqa: N802
         self, request: jobs_pb2.WatchRequest, context: grpc.ServicerContext
     ) -> Iterator[jobs_pb2.Instruction]:
-        """The instruction that holds for a member, then each that replaces it."""
+        """The instruction that holds for a member, then each that replaces it. A member has one
+        watch: a newer one ends it."""
         changed = self.table.changed
+        mine = object()
+        place: tuple[str, Role, int] | None = None
         with changed:
             if self._watchers >= MOST_WATCHERS:
-                context.abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"{MOST_WATCHERS} members are watching, the limit",
-                )
+                text = f"{MOST_WATCHERS} members are watching, the limit"
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             self._watchers += 1
         try:
             role = _role(context, request.role)
             context.add_callback(self._wake)
             seen: jobs_pb2.Instruction | None = None
+            with changed, _status(context):
+                # Is there such a one?
+                self.table.instruction(request.nonce, role, request.rank, request.process)
+                place = (request.nonce, role, request.rank)
+                self._newest[place] = mine
+                changed.notify_all()
             while context.is_active() and not self._stopping:
                 with changed, _status(context):
-                    now = self.table.instruction(request.nonce, role, request.rank)
+                    if self._newest.get(place) is not mine:
+                        text = f"{role} {request.rank} has begun another watch"
+                        _abort(context, grpc.StatusCode.ABORTED, text)
+                    now = self.table.instruction(request.nonce, role, request.rank, request.process)
                     if self.table.state(request.nonce) is State.GONE:
                         return
                     if now is None or now is seen:
@@ -127,10 +160,12 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 yield now
             if self._stopping:
                 # OK would say that the job is over. A controller may come back.
-                context.abort(grpc.StatusCode.UNAVAILABLE, "the job service is being stopped")
+                _abort(context, grpc.StatusCode.UNAVAILABLE, "the job service is being stopped")
         finally:
             with changed:
                 self._watchers -= 1
+                if place is not None and self._newest.get(place) is mine:
+                    del self._newest[place]
 
     def Resync(  # noqa: N802
         self, request: jobs_pb2.ResyncRequest, context: grpc.ServicerContext
@@ -147,7 +182,12 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         with _status(context):
             role = _role(context, request.role)
             epoch = self.table.heartbeat(
-                request.nonce, role, request.rank, request.epoch, request.unanswered
+                request.nonce,
+                role,
+                request.rank,
+                request.epoch,
+                request.unanswered,
+                request.process,
             )
             return jobs_pb2.HeartbeatReply(epoch=epoch)
 
@@ -164,8 +204,18 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.reason,
                 request.results,
                 request.levels,
+                request.process,
             )
             return jobs_pb2.LeaveReply()
+
+    def Gone(  # noqa: N802
+        self, request: jobs_pb2.GoneRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.GoneReply:
+        """See JobTable.gone."""
+        with _status(context):
+            role = _role(context, request.role)
+            self.table.gone(request.nonce, role, request.rank, request.reason)
+            return jobs_pb2.GoneReply()
 
     def Status(  # noqa: N802
         self, request: jobs_pb2.StatusRequest, context: grpc.ServicerContext
@@ -217,14 +267,15 @@ class JobServer:
         """End all calls and free the socket. Jobs keep their entries."""
         self._stopped.set()
         self.service.stop()
-        self._server.stop(grace=1.0).wait()
+        # gRPC itself never comes to an end once it had certain requests that are no messages.
+        self._server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS)
         self._expiry.join()
         self.path.unlink(missing_ok=True)
 
     def _expire(self) -> None:
         while not self._stopped.wait(EXPIRE_SECONDS):
             try:
-                self.table.expire()
+                self.table.expire(EXPIRE_SECONDS)
             except Exception:
                 log.exception("looking after the jobs failed; it goes on")
 
@@ -252,18 +303,23 @@ def _socket_path(address: str) -> Path:
 
 @contextmanager
 def _status(context: grpc.ServicerContext) -> Iterator[None]:
-    """Ends the call with the status of a JobError; INTERNAL if nothing can be noted."""
+    """Ends the call with the status of a JobError; UNAVAILABLE if nothing can be noted: then this
+    process ends, and another may do better."""
     try:
         yield
     except JobError as error:
-        context.abort(grpc.StatusCode[error.refusal.name], str(error))
+        _abort(context, grpc.StatusCode[error.refusal.name], str(error))
     except JournalError as error:
         log.error("%s", error)
-        context.abort(grpc.StatusCode.INTERNAL, str(error))
+        _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
 
 
 def _refuse(context: grpc.ServicerContext, text: str) -> NoReturn:
-    context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+    _abort(context, grpc.StatusCode.INVALID_ARGUMENT, text)
+
+
+def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, text: str) -> NoReturn:
+    context.abort(code, text.encode()[:LONGEST_STATUS].decode(errors="ignore"))
     raise AssertionError("abort returned")
 
 
@@ -273,13 +329,18 @@ def _role(context: grpc.ServicerContext, role: int) -> Role:
     return Role(role)
 
 
-def _by_rank(context: grpc.ServicerContext, members: object, what: str) -> list[str]:
-    """Hosts in the order of their ranks, which must be 0 to n-1."""
-    ordered = sorted(members, key=lambda member: member.rank)  # type: ignore[call-overload]
-    ranks = [member.rank for member in ordered]
-    if ranks != list(range(len(ranks))):
-        _refuse(context, f"ranks of {what} are {ranks}; they must be 0 to {len(ranks) - 1}")
-    return [member.host for member in ordered]
+def _by_rank(
+    context: grpc.ServicerContext, members: Sequence[jobs_pb2.Member], most: int, what: str
+) -> list[str]:
+    """Hosts in the order of their ranks, which must be 0 to n-1, n being ``most`` or less."""
+    if len(members) > most:
+        _refuse(context, f"{len(members)} {what}, each on a host of its own; there are {most}")
+    hosts = {member.rank: member.host for member in members}
+    lacking = next((rank for rank in range(len(members)) if rank not in hosts), None)
+    if lacking is not None:
+        last = len(members) - 1
+        _refuse(context, f"ranks of {what} must be 0 to {last}, each once; {lacking} is not there")
+    return [hosts[rank] for rank in range(len(members))]
 
 
 def _job_message(job: Job) -> jobs_pb2.Job:
@@ -294,4 +355,5 @@ def _job_message(job: Job) -> jobs_pb2.Job:
         slots=job.slots,
         reason=job.status,
         window=job.reservation.window if job.reservation else 0,
+        restored=[jobs_pb2.RestoredChunks(**one._asdict()) for one in job.restored],
     )

@@ -15,12 +15,29 @@
             means = client.push_pull(gradients, average=True)
             weights -= rate * means["weights"]
 
+With an optimizer the servers take the steps, and parameters come back instead of means:
+
+        optimizer = OptimizerPlan("sgd", rate=0.1)
+        weights = client.init_service({"weights": w, "bias": b}, optimizer=optimizer)
+        for step in range(100):
+            weights = client.push_pull(gradients)
+
 Leaving the `with` block leaves the job, with the error as the reason if there is one. All workers
 must make the same calls in the same order.
 
-A job's plan may change under it: trees, windows, and workers that die or leave. `push_pull` only
-takes longer then. Sums are of those who were in the job when they were made; all workers get the
-same ones.
+A job's plan may change under it: trees, windows, and workers that die, leave or come back.
+`push_pull` only takes longer then. Sums are of those who were in the job when they were made; all
+workers get the same ones.
+
+A worker whose process died may be started again, with the job's nonce and its rank. It joins
+between two calls if the others' applications tell it where they are:
+
+    def state():
+        return {"weights": weights, "step": np.array(step)}
+
+    client.init_service(keys, state=state)
+    if client.joined is not None:
+        weights, step = client.joined.arrays["weights"], int(client.joined.arrays["step"])
 """
 
 from __future__ import annotations
@@ -32,14 +49,12 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hosts.chunks import Layout
 from hosts.explanation import Outline, Waiting
 from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import (
@@ -54,18 +69,23 @@ from hosts.membership import (
     create_service,
     socket_path,
 )
+from hosts.optimizers import mean_of
 from hosts.participation import Participation
+from hosts.patience import Patience, Stall, StalledError
+from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint, drive
-from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
+from protocol.state import Arrays
 
 __all__ = [
     "Client",
     "ClientError",
     "JobRefusedError",
+    "Joined",
     "PlanWithdrawnError",
     "Service",
     "ServiceUnavailableError",
@@ -78,44 +98,13 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-# Without any sum for that long a call says that it waits, and says it again that often.
-_STALL_SECONDS = 5.0
-_STALL_AGAIN_SECONDS = 2.0
 
+class Joined(NamedTuple):
+    """What a worker that joined a running job goes on from: so many calls of `push_pull` are
+    complete, and what another worker's application had before the next one."""
 
-class StalledError(ClientError):
-    """No sum came for longer than this worker's patience."""
-
-
-@dataclass(frozen=True)
-class Stall:
-    """A call that waits without any sum arriving.
-
-    seconds: since the last sum, or since the call. missing: chunks without a sum. oldest: the
-    first of them in order of submission, None if none is in a window. node: the tree node that
-    this worker sends it to.
-    """
-
-    seconds: float
-    missing: int
-    oldest: Waiting | None
-    node: int | None
-
-    def __str__(self) -> str:
-        text = f"no sum for {self.seconds:.1f} s, {self.missing} chunks wait"
-        if self.oldest is None:
-            return text
-        if self.oldest.node is None:
-            return f"{text}; the first, sent to node {self.node}: {self.oldest}"
-        return f"{text}; the first: {self.oldest}"
-
-
-class Sums(dict[str, Floats]):
-    """Arrays by name; `workers` has, for each, how many workers are in each of its chunks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.workers: dict[str, npt.NDArray[np.int64]] = {}
+    calls: int
+    arrays: dict[str, npt.NDArray[Any]]
 
 
 class Client:
@@ -155,9 +144,9 @@ class Client:
         self._headroom = headroom
         self._outage = outage
         self._part: Participation | None = None
-        self._layout: Layout | None = None
-        self._keys: dict[str, int] = {}
-        self._shapes: list[tuple[int, ...]] = []
+        self._tensors: Tensors | None = None
+        self._state: Callable[[], Arrays] | None = None
+        self._optimized = False  # the servers run an optimizer
         self._broken: BaseException | None = None
         self._left = False
         socket_path(service)
@@ -177,8 +166,10 @@ class Client:
         if error is None:
             self.leave()
             return
+        # Whoever ends a process had a reason of its own, which is not this worker's.
+        ended = isinstance(error, SystemExit | KeyboardInterrupt)
         try:
-            self.leave(f"{type(error).__name__}: {error}")
+            self.leave("it was ended" if ended else f"{type(error).__name__}: {error}")
         except ClientError as second:
             _log.warning("the job service was not told: %s", second)
 
@@ -195,34 +186,60 @@ class Client:
         )
 
     def init_service(
-        self, keys: Mapping[str, int | Floats], *, timeout: float | None = None
-    ) -> None:
+        self,
+        keys: Mapping[str, int | Floats],
+        *,
+        optimizer: OptimizerPlan | None = None,
+        state: Callable[[], Arrays] | None = None,
+        timeout: float | None = None,
+    ) -> Sums:
         """Declares the keys, by name: float32 arrays (for their shapes) or numbers of elements.
 
-        Blocks until every worker and server of the job is in and it has a plan.
-        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes.
+        optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
+        initial parameters. All workers should have the same; those of the first worker count
+        (the first that is left, should it die meanwhile), and are returned. From then on
+        `push_pull` takes gradients and returns parameters. Without it: returns nothing.
+        state: returns the arrays that a worker which joins later has to know, as they are before
+        the next call of `push_pull`; called by such a call when there is one (with an optimizer
+        perhaps by this one). None: nobody can join by this worker's help.
+
+        Blocks until every worker and server of the job is in and it has a plan; in a job that
+        runs already, until this worker has joined it: `joined` then has what it goes on from, and
+        parameters returned are those of now.
+        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes, or
+        numbers where parameters are needed.
         """
         part = self._connected()
+        initial: dict[str, Floats] = {}
+        if optimizer is not None:
+            for name, key in keys.items():
+                if not isinstance(key, np.ndarray):
+                    raise TypeError(f"{name}: with an optimizer, keys are the initial parameters")
+                initial[name] = key
         membership = part.membership
         if part.follower is not None:
             raise RuntimeError("init_service was called before; a job's keys do not change")
-        shapes = [_shape(name, key) for name, key in keys.items()]
-        sizes = [math.prod(shape) for shape in shapes]
-        layout = Layout(sizes, max(1, membership.lanes))
-        messages = [
-            jobs_pb2.Key(key=number, name=name, elements=size)
-            for number, (name, size) in enumerate(zip(keys, sizes, strict=True))
-        ]
-        self._layout = layout
-        self._keys = {name: number for number, name in enumerate(keys)}
-        self._shapes = shapes
-        exponents = Exponents(layout.chunks, max(1, membership.world), self._headroom)
+        tensors = Tensors(keys, membership.lanes)
+        self._tensors, self._state = tensors, state
+        self._optimized = optimizer is not None
+        exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
         part.begin(WorkerFollower(exponents, lambda plan: self._start(plan, exponents)))
         began = time.monotonic()
         # The last worker's call also installs the job, which takes as long as the switches do.
-        membership.init(messages, timeout)
+        membership.init(
+            tensors.messages(), timeout, gives_state=state is not None, optimizer=optimizer
+        )
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         part.wait_for_plan(left)
+        if not self._optimized:
+            return Sums()
+        if part.follower is not None and part.follower.gate.completed:  # it has joined after it
+            names, _, _ = tensors.pack(initial)
+            with part.turn:
+                parameters, workers = self._transport.parameters()
+            return tensors.unpack(names, initial, parameters, workers)
+        left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+        return self.push_pull(initial, timeout=left)
 
     def push_pull(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
@@ -230,36 +247,26 @@ class Client:
         """Adds each named array over all workers; returns the sums in the shapes given.
 
         average: the mean over the workers that are in each sum instead, float32(float64(sum) /
-        workers), element by element, where sum is what would be returned without.
+        workers), element by element, where sum is what would be returned without. In a job with an
+        optimizer the servers take the mean, and what is returned are the parameters after its
+        step; average is refused there (ValueError).
         Blocks until the sums are there. Keys go in the order in which they were declared; those
         left out stay out of this round, at every worker.
         Raises KeyError for an unknown key, ValueError or TypeError for another size or dtype,
         ClientError when the job ends under it or no sum comes for long, TimeoutError after
         `timeout` seconds (then this worker can only leave).
         """
-        layout = self._running()[2]
-        for name, value in values.items():
-            self._check(name, value)
-        names = sorted(values, key=self._keys.__getitem__)
-        numbers = [self._keys[name] for name in names]
-        if not numbers:
+        tensors = self._running()[2]
+        if average and self._optimized:
+            raise ValueError("parameters come back from the servers' optimizer: no average of them")
+        names, chunks, packed = tensors.pack(values)
+        if not names:
             return Sums()
-        sums, workers = self._sum(
-            np.concatenate([layout.chunks_of(number) for number in numbers]),
-            np.concatenate(
-                [layout.pack(k, values[n]) for k, n in zip(numbers, names, strict=True)]
-            ),
-            timeout,
-        )
+        sums, workers, members = self._sum(chunks, packed, timeout)
         if average:
-            sums = (sums.astype(np.float64) / workers[:, None]).astype(np.float32)
-        result = Sums()
-        at = 0
-        for name, number in zip(names, numbers, strict=True):
-            here = slice(at, at + layout.counts[number])
-            result[name] = layout.unpack(number, sums[here], np.shape(values[name]))
-            result.workers[name] = workers[here]
-            at = here.stop
+            sums = mean_of(sums, workers)
+        result = tensors.unpack(names, values, sums, workers)
+        result.members = members
         return result
 
     def all_reduce(
@@ -269,13 +276,13 @@ class Client:
 
         Raises what `push_pull` does, and ValueError for another number of arrays.
         """
-        self._running()
+        tensors = self._running()[2]
         given = list(arrays)
-        if len(given) != len(self._keys):
-            raise ValueError(f"{len(given)} arrays for the {len(self._keys)} keys declared")
-        named = dict(zip(self._keys, given, strict=True))
+        if len(given) != len(tensors):
+            raise ValueError(f"{len(given)} arrays for the {len(tensors)} keys declared")
+        named = dict(zip(tensors.names, given, strict=True))
         sums = self.push_pull(named, average=average, timeout=timeout)
-        return [sums[name] for name in self._keys]
+        return [sums[name] for name in tensors.names]
 
     def leave(self, reason: str = "") -> None:
         """Leaves the job; again: nothing. A `reason` says that the worker gave up.
@@ -297,6 +304,16 @@ class Client:
     def job(self) -> int:
         """The job's number."""
         return self._connected().membership.job
+
+    @property
+    def joined(self) -> Joined | None:
+        """What this worker goes on from, if the job ran when it came; None: from the start."""
+        follower = self._connected().follower
+        if follower is None or follower.joined is None:
+            return None
+        # That of initial parameters was made by init_service.
+        calls = max(0, follower.joined.calls - self._optimized)
+        return Joined(calls, follower.joined.arrays)
 
     @property
     def world(self) -> int:
@@ -362,27 +379,28 @@ class Client:
 
     def _sum(
         self, chunks: Any, values: Floats, timeout: float | None
-    ) -> tuple[Floats, npt.NDArray[np.int64]]:
-        part, follower, layout = self._running()
+    ) -> tuple[Floats, npt.NDArray[np.int64], dict[int, tuple[int, ...]]]:
+        part, follower, tensors = self._running()
         if self._broken is not None:
             raise ClientError(
                 f"an earlier call failed and this worker can only leave: {self._broken}"
             ) from self._broken
-        began = moved = time.monotonic()
-        deadline = math.inf if timeout is None else began + timeout
         sums = np.empty_like(values)
         workers = np.zeros(len(chunks), np.int64)
         missing = len(chunks)
+        patience = Patience(
+            missing, timeout, self._patience, self._on_stall, lambda: self._transport
+        )
 
         def done() -> bool:
-            nonlocal missing, moved
+            nonlocal missing
             part.obey()
             completed = self._transport.take_completed()
             if len(completed):
                 sums[completed.tickets - first] = completed.sums
                 workers[completed.tickets - first] = completed.workers
                 missing -= len(completed)
-                moved = time.monotonic()
+                patience.moved(missing)
             if missing == 0:
                 return True
             if part.membership.failure is not None:
@@ -391,28 +409,12 @@ class Client:
             return False
 
         try:
-            with part.turn:
-                first = self._transport.submit(chunks, values, layout.lanes_of[chunks])
-                # Whoever waits is woken in time for the next notice, and for the end of patience.
-                notice = began + _STALL_SECONDS
-                while not drive(
-                    follower,
-                    self._endpoint,
-                    done,
-                    deadline=min(deadline, notice, moved + self._patience),
-                ):
-                    now = time.monotonic()
-                    if now >= deadline:
-                        raise TimeoutError(self._overdue(missing, timeout))
-                    if now >= moved + self._patience:
-                        stall = self._stall(now - moved, missing)
-                        raise StalledError(f"{stall}; given up after {self._patience:g} s")
-                    if now < moved + _STALL_SECONDS:
-                        notice = moved + _STALL_SECONDS
-                        continue
-                    if self._on_stall is not None:
-                        self._on_stall(self._stall(now - moved, missing))
-                    notice = now + _STALL_AGAIN_SECONDS
+            with part.call(patience, self._provide):
+                first = self._transport.submit(chunks, values, tensors.layout.lanes_of[chunks])
+                while not drive(follower, self._endpoint, done, deadline=patience.next):
+                    patience.look()
+                # Nobody joins within a call, so those of one number are the same ones.
+                members = {n: follower.members[n] for n in np.unique(workers).tolist()}
         except HopelessError as error:
             self._broken = error
             raise ClientError(str(error)) from error
@@ -420,33 +422,12 @@ class Client:
             # Chunks are in flight whose sums nobody will collect.
             self._broken = error
             raise
-        finally:
-            part.serve()
-        return sums, workers
+        return sums, workers, members
 
-    def _overdue(self, missing: int, timeout: float | None) -> str:
-        text = f"{missing} chunks without a sum after {timeout} s"
-        waiting = self.explain()
-        return f"{text}; the first: {waiting[0]}" if waiting else text
-
-    def _stall(self, seconds: float, missing: int) -> Stall:
-        waiting = self.explain()
-        if not waiting:
-            return Stall(seconds, missing, None, None)
-        oldest = waiting[0]
-        nodes = {stream.stream: stream.node for stream in self._transport.plan.streams}
-        return Stall(seconds, missing, oldest, nodes[oldest.stream])
-
-    def _check(self, name: str, value: Any) -> None:
-        if name not in self._keys:
-            raise KeyError(f"{name!r} is not a key of this job, those are {', '.join(self._keys)}")
-        if not isinstance(value, np.ndarray) or value.dtype != np.float32:
-            what = getattr(value, "dtype", type(value).__name__)
-            raise TypeError(f"{name}: a float32 array is needed, this is {what}")
-        shape = self._shapes[self._keys[name]]
-        # A key declared by its number of elements takes any shape of that many.
-        if value.shape != shape and (len(shape) != 1 or value.size != shape[0]):
-            raise ValueError(f"{name}: declared with shape {shape}, given {value.shape}")
+    def _provide(self) -> Arrays:
+        if self._state is None:
+            raise RuntimeError("init_service was called without `state`")
+        return self._state()
 
     def _not_left(self) -> None:
         if self._left:
@@ -460,11 +441,11 @@ class Client:
             raise RuntimeError("call connect_service first")
         return self._part
 
-    def _running(self) -> tuple[Participation, WorkerFollower, Layout]:
+    def _running(self) -> tuple[Participation, WorkerFollower, Tensors]:
         part = self._connected()
-        if part.follower is None or part.transport is None or self._layout is None:
+        if part.follower is None or part.transport is None or self._tensors is None:
             raise RuntimeError("call init_service first")
-        return part, part.follower, self._layout
+        return part, part.follower, self._tensors
 
     @property
     def _transport(self) -> WorkerTransport:
@@ -472,15 +453,6 @@ class Client:
         transport = self._running()[0].transport
         assert transport is not None
         return transport
-
-
-def _shape(name: str, key: int | Floats) -> tuple[int, ...]:
-    """Shape of a key as it was declared."""
-    if isinstance(key, np.ndarray):
-        if key.dtype != np.float32:
-            raise TypeError(f"{name}: keys are float32, this array is {key.dtype}")
-        return key.shape
-    return (int(key),)
 
 
 def _own_address() -> str:

@@ -83,6 +83,9 @@ class Contributions:
             slots.words[rows], slots.own[rows], slots.flags[rows] = quantise(
                 slots.values[rows], slots.exponent[rows], self._plan.world
             )
+            if self._plan.optimizer is not None:
+                # Initial parameters are not to be rounded: the server gets them in float32.
+                slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)
 
     def _contribute(self, rows: Rows, headers: Array, payloads: npt.NDArray[np.int32]) -> None:
         """Fills in what only CONTRIBUTEs have."""

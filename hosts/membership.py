@@ -12,6 +12,7 @@ with the plan that they have.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ import grpc
 
 from protocol import jobs_pb2
 from protocol.jobs_pb2_grpc import JobServiceStub
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
 
 _log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ _log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
 OUTAGE_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-_RETRY_SECONDS = (0.1, 2.0)  # after the first failure, and at most; doubling
+_RETRY_SECONDS = (0.1, 0.5)  # after the first failure, and at most; doubling
 _LONGEST_SOCKET_PATH = 107  # bytes; sun_path of unix(7) less its final zero
 
 TREES: Mapping[str, jobs_pb2.Tree] = {
@@ -59,6 +61,10 @@ class JobRefusedError(ClientError):
 
 class PlanWithdrawnError(ClientError):
     """The job ended, or its plan was replaced, while this member was still in it."""
+
+
+class LeftBehindError(PlanWithdrawnError):
+    """The job goes on without this member, which was not heard of, or did not do its part."""
 
 
 class UseAfterLeaveError(ClientError):
@@ -108,11 +114,15 @@ def create_service(
     tree: str = "two-level",
     window: int = 0,
     streams: int = 0,
+    lease: float = 0.0,
+    outage: float = 10.0,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
 
     tree: two-level, tor, core or none. window: chunks in flight per stream, a power of two; 0:
-    the controller chooses. streams: 0 for one. Raises ClientError, ValueError for another tree.
+    the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
+    a member counts as dead; 0: the controller's default. outage: seconds to wait for a service that
+    is away. Raises ClientError, ValueError for another tree.
     """
     if tree not in TREES:
         raise ValueError(f"tree {tree!r} is none of {', '.join(TREES)}")
@@ -126,15 +136,61 @@ def create_service(
                 tree=TREES[tree],
                 window=window,
                 streams=streams,
+                lease=lease,
             ),
+            outage + _ANSWER_SECONDS,
+            # Not asked again once it was: the job may be there.
+            wait_for_ready=True,
         )
     return Service(reply.nonce, reply.job)
 
 
-def call(method: Any, request: Any, timeout: float | None = _ANSWER_SECONDS) -> Any:
-    """One unary call; raises the ClientError that fits what the service answers."""
+def report_gone(
+    service: str, nonce: str, role: jobs_pb2.Role, rank: int, reason: str, outage: float = 10.0
+) -> None:
+    """Tells the job service that a member's process is dead, and how it ended ("was killed by
+    SIGKILL"), so that the others need not wait for its lease to end.
+
+    For whoever has started it. outage: seconds to wait for a service that is away. Raises
+    ClientError.
+    """
+    request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
+
+    def tell() -> None:
+        with _open(service) as channel:
+            call(_stub(channel).Gone, request)
+
+    _patiently(tell, outage)
+
+
+def _patiently(attempt: Callable[[], Any], outage: float) -> Any:
+    """Calls a service that may be away for so many seconds; raises ClientError."""
+    began = time.monotonic()
+    wait, longest = _RETRY_SECONDS
+    while True:
+        try:
+            return attempt()
+        except ServiceUnavailableError as error:
+            if time.monotonic() - began > outage:
+                raise
+            _log.info("%s; it is asked again", error)
+        time.sleep(wait)
+        wait = min(2 * wait, longest)
+
+
+def call(
+    method: Any,
+    request: Any,
+    timeout: float | None = _ANSWER_SECONDS,
+    *,
+    wait_for_ready: bool = False,
+) -> Any:
+    """One unary call; raises the ClientError that fits what the service answers.
+
+    wait_for_ready: a service that does not listen is waited for, within the timeout.
+    """
     try:
-        return method(request, timeout=timeout)
+        return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
         raise explained(error) from error
 
@@ -153,7 +209,9 @@ def explained(error: Any) -> ClientError:
     if code in _REFUSALS:
         return JobRefusedError(details)
     if code == grpc.StatusCode.ABORTED:
-        return PlanWithdrawnError(details)
+        # (Not where another process is in its place.)
+        left_behind = "goes on without" in details and ", which " in details
+        return LeftBehindError(details) if left_behind else PlanWithdrawnError(details)
     return ClientError(f"the job service failed ({code.name}): {details}")
 
 
@@ -162,8 +220,8 @@ class Membership:
 
     on_change: called, from other threads, whenever there is an instruction or `failure` is set.
     unanswered: seconds, for heartbeats, see HeartbeatRequest; called from another thread.
-    outage: seconds for which the job service may be away, once it has been there.
-    Raises ClientError if there is no service at `service` or it refuses.
+    outage: seconds for which the job service may be away, from the first call on.
+    Raises ClientError if there is no service at `service`, not even a socket, or it refuses.
     """
 
     def __init__(
@@ -180,6 +238,7 @@ class Membership:
     ) -> None:
         self.role, self.rank = role, rank
         self._nonce = nonce
+        self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
         self._on_change = on_change
         self._unanswered = unanswered
         self._outage = outage
@@ -193,16 +252,16 @@ class Membership:
         self._epoch = 0  # of the plan that this member runs
         self._channel = _open(service)
         self._stub = _stub(self._channel)
+        request = jobs_pb2.ConnectServiceRequest(
+            nonce=nonce,
+            role=role,
+            rank=rank,
+            address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
+            process=self._process,
+        )
         try:
-            reply = call(
-                self._stub.ConnectService,
-                jobs_pb2.ConnectServiceRequest(
-                    nonce=nonce,
-                    role=role,
-                    rank=rank,
-                    address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
-                ),
-            )
+            # Whoever asks again with the same number of its own is known already.
+            reply = _patiently(lambda: call(self._stub.ConnectService, request), outage)
         except BaseException:
             self._channel.close()
             raise
@@ -243,12 +302,30 @@ class Membership:
             return
         for answer in answers:
             answer.nonce, answer.role, answer.rank = self._nonce, self.role, self.rank
+            answer.process = self._process
         self._answers.extend(answers)
         self._beat_now.set()
 
-    def init(self, keys: Iterable[jobs_pb2.Key], timeout: float | None = None) -> None:
-        """InitService: the keys, in the same order at every worker. Raises ClientError."""
-        request = jobs_pb2.InitServiceRequest(nonce=self._nonce, rank=self.rank, keys=keys)
+    def init(
+        self,
+        keys: Iterable[jobs_pb2.Key],
+        timeout: float | None = None,
+        gives_state: bool = False,
+        optimizer: OptimizerPlan | None = None,
+    ) -> None:
+        """InitService: keys (in the same order) and optimizer of every worker. ClientError.
+
+        gives_state: this worker can tell one that joins later what its application has to know.
+        """
+        request = jobs_pb2.InitServiceRequest(
+            nonce=self._nonce,
+            rank=self.rank,
+            keys=keys,
+            process=self._process,
+            gives_state=gives_state,
+        )
+        if optimizer is not None:
+            request.optimizer.CopyFrom(optimizer.to_message())
         self._insist(self._stub.InitService, request, timeout)
 
     def runs(self, epoch: int) -> None:
@@ -292,6 +369,7 @@ class Membership:
             reason=reason,
             results=results,
             levels=levels,
+            process=self._process,
         )
         try:
             if self._failure is None:
@@ -321,7 +399,10 @@ class Membership:
                 if late or self._failure or time.monotonic() - began > most:
                     raise
                 _log.info("job %d: %s; it is asked again", self.job, error)
-            time.sleep(wait)
+            if self._left.is_set():
+                time.sleep(wait)  # nothing but the service's return can end this wait
+            else:
+                self._over.wait(wait)
             wait = min(2 * wait, longest)
 
     def _away(self, error: ClientError) -> ClientError:
@@ -329,7 +410,9 @@ class Membership:
 
     def _watch(self) -> None:
         wait, most = _RETRY_SECONDS
-        request = jobs_pb2.WatchRequest(nonce=self._nonce, role=self.role, rank=self.rank)
+        request = jobs_pb2.WatchRequest(
+            nonce=self._nonce, role=self.role, rank=self.rank, process=self._process
+        )
         while not self._over.is_set():
             try:
                 for instruction in self._stub.Watch(request):
@@ -377,6 +460,7 @@ class Membership:
             rank=self.rank,
             epoch=self._epoch,
             unanswered=self._unanswered(),
+            process=self._process,
         )
 
     def _lost(self, failure: ClientError) -> None:
@@ -398,7 +482,7 @@ def _open(service: str) -> grpc.Channel:
         # A service that was away is to be found soon after it is back.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.max_reconnect_backoff_ms", 500),
     ]
     return grpc.insecure_channel(f"unix:{path}", options=options)
 

@@ -12,13 +12,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from hosts.follower import WorkerFollower
 from hosts.membership import JobRefusedError, Membership
+from hosts.patience import Patience
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.plan import Address
+from protocol.state import Arrays
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +84,63 @@ class Participation:
                     f"job {self.membership.job} has no plan after {timeout} s: not every worker "
                     "and server has connected and named its keys"
                 )
+
+    @contextmanager
+    def call(self, patience: Patience, provide: Callable[[], Arrays]) -> Iterator[None]:
+        """Around one call, which begins when there is no boundary before it; with the turn.
+
+        provide: the application's arrays for a worker that joins; called in this thread, before
+        the call begins. Raises what Patience does, ClientError, HopelessError.
+        """
+        while not self._begin():
+            follower = self.follower
+            assert follower is not None
+            wanted = follower.gate.wanted
+            if wanted is not None:
+                self._donate(wanted, provide)
+            elif not self._changed.wait(max(0.0, patience.next - time.monotonic())):
+                patience.look()
+        patience.begin()
+        try:
+            yield
+            assert self.follower is not None
+            self.follower.gate.complete()
+            self.membership.answer(self.follower.said())
+        finally:
+            self.turn.release()
+            self.serve()
+
+    def _begin(self) -> bool:
+        """Begins a call if one may; then this thread has the turn."""
+        self._changed.clear()
+        begun = False
+        self.turn.acquire()
+        try:
+            self.obey()
+            if self.membership.failure is not None:
+                raise self.membership.failure
+            assert self.follower is not None
+            begun = self.follower.gate.begin()
+        finally:
+            if not begun:
+                self.turn.release()
+        if not begun:
+            self.serve()
+        return begun
+
+    def _donate(self, number: int, provide: Callable[[], Arrays]) -> None:
+        """Gives the application's state to one that joins."""
+        assert self.follower is not None
+        data, unable = None, ""
+        try:
+            data = self.follower.state(provide())
+        except Exception as error:  # the application's own: whoever wants to join is told
+            _log.exception("job %d: a worker that joins gets no state", self.membership.job)
+            unable = f"{type(error).__name__}: {error}"
+        with self.turn:
+            self.follower.gate.give(number, data, unable)
+            self.membership.answer(self.follower.said())
+        self.serve()
 
     def serve(self) -> None:
         """Carries out instructions unless somebody else has the turn, who will."""

@@ -63,6 +63,16 @@ class Failure:
 
 
 @dataclass(slots=True)
+class Sums:
+    """Chunks whose integer sum arrived under one plan, and where that one has sums made."""
+
+    epoch: int
+    tree: str
+    roots: tuple[str, ...]
+    chunks: int = 0
+
+
+@dataclass(slots=True)
 class Statistics:
     """Counts of packets and chunks since the start."""
 
@@ -73,9 +83,11 @@ class Statistics:
     completed: int = 0  # chunks whose integer sum arrived
     completed_direct: int = 0  # chunks that the server summed in float32
     exponent_rounds: int = 0
+    initial: int = 0  # chunks whose initial parameters arrived from servers with an optimizer
     congested: int = 0  # results that a contribution met congestion for (ECN)
     duplicates: int = 0  # results that were there already
     wrong_checksum: int = 0
     # Why other packets were dropped: foreign, wrong_source, stale, other_chunk, unexpected,
     # unasked, wrong_workers, wrong_lanes, wrong_exponent, frozen (after the halt of an epoch).
     dropped: Counter[str] = field(default_factory=Counter)
+    plans: list[Sums] = field(default_factory=list)  # those so far: `completed`, by plan

@@ -15,8 +15,15 @@ import numpy as np
 
 from hosts.reports import Failure
 from hosts.served_slots import Indices, Mask, ServedSlots
+from hosts.steps import Steps
 from hosts.waves import waves
-from protocol.fixed_point import sum_checks
+from protocol.fixed_point import (
+    dequantise,
+    float_words,
+    header_hashes,
+    sum_checks,
+    word_sums,
+)
 from protocol.header import (
     FLAGGED,
     Array,
@@ -32,10 +39,20 @@ _STICKY = np.uint8(FLAGGED | Flag.ECN)
 
 
 class RootNode(ServedSlots):
-    """One stream's root. Outcomes are counted in `counters`, which the caller may share."""
+    """One stream's root. Outcomes are counted in `counters`, which the caller may share.
 
-    def __init__(self, plan: ServerPlan, root: RootStream, counters: Counter[str]) -> None:
+    steps: makes parameters of sums, which go out in their stead.
+    """
+
+    def __init__(
+        self,
+        plan: ServerPlan,
+        root: RootStream,
+        counters: Counter[str],
+        steps: Steps | None = None,
+    ) -> None:
         super().__init__(plan, root.stream, root.window, counters)
+        self._steps = steps
         self._node = root.node
         children = sorted(root.children, key=lambda child: child.sender)
         self._children = len(children)
@@ -129,14 +146,46 @@ class RootNode(ServedSlots):
         complete = slots[grown & (self._in[slots] == self._every_child)]
         results = []
         if len(complete):
-            self._final[complete] = True
             self._count("completed", len(complete))
-            every = np.arange(self._children)
-            results.append(self._results(np.repeat(complete, self._children), every, len(complete)))
+            results += self._finish(complete) if self._steps is None else self._optimize(complete)
         if replay.any():
             senders = headers["sender"][replay].astype(np.intp)
             results.append(self._results(slots[replay], senders, 1))
         return results
+
+    def _finish(self, slots: Indices) -> list[Batch]:
+        """These sums are the results."""
+        if not len(slots):
+            return []
+        self._final[slots] = True
+        every = np.arange(self._children)
+        return [self._results(np.repeat(slots, self._children), every, len(slots))]
+
+    def _optimize(self, slots: Indices) -> list[Batch]:
+        """Complete sums: those of gradients become parameters first."""
+        assert self._steps is not None
+        sums = (self._lanes[slots] != 0) & ((self._flags[slots] & np.uint8(FLAGGED)) == 0)
+        results = self._finish(slots[~sums])
+        slots = slots[sums]
+        chunks = self._chunk[slots].astype(np.int64)
+        held = self._steps.held(chunks)
+        for slot in slots[~held].tolist():
+            # Initial parameters come DIRECT: it is not for a gradient to be taken for them.
+            reason = "its parameters are not at this server"
+            seq, chunk = int(self._seq[slot]), int(self._chunk[slot])
+            self.failures.append(Failure(self._stream, seq, chunk, reason))
+        slots, chunks = slots[held], chunks[held]
+        if not len(slots):
+            return results
+        words = self._words[slots].astype(">i4")
+        sums_of = dequantise(words, self._exponent[slots], self._plan.world)
+        words = float_words(self._steps.step(chunks, sums_of))
+        self._words[slots] = words
+        headers = self._sum_headers(slots)
+        times = headers["workers"].astype(np.uint32)
+        self._checksum[slots] = word_sums(words) + times * header_hashes(headers)
+        headers["checksum"] = self._checksum[slots]
+        return results + self._steps.publish(chunks, headers, lambda: self._finish(slots))
 
     def _start(self, slots: Indices, headers: Array, words: Any, full: Any) -> None:
         self._claim(slots, headers)
@@ -168,14 +217,19 @@ class RootNode(ServedSlots):
     def _results(self, slots: Indices, senders: Indices, times: int) -> Batch:
         """RESULTs of `slots`, each to its sender; `senders` are repeated `times` times."""
         senders = np.tile(senders, times)
-        headers = self._result_headers(slots)
+        headers = self._sum_headers(slots)
         headers["sender"] = senders
-        headers["children"] = self._in[slots]
-        headers["workers"] = self._workers[slots]
         headers["node"] = self._nodes[senders]
-        headers["checksum"] = self._checksum[slots]
         words = self._words[slots].astype(">i4")
         return Batch(headers, words, carries_payload(headers), self._addresses[senders])
+
+    def _sum_headers(self, slots: Indices) -> Array:
+        """RESULTs of `slots`, but for whom they are for."""
+        headers = self._result_headers(slots)
+        headers["children"] = self._in[slots]
+        headers["workers"] = self._workers[slots]
+        headers["checksum"] = self._checksum[slots]
+        return headers
 
     def _on_bad(self, headers: Array) -> None:
         """Contributions that fail their check. A switch's partial sum may stay bad: report it."""

@@ -2,33 +2,55 @@
 """A parameter server's side of the protocol, for many jobs at once.
 
 A state machine without socket, clock or thread, of the same shape as a worker's transport. A
-server sums DIRECT chunks in float32, and is the root of the streams whose plan says so.
+server sums DIRECT chunks in float32, and is the root of the streams whose plan says so. Where the
+plan has an optimizer, it makes parameters of the sums (`hosts.steps`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 import numpy as np
 
 from hosts.reports import Failure
 from hosts.root_node import RootNode
 from hosts.server_direct import DirectStream
+from hosts.shards import Shards, Snapshot
+from hosts.steps import Steps
 from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
-from protocol.plan import ServerPlan
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import Address, ServerPlan, backup_of
+
+
+class NotHereError(ValueError):
+    """What another server asks for or brings is not to be had, or held, here and now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What the server at `backup` is to hold before results of an epoch of a job go out."""
+
+    job: int
+    epoch: int
+    number: int
+    backup: Address
+    snapshot: Snapshot
 
 
 class _Job:
     """One job's plan, streams and counters."""
 
-    def __init__(self, plan: ServerPlan) -> None:
+    def __init__(self, plan: ServerPlan, shards: Shards | None) -> None:
         self.plan = plan
         self.counters: Counter[str] = Counter()
         self.frozen = False
-        self.roots = {r.stream: RootNode(plan, r, self.counters) for r in plan.roots}
+        self.steps = Steps(plan, shards) if shards is not None else None
+        self.roots = {r.stream: RootNode(plan, r, self.counters, self.steps) for r in plan.roots}
         self.direct = {
-            stream: DirectStream(plan, stream, window, self.counters)
+            stream: DirectStream(plan, stream, window, self.counters, self.steps)
             for stream, window in plan.windows.items()
         }
         keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
@@ -109,6 +131,7 @@ class ServerState:
         self.lanes = 0
         self.foreign = 0
         self._jobs: dict[int, _Job] = {}
+        self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
         self._output: list[Batch] = []
 
     @property
@@ -131,7 +154,13 @@ class ServerState:
             raise ValueError(
                 f"job {plan.job} has {plan.lanes} lanes per chunk, the jobs at hand {self.lanes}"
             )
-        job = _Job(plan)
+        shards = None
+        if plan.optimizer is not None:
+            shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes)
+            primary = plan.server_of(np.arange(plan.chunks))
+            backup = backup_of(primary, len(plan.servers))
+            shards.forget((primary != plan.rank) & (backup != plan.rank))
+        job = _Job(plan, shards)
         if before is not None:
             job.counters.update(before.counters)
         self._jobs[plan.job] = job
@@ -143,14 +172,78 @@ class ServerState:
         Raises KeyError if it is not installed.
         """
         self._jobs[job].frozen = True
+        steps = self._jobs[job].steps
+        if steps is not None:
+            steps.drop()
+
+    def shards(self, job: int, optimizer: OptimizerPlan, chunks: int, lanes: int) -> Shards:
+        """What is held of a job whose optimizer runs here, from its first plan (or earlier) on."""
+        if job not in self._shards:
+            self._shards[job] = Shards(optimizer, chunks, lanes)
+        return self._shards[job]
+
+    def levels(self, job: int) -> bytes:
+        """Levels of all chunks as a Report has them; nothing if none is held."""
+        shards = self._shards.get(job)
+        if shards is None or not shards.levels.any():
+            return b""
+        return shards.levels.astype("<u4").tobytes()
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether `take_updates` would give one."""
+        return any(job.steps is not None and job.steps.pending for job in self._jobs.values())
+
+    def take_updates(self) -> list[Update]:
+        """What backups are to hold, for `replicated` once they do."""
+        updates = []
+        for number, job in self._jobs.items():
+            update = job.steps.take_update() if job.steps is not None else None
+            if job.steps is not None and update is not None:
+                assert job.steps.backup is not None
+                backup = job.plan.servers[job.steps.backup]
+                updates.append(Update(number, job.plan.epoch, update[0], backup, update[1]))
+        return updates
+
+    def waits(self, update: Update) -> bool:
+        """Whether results still wait for an update."""
+        job = self._jobs.get(update.job)
+        if job is None or job.steps is None or job.plan.epoch != update.epoch:
+            return False
+        return job.steps.waits(update.number)
+
+    def replicated(self, update: Update) -> None:
+        """The backup holds an update: the results go out."""
+        if self.waits(update):
+            steps = self._jobs[update.job].steps
+            assert steps is not None
+            self._output += steps.replicated(update.number)
+
+    def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
+        """Holds what the primary at an IPv4 address has stepped.
+
+        Raises NotHereError unless this server is its backup in this epoch, ValueError for chunks
+        that cannot be.
+        """
+        current = self._jobs.get(job)
+        if current is None or current.plan.epoch != epoch or current.frozen:
+            raise NotHereError(f"job {job} is not in epoch {epoch} here")
+        plan = current.plan
+        ranks = np.unique(plan.server_of(snapshot.chunks)).tolist()
+        for rank in ranks:
+            if plan.servers[rank].ipv4 != source or backup_of(rank, len(plan.servers)) != plan.rank:
+                address = IPv4Address(source)
+                raise NotHereError(f"job {job}: {address} has no replica of these chunks here")
+        self._shards[job].take(snapshot)
 
     def epoch(self, job: int) -> int:
         """Of the plan that is installed for a job; 0: none."""
         return self._jobs[job].plan.epoch if job in self._jobs else 0
 
     def remove(self, job: int) -> None:
-        """Forgets a job. Raises KeyError if it is not installed."""
-        del self._jobs[job]
+        """Forgets a job, installed or not."""
+        self._jobs.pop(job, None)
+        self._shards.pop(job, None)
 
     def counters(self, job: int) -> dict[str, int]:
         """How often each outcome was a packet's (or a chunk's). Raises KeyError."""
@@ -168,13 +261,14 @@ class ServerState:
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that have arrived. `now` (seconds) is not needed: a server never waits."""
         jobs = batch.headers["job"]
-        for number in np.unique(jobs).tolist():
+        numbers = np.unique(jobs).tolist()
+        self.foreign += len(batch)
+        # Anyone may send numbers of no job, as many as there are: what they cost is the line above.
+        for number in [number for number in numbers if number in self._jobs]:
             mine = jobs == number
-            if number in self._jobs:
-                part = batch if mine.all() else batch.select(mine)
-                self._output += self._jobs[number].on_packets(part)
-            else:
-                self.foreign += int(np.count_nonzero(mine))
+            part = batch if mine.all() else batch.select(mine)
+            self.foreign -= len(part)
+            self._output += self._jobs[number].on_packets(part)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """Packets to send now; a server has no timers, so it wants to be asked after packets."""

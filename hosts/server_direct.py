@@ -12,8 +12,10 @@ from collections import Counter
 import numpy as np
 
 from hosts.served_slots import Indices, Mask, ServedSlots
+from hosts.steps import Steps
 from hosts.waves import waves
 from protocol.fixed_point import (
+    Floats,
     chunk_hash,
     float_words,
     floats_of,
@@ -21,15 +23,26 @@ from protocol.fixed_point import (
     sum_checks,
     word_sums,
 )
-from protocol.header import FLAGGED, Batch, Flag, peer_array
+from protocol.header import FLAGGED, Array, Batch, Flag, peer_array
 from protocol.plan import MOST_CHILDREN, ServerPlan
 
 
 class DirectStream(ServedSlots):
-    """One stream's DIRECT chunks at one server; 2W slots, claimed and kept as a node's are."""
+    """One stream's DIRECT chunks at one server; 2W slots, claimed and kept as a node's are.
 
-    def __init__(self, plan: ServerPlan, stream: int, window: int, counters: Counter[str]) -> None:
+    steps: makes parameters of sums, which go out in their stead.
+    """
+
+    def __init__(
+        self,
+        plan: ServerPlan,
+        stream: int,
+        window: int,
+        counters: Counter[str],
+        steps: Steps | None = None,
+    ) -> None:
         super().__init__(plan, stream, window, counters)
+        self._steps = steps
         self._addresses = peer_array([address.pair() for address in plan.workers])
         n = 2 * window
         self._in = np.zeros((n, plan.world), np.bool_)
@@ -104,22 +117,50 @@ class DirectStream(ServedSlots):
         results: list[Batch] = []
         complete = rows[self._in[rows].all(axis=1)]
         if len(complete):
-            self._sums[complete] = float_words(
-                rank_order_sum(self._values[complete].transpose(1, 0, 2))
-            )
-            self._final[complete] = True
             self._count("direct_completed", len(complete))
-            world = self._plan.world
-            everyone = np.tile(np.arange(world), len(complete))
-            results.append(self._results(np.repeat(complete, world), everyone))
+            values = self._values[complete].transpose(1, 0, 2)
+            if self._steps is None:
+                self._sums[complete] = float_words(rank_order_sum(values))
+                results += self._finish(complete)
+            else:
+                results += self._optimize(complete, values)
         if replay.any():
             results.append(self._results(slots[replay], ranks[replay]))
         return results
 
+    def _finish(self, slots: Indices) -> list[Batch]:
+        """These sums are the results."""
+        self._final[slots] = True
+        world = self._plan.world
+        return [self._results(np.repeat(slots, world), np.tile(np.arange(world), len(slots)))]
+
+    def _optimize(self, slots: Indices, values: Floats) -> list[Batch]:
+        """Complete chunks become parameters: `values` (world, n, lanes) are gradients, or initial
+        parameters, of which the first worker's count."""
+        steps = self._steps
+        assert steps is not None
+        chunks = self._chunk[slots].astype(np.int64)
+        held = steps.held(chunks)
+        if not held.all():
+            first = values[0, ~held]
+            steps.start(chunks[~held], first)
+            self._sums[slots[~held]] = float_words(first)
+        if held.any():
+            stepped = steps.step(chunks[held], rank_order_sum(values[:, held]))
+            self._sums[slots[held]] = float_words(stepped)
+        return steps.publish(chunks, self._sum_headers(slots), lambda: self._finish(slots))
+
     def _results(self, slots: Indices, ranks: Indices) -> Batch:
+        headers = self._sum_headers(slots)
+        headers["sender"] = ranks & 0xFF
+        return Batch(
+            headers, self._sums[slots], np.ones(len(slots), np.bool_), self._addresses[ranks]
+        )
+
+    def _sum_headers(self, slots: Indices) -> Array:
+        """RESULTs of `slots`, but for whom they are for."""
         headers = self._result_headers(slots)
         headers["flags"] |= np.uint8(Flag.DIRECT)
-        headers["sender"] = ranks & 0xFF
         headers["workers"] = self._plan.world
         words = self._sums[slots]
         headers["checksum"] = word_sums(words) + chunk_hash(
@@ -129,4 +170,4 @@ class DirectStream(ServedSlots):
             self._chunk[slots],
             self._exponent[slots],
         )
-        return Batch(headers, words, np.ones(len(slots), np.bool_), self._addresses[ranks])
+        return headers

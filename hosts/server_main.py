@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameter server process: `python -m hosts.server_main --help`.
 
-One process serves every job of its host on UDP port 47110. Once the socket is bound it prints
+One process serves every job of its host on UDP port 47110; servers that run an optimizer tell each
+other of it on the TCP port of that number. Once the socket is bound it prints
 `ready ADDRESS:PORT`. Whoever started it then names the jobs on its standard input, so that a job's
 nonce is in no argument list or environment:
 
@@ -24,11 +25,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from hosts.follower import HopelessError, ServerFollower
-from hosts.membership import ClientError, JobRefusedError, Membership
+from hosts.follower import Errand, HopelessError, ServerFollower
+from hosts.membership import ClientError, JobRefusedError, LeftBehindError, Membership
 from hosts.offload import PLAIN
+from hosts.replicas import Peers, ShardServer
 from hosts.reports import Failure
-from hosts.server import ServerState
+from hosts.server import NotHereError, ServerState, Update
+from hosts.shards import Chunks, Snapshot
 from hosts.udp import Endpoint, drive
 from protocol import jobs_pb2
 from protocol.header import PORT
@@ -55,6 +58,10 @@ class ServerProcess:
         self._departures: list[threading.Thread] = []
         self._work: deque[Callable[[], None]] = deque()
         self._stopped = False
+        self._joining = threading.Lock()
+        address = Address(endpoint.ipv4, endpoint.port)
+        self._shards = ShardServer(address, self._later, self.state.replicate, self._give)
+        self._peers = Peers(self._later)
 
     def run(self) -> None:
         """Serves until `stop`, then leaves all jobs. Raises OSError if it cannot send."""
@@ -62,6 +69,8 @@ class ServerProcess:
         try:
             while not self._stopped:
                 drive(self.state, self._endpoint, self._interrupted)
+                for update in self.state.take_updates():
+                    self._replicate(update)
                 while self._work:
                     self._work.popleft()()
                 while self._failed:
@@ -70,6 +79,8 @@ class ServerProcess:
             reason = f"{type(error).__name__}: {error}"
             raise
         finally:
+            self._peers.close()
+            self._shards.stop()
             for nonce in list(self._memberships):
                 # Whoever stops everything may have stopped the job service first.
                 self._depart(nonce, reason, outage=1.0)
@@ -84,9 +95,13 @@ class ServerProcess:
     def join(self, nonce: str, rank: int) -> int:
         """Joins a job as its server `rank`; returns the job's number.
 
-        The job is served once its plan comes. Not for several threads at once.
-        Raises ClientError if the job service refuses or is not there.
+        The job is served once its plan comes. Raises ClientError if the job service refuses or is
+        not there.
         """
+        with self._joining:
+            return self._join(nonce, rank)
+
+    def _join(self, nonce: str, rank: int) -> int:
         if nonce in self._memberships:
             raise JobRefusedError(f"job {self._memberships[nonce].job} is served here already")
         membership = Membership(
@@ -109,7 +124,43 @@ class ServerProcess:
 
     def _interrupted(self) -> bool:
         self._failed += self.state.take_failures()
-        return bool(self._stopped or self._work or self._failed)
+        return bool(self._stopped or self._work or self._failed or self.state.has_updates)
+
+    def _replicate(self, update: Update) -> None:
+        self._peers.replicate(
+            update,
+            lambda: self.state.waits(update),
+            lambda: self.state.replicated(update),
+        )
+
+    def _give(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
+        """What another server fetches."""
+        for follower in self._followers.values():
+            if follower.job == job:
+                return follower.give(epoch, source, chunks)
+        raise NotHereError(f"job {job} is not served here")
+
+    def _fetch(self, nonce: str, errand: Errand) -> None:
+        """Gets what this server lacks, and says so to the job service when it is here."""
+        membership, follower = self._memberships[nonce], self._followers[nonce]
+
+        def done() -> None:
+            if self._memberships.get(nonce) is not membership:
+                return
+            try:
+                membership.answer(follower.fetched(errand))
+            except NotHereError as error:
+                _log.warning("job %d: %s; it is asked again", follower.job, error)
+                self._fetch(nonce, errand)
+
+        _log.info("job %d: %d chunks from %s", follower.job, len(errand.chunks), errand.server)
+        self._peers.fetch(
+            follower.job,
+            errand,
+            lambda: follower.wants(errand),
+            lambda part: follower.take(errand, part),
+            done,
+        )
 
     def _follow(self, nonce: str) -> None:
         """Does what the job service last said of a job."""
@@ -119,6 +170,8 @@ class ServerProcess:
         if membership.failure is not None:
             _log.info("job %d is over: %s", membership.job, membership.failure)
             self._depart(nonce, "")
+            if isinstance(membership.failure, LeftBehindError):
+                self._come_back(nonce, membership.rank)
             return
         follower = self._followers[nonce]
         while (instruction := membership.take_instruction()) is not None:
@@ -129,11 +182,27 @@ class ServerProcess:
                 _log.error("job %d: an instruction cannot be followed: %s", membership.job, error)
                 self._depart(nonce, f"an instruction cannot be followed: {error}")
                 return
+            for errand in follower.take_errands():
+                self._fetch(nonce, errand)
             if follower.epoch != before:
                 plan = instruction.plan
+                if plan.HasField("optimizer") and len(plan.servers) == 1:
+                    _log.warning("job %d: one server alone, so nothing is replicated", plan.job)
                 self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
                 membership.runs(follower.epoch)
                 _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
+
+    def _come_back(self, nonce: str, rank: int) -> None:
+        """This process was stopped for longer than the job's lease: it joins as one that holds
+        nothing."""
+
+        def join() -> None:
+            try:
+                _log.info("job %d is joined again", self.join(nonce, rank))
+            except ClientError as error:
+                _log.warning("a job that went on without this server: %s", error)
+
+        threading.Thread(target=join, name="come-back", daemon=True).start()
 
     def _give_up(self, job: int, failure: Failure) -> None:
         """A chunk of a job failed for good: only another plan can help."""
@@ -151,7 +220,7 @@ class ServerProcess:
         membership = self._memberships.pop(nonce)
         if self._followers.pop(nonce).epoch:
             _log.info("job %d: %s", membership.job, self.state.counters(membership.job))
-            self.state.remove(membership.job)
+        self.state.remove(membership.job)
 
         def leave() -> None:
             try:
@@ -197,7 +266,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"server: {error.strerror}", file=sys.stderr)
         return 1
     with endpoint:
-        server = ServerProcess(endpoint, options.service, options.link_rate)
+        try:
+            server = ServerProcess(endpoint, options.service, options.link_rate)
+        except OSError as error:
+            print(f"server: {error.strerror}", file=sys.stderr)
+            return 1
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: server.stop())
         _log.info("receive buffer %d bytes; %s", endpoint.receive_buffer, endpoint.offload)

@@ -19,7 +19,7 @@ from hosts.scheduler import ENTRY, Queue
 from hosts.slots import DIRECT, DONE, EMPTY, WAITING, Rows, Slots
 from hosts.verification import wrong
 from protocol import jobs_pb2
-from protocol.fixed_point import Floats
+from protocol.fixed_point import Floats, sum_checks
 from protocol.header import (
     FLAGGED,
     HEADER,
@@ -30,6 +30,7 @@ from protocol.header import (
     Batch,
     Flag,
     Op,
+    Words,
     carries_payload,
 )
 from protocol.plan import WorkerPlan
@@ -87,7 +88,7 @@ def lacking(
     what this worker waits for.
     """
     news = [result for result in results if _is_news(result, levels)]
-    batch = _batch(news, plan.lanes)
+    batch = batch_of(news, plan.lanes)
     headers = batch.headers
     numbers = np.array([stream.stream for stream in plan.streams])
     stream = np.minimum(np.searchsorted(numbers, headers["stream"]), len(numbers) - 1)
@@ -126,7 +127,8 @@ def _is_news(result: jobs_pb2.Result, levels: npt.NDArray[np.uint32]) -> bool:
     return bool(result.level > levels[result.chunk])
 
 
-def _batch(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
+def batch_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
+    """Results as packets without source. Raises ValueError, naming the chunk, for other sizes."""
     headers = np.zeros(len(results), HEADER)
     words = np.zeros((len(results), lanes), ">i4")
     for i, result in enumerate(results):
@@ -141,6 +143,28 @@ def _batch(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
         if needed:
             words[i] = np.frombuffer(result.payload, ">i4")
     return Batch(headers, words, carries_payload(headers), np.zeros(len(results), PEER))
+
+
+def last_of(headers: bytes, payloads: bytes, levels: npt.NDArray[np.uint32]) -> tuple[Array, Words]:
+    """Each chunk's last result (chunks,), (chunks, lanes), as another worker has kept it.
+
+    levels: (chunks,) that they lead to; below 2 there is none. Raises ValueError, naming the chunk,
+    for one that does not hold, and for other numbers of them.
+    """
+    n = len(levels)
+    if len(headers) != n * HEADER_BYTES or len(payloads) % (4 * n):
+        raise ValueError(
+            f"{len(headers)} B of headers and {len(payloads)} B of payloads are no results of"
+            f" {n} chunks"
+        )
+    kept_headers = np.frombuffer(headers, HEADER).copy()
+    words = np.frombuffer(payloads, ">i4").reshape(n, -1).copy()
+    there = levels > 1
+    holds = sum_checks(kept_headers, words, there) & (kept_headers["chunk"] == np.arange(n))
+    bad = np.flatnonzero(there & ~holds)
+    if len(bad):
+        raise ValueError(f"chunk {bad[0]}: its last result fails its check")
+    return kept_headers, words
 
 
 def _belongs(headers: Array, plan: WorkerPlan) -> npt.NDArray[np.bool_]:

@@ -25,22 +25,24 @@ import numpy.typing as npt
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
-from hosts.reports import Completed, Failure, Statistics
+from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
-from hosts.succession import check_successor, incomplete, kept, lacking, last_kept
+from hosts.succession import check_successor, incomplete, kept, lacking, last_kept, last_of
 from hosts.verification import Mask, wrong
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats, chunk_exponents, dequantise, floats_of
 from protocol.header import (
     FLAGGED,
+    HEADER,
     Array,
     Batch,
     Flag,
     Op,
     Phase,
+    Words,
     ops,
     peer_array,
     peer_keys,
@@ -80,7 +82,8 @@ class WorkerTransport:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
         self.plan = plan
         self.lanes = plan.lanes
-        self.statistics = Statistics()
+        self._sums = Sums(plan.epoch, plan.tree, plan.roots)
+        self.statistics = Statistics(plans=[self._sums])
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
         self._slots = Slots(plan)
@@ -98,6 +101,10 @@ class WorkerTransport:
         self._moved = False  # windows may move or exponents have become known
         self._frozen = False
         self._link_rate = link_rate
+        # Of a job whose servers optimize: each chunk's last result, should all servers die.
+        held = exponents.chunks if plan.optimizer is not None else 0
+        self._last_headers: Array = np.zeros(held, HEADER)
+        self._last_words: Words = np.zeros((held, plan.lanes), ">i4")
         self._completed: list[Completed] = []
         self._failures: list[Failure] = []
 
@@ -172,8 +179,42 @@ class WorkerTransport:
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
         if wants is None:
-            wants = last_kept(self._slots, self.levels())
-        return kept(self._slots, wants)
+            return kept(self._slots, last_kept(self._slots, self.levels()))
+        if self.plan.optimizer is None:
+            return kept(self._slots, wants)
+        levels = self.levels()
+        results = []
+        for chunk, level in wants:
+            if level == levels[chunk] > 1:
+                header, words = self._last_headers[chunk], self._last_words[chunk]
+                results.append(
+                    jobs_pb2.Result(
+                        chunk=chunk, level=level, header=header.tobytes(), payload=words.tobytes()
+                    )
+                )
+            else:
+                results += kept(self._slots, [(chunk, level)])
+        return results
+
+    def last_results(self) -> tuple[bytes, bytes]:
+        """Headers and payloads of each chunk's last result, where servers optimize, for a worker
+        that joins."""
+        return self._last_headers.tobytes(), self._last_words.tobytes()
+
+    def keep(self, headers: bytes, payloads: bytes) -> None:
+        """What `last_results` of another worker was: this one has joined and has its levels.
+
+        Raises ValueError if it does not hold.
+        """
+        kept_headers, words = last_of(headers, payloads, self.levels())
+        if words.shape != self._last_words.shape:
+            raise ValueError(f"last results {words.shape}, of a job {self._last_words.shape}")
+        self._last_headers, self._last_words = kept_headers, words
+
+    def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """(chunks, lanes) as the last results have them, where servers optimize, and (chunks,) how
+        many workers took part in each."""
+        return floats_of(self._last_words), self._last_headers["workers"].astype(np.int64)
 
     def take_results(self, results: Sequence[jobs_pb2.Result]) -> None:
         """Takes results of this epoch from other workers, as if they had arrived, or none of them.
@@ -200,7 +241,10 @@ class WorkerTransport:
         heir = WorkerTransport(plan, self._exponents, link_rate=self._link_rate)
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
+        heir.statistics.plans.append(heir._sums)
         heir._completed, self._completed = self._completed, []
+        if plan.optimizer is not None:
+            heir._last_headers, heir._last_words = self._last_headers, self._last_words
         heir._tickets, heir._order = self._tickets, self._order
         entries, values = incomplete(self._slots, self._queues)
         enqueue(plan, heir._queues, entries, values)
@@ -399,13 +443,22 @@ class WorkerTransport:
         if not len(rows):
             return
         if stage == DIRECT:
+            initial = 0
+            if self.plan.optimizer is not None:
+                initial = int(np.count_nonzero(slots.round[rows] == 0))
+            self.statistics.initial += initial
+            self.statistics.completed_direct += len(rows) - initial
+        else:
+            self.statistics.completed += len(rows)
+            self._sums.chunks += len(rows)
+        if stage == DIRECT or self.plan.optimizer is not None:
             sums = floats_of(words)
-            self.statistics.completed_direct += len(rows)
         else:
             sums = dequantise(words, slots.exponent[rows], self.plan.world)
-            self.statistics.completed += len(rows)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
+        if self.plan.optimizer is not None:
+            self._last_headers[chunks], self._last_words[chunks] = headers, words
         flags = headers["flags"].copy()
         workers = np.full(len(rows), self.plan.world)
         self._completed.append(Completed(slots.ticket[rows], chunks, sums, flags, workers))

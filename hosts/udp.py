@@ -56,6 +56,9 @@ _TRAIN_SECONDS = 0.001
 _RECEIVE_BUFFER = 4 << 20
 _ARENA_BYTES = 1 << 20
 _LARGEST_RECEIVE = 1 << 16
+# Of one `receive`, whatever their size: a flood of small or empty datagrams must not keep a machine
+# from its other work, nor make it look at more of them at once than of full ones.
+_MOST_DATAGRAMS = 4096
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 # Anyone may send to the socket, so the cache of source addresses is bounded.
 _MOST_SOURCES = 4096
@@ -252,15 +255,16 @@ class Endpoint:
         return True
 
     def receive(self) -> Batch | None:
-        """What has arrived, up to about 1 MiB of it, in order; None if nothing has.
+        """What has arrived, up to about 1 MiB or 4,096 datagrams of it, in order; None if nothing
+        has.
 
         Malformed datagrams are counted and left out, so the batch can be empty.
         """
         buffers: list[memoryview] = []
         sizes: list[int] = []
         sources: list[tuple[int, int]] = []
-        at = 0
-        while at + _LARGEST_RECEIVE <= _ARENA_BYTES:
+        at = datagrams = 0
+        while at + _LARGEST_RECEIVE <= _ARENA_BYTES and datagrams < _MOST_DATAGRAMS:
             room = self._arena[at : at + _LARGEST_RECEIVE]
             try:
                 length, ancillary, _, source = self._socket.recvmsg_into([room], _ANCILLARY_BYTES)
@@ -269,6 +273,7 @@ class Endpoint:
             self.counters.receive_calls += 1
             buffers.append(room[:length])
             sizes.append(received_segment_size(ancillary, length))
+            datagrams += max(1, length // max(1, sizes[-1]))
             sources.append(self._source(source))
             at += length
         if not buffers:

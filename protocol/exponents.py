@@ -180,6 +180,21 @@ class Exponents:
         self._folded[rows] = rounds + 1
 
 
+def reference_start(values: Floats, chunks: Any, policy: Exponents) -> Floats:
+    """The round of initial parameters, by a single process that holds every worker's.
+
+    values: (world, n, lanes) float32, zero padded, by rank. Returns (n, lanes) what servers with an
+    optimizer start with. Advances `policy` as a worker's transport would: they go DIRECT, whatever
+    they are.
+    """
+    rows = np.asarray(chunks, np.int64)
+    rounds, first = policy.begin(rows)
+    own = np.stack([chunk_exponents(mine)[0] for mine in values]).max(axis=0)
+    policy.contact(rows[first], own[first])
+    policy.complete(rows, rounds, own)
+    return np.array(values[0])
+
+
 def reference_round(values: Floats, chunks: Any, policy: Exponents) -> ReferenceSums:
     """One whole round of `chunks` by a single process that holds every worker's values.
 

@@ -22,6 +22,34 @@ class Address(_message.Message):
     port: int
     def __init__(self, ipv4: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
 
+class Array(_message.Message):
+    __slots__ = ["data", "name", "shape", "type"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    type: str
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Begun(_message.Message):
+    __slots__ = ["calls", "number"]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    calls: int
+    number: int
+    def __init__(self, number: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+
+class Boundary(_message.Message):
+    __slots__ = ["number", "until"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    until: int
+    def __init__(self, number: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
+
 class Broken(_message.Message):
     __slots__ = ["chunk", "reason", "seq", "stream"]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -67,16 +95,18 @@ class ConnectServiceReply(_message.Message):
     def __init__(self, job: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
 class ConnectServiceRequest(_message.Message):
-    __slots__ = ["address", "nonce", "rank", "role"]
+    __slots__ = ["address", "nonce", "process", "rank", "role"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     address: Address
     nonce: str
+    process: int
     rank: int
     role: Role
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., process: _Optional[int] = ...) -> None: ...
 
 class CreateServiceReply(_message.Message):
     __slots__ = ["job", "nonce"]
@@ -87,26 +117,80 @@ class CreateServiceReply(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
-    __slots__ = ["namespace", "servers", "streams", "tree", "window", "workers"]
+    __slots__ = ["lease", "namespace", "servers", "streams", "tree", "window", "workers"]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    lease: float
     namespace: str
     servers: _containers.RepeatedCompositeFieldContainer[Member]
     streams: int
     tree: Tree
     window: int
     workers: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ...) -> None: ...
+
+class Donate(_message.Message):
+    __slots__ = ["number", "page"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    page: int
+    def __init__(self, number: _Optional[int] = ..., page: _Optional[int] = ...) -> None: ...
+
+class Donated(_message.Message):
+    __slots__ = ["number", "page", "unable"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    UNABLE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    page: Page
+    unable: str
+    def __init__(self, number: _Optional[int] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., unable: _Optional[str] = ...) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ["sources"]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+
+class Fetched(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class GoneReply(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class GoneRequest(_message.Message):
+    __slots__ = ["nonce", "rank", "reason", "role"]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    rank: int
+    reason: str
+    role: Role
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Halt(_message.Message):
-    __slots__ = ["reason"]
+    __slots__ = ["chunks", "lanes", "optimizer", "reason", "servers"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    lanes: int
+    optimizer: Optimizer
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    servers: _containers.RepeatedCompositeFieldContainer[Address]
+    def __init__(self, reason: _Optional[str] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
 class Hand(_message.Message):
     __slots__ = ["wants"]
@@ -129,49 +213,65 @@ class HeartbeatReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ["epoch", "nonce", "rank", "role", "unanswered"]
+    __slots__ = ["epoch", "nonce", "process", "rank", "role", "unanswered"]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     nonce: str
+    process: int
     rank: int
     role: Role
     unanswered: float
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., unanswered: _Optional[float] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., unanswered: _Optional[float] = ..., process: _Optional[int] = ...) -> None: ...
 
 class InitServiceReply(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
 class InitServiceRequest(_message.Message):
-    __slots__ = ["keys", "nonce", "rank"]
+    __slots__ = ["gives_state", "keys", "nonce", "optimizer", "process", "rank"]
+    GIVES_STATE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    gives_state: bool
     keys: _containers.RepeatedCompositeFieldContainer[Key]
     nonce: str
+    optimizer: Optimizer
+    process: int
     rank: int
-    def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., rank: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., process: _Optional[int] = ..., gives_state: bool = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ...) -> None: ...
 
 class Instruction(_message.Message):
-    __slots__ = ["epoch", "halt", "hand", "plan", "take"]
+    __slots__ = ["boundary", "donate", "epoch", "fetch", "halt", "hand", "plan", "restore", "take"]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    DONATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     HALT_FIELD_NUMBER: _ClassVar[int]
     HAND_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
     TAKE_FIELD_NUMBER: _ClassVar[int]
+    boundary: Boundary
+    donate: Donate
     epoch: int
+    fetch: Fetch
     halt: Halt
     hand: Hand
     plan: Plan
+    restore: Restore
     take: Take
-    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, _Mapping]] = ..., donate: _Optional[_Union[Donate, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ["connected", "epoch", "job", "namespace", "reason", "slots", "state", "tree", "window", "world"]
+    __slots__ = ["connected", "epoch", "job", "namespace", "reason", "restored", "slots", "state", "tree", "window", "world"]
     class SlotsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +284,7 @@ class Job(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
@@ -194,12 +295,13 @@ class Job(_message.Message):
     job: int
     namespace: str
     reason: str
+    restored: _containers.RepeatedCompositeFieldContainer[RestoredChunks]
     slots: _containers.ScalarMap[str, int]
     state: str
     tree: str
     window: int
     world: int
-    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ..., restored: _Optional[_Iterable[_Union[RestoredChunks, _Mapping]]] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ["elements", "key", "name"]
@@ -216,20 +318,22 @@ class LeaveReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ["levels", "nonce", "rank", "reason", "results", "role"]
+    __slots__ = ["levels", "nonce", "process", "rank", "reason", "results", "role"]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     levels: bytes
     nonce: str
+    process: int
     rank: int
     reason: str
     results: _containers.RepeatedCompositeFieldContainer[Result]
     role: Role
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., levels: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., levels: _Optional[bytes] = ..., process: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ["host", "rank"]
@@ -239,8 +343,32 @@ class Member(_message.Message):
     rank: int
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
+class Optimizer(_message.Message):
+    __slots__ = ["momentum", "name", "rate", "weight_decay"]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    momentum: float
+    name: str
+    rate: float
+    weight_decay: float
+    def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+
+class Page(_message.Message):
+    __slots__ = ["data", "page", "sha256", "size"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    page: int
+    sha256: bytes
+    size: int
+    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class Plan(_message.Message):
-    __slots__ = ["chunks_per_slice", "epoch", "job", "lanes", "link_rate", "rank", "roots", "servers", "streams", "windows", "workers", "world"]
+    __slots__ = ["chunks", "chunks_per_slice", "epoch", "job", "lanes", "link_rate", "members", "optimizer", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -248,37 +376,83 @@ class Plan(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_PER_SLICE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     LINK_RATE_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROOTS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
+    SUMMED_AT_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
     chunks_per_slice: int
     epoch: int
     job: int
     lanes: int
     link_rate: int
+    members: _containers.RepeatedScalarFieldContainer[int]
+    optimizer: Optimizer
     rank: int
     roots: _containers.RepeatedCompositeFieldContainer[RootStream]
     servers: _containers.RepeatedCompositeFieldContainer[Address]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
+    summed_at: _containers.RepeatedScalarFieldContainer[str]
+    tree: Tree
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Reached(_message.Message):
+    __slots__ = ["number"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ["levels"]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     levels: bytes
     def __init__(self, levels: _Optional[bytes] = ...) -> None: ...
+
+class Restore(_message.Message):
+    __slots__ = ["number", "page"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    page: Page
+    def __init__(self, number: _Optional[int] = ..., page: _Optional[_Union[Page, _Mapping]] = ...) -> None: ...
+
+class Restored(_message.Message):
+    __slots__ = ["number", "page", "unable"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    UNABLE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    page: int
+    unable: str
+    def __init__(self, number: _Optional[int] = ..., page: _Optional[int] = ..., unable: _Optional[str] = ...) -> None: ...
+
+class RestoredChunks(_message.Message):
+    __slots__ = ["chunks", "epoch", "server", "source"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    chunks: int
+    epoch: int
+    server: str
+    source: str
+    def __init__(self, server: _Optional[str] = ..., chunks: _Optional[int] = ..., source: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ["chunk", "header", "level", "payload"]
@@ -297,24 +471,36 @@ class ResyncReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ResyncRequest(_message.Message):
-    __slots__ = ["broken", "epoch", "handed", "nonce", "rank", "report", "role", "taken"]
+    __slots__ = ["begun", "broken", "donated", "epoch", "fetched", "handed", "nonce", "process", "rank", "reached", "report", "restored", "role", "taken"]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     BROKEN_FIELD_NUMBER: _ClassVar[int]
+    DONATED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
     HANDED_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
+    begun: Begun
     broken: Broken
+    donated: Donated
     epoch: int
+    fetched: Fetched
     handed: Handed
     nonce: str
+    process: int
     rank: int
+    reached: Reached
     report: Report
+    restored: Restored
     role: Role
     taken: Taken
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
 
 class RootStream(_message.Message):
     __slots__ = ["children", "node", "stream", "window"]
@@ -327,6 +513,28 @@ class RootStream(_message.Message):
     stream: int
     window: int
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ["chunks", "server"]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    chunks: bytes
+    server: Address
+    def __init__(self, server: _Optional[_Union[Address, _Mapping]] = ..., chunks: _Optional[bytes] = ...) -> None: ...
+
+class State(_message.Message):
+    __slots__ = ["arrays", "calls", "exponents", "headers", "payloads"]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[Array]
+    calls: int
+    exponents: bytes
+    headers: bytes
+    payloads: bytes
+    def __init__(self, calls: _Optional[int] = ..., exponents: _Optional[bytes] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., headers: _Optional[bytes] = ..., payloads: _Optional[bytes] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ["budgets", "jobs"]
@@ -377,14 +585,16 @@ class Want(_message.Message):
     def __init__(self, chunk: _Optional[int] = ..., level: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ["nonce", "rank", "role"]
+    __slots__ = ["nonce", "process", "rank", "role"]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     nonce: str
+    process: int
     rank: int
     role: Role
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
 
 class Tree(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

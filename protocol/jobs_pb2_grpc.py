@@ -49,6 +49,11 @@ class JobServiceStub(object):
                 request_serializer=protocol_dot_jobs__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=protocol_dot_jobs__pb2.LeaveReply.FromString,
                 )
+        self.Gone = channel.unary_unary(
+                '/rackhub.jobs.v1.JobService/Gone',
+                request_serializer=protocol_dot_jobs__pb2.GoneRequest.SerializeToString,
+                response_deserializer=protocol_dot_jobs__pb2.GoneReply.FromString,
+                )
         self.Status = channel.unary_unary(
                 '/rackhub.jobs.v1.JobService/Status',
                 request_serializer=protocol_dot_jobs__pb2.StatusRequest.SerializeToString,
@@ -111,6 +116,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Gone(self, request, context):
+        """Somebody who knows that a member's process is dead says so: the others need not wait for its lease to end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Jobs, their state and what they hold in every switch.
         """
@@ -155,6 +167,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=protocol_dot_jobs__pb2.LeaveRequest.FromString,
                     response_serializer=protocol_dot_jobs__pb2.LeaveReply.SerializeToString,
+            ),
+            'Gone': grpc.unary_unary_rpc_method_handler(
+                    servicer.Gone,
+                    request_deserializer=protocol_dot_jobs__pb2.GoneRequest.FromString,
+                    response_serializer=protocol_dot_jobs__pb2.GoneReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -287,6 +304,23 @@ class JobService(object):
         return grpc.experimental.unary_unary(request, target, '/rackhub.jobs.v1.JobService/Leave',
             protocol_dot_jobs__pb2.LeaveRequest.SerializeToString,
             protocol_dot_jobs__pb2.LeaveReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Gone(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/rackhub.jobs.v1.JobService/Gone',
+            protocol_dot_jobs__pb2.GoneRequest.SerializeToString,
+            protocol_dot_jobs__pb2.GoneReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

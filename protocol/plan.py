@@ -15,10 +15,18 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
 
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
 LARGEST_WORLD = (1 << 16) - 1
+# As job files spell them, by number in messages.
+_TREES: dict[jobs_pb2.Tree, str] = {
+    jobs_pb2.TWO_LEVEL: "two-level",
+    jobs_pb2.TOR: "tor",
+    jobs_pb2.CORE: "core",
+    jobs_pb2.NONE: "none",
+}
 
 
 class PlanError(ValueError):
@@ -57,7 +65,13 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing)."""
+    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing).
+
+    `members`: who is in it, by rank: the ranks that they had when the job was created; none stands
+    for all that there are. `optimizer`: what the servers run; results are parameters then, not
+    sums. `tree` (as job files spell it) and `roots` (names of switches or servers) tell people
+    where its sums are made.
+    """
 
     job: int
     epoch: int
@@ -68,9 +82,18 @@ class WorkerPlan:
     servers: tuple[Address, ...]
     chunks_per_slice: int = 1
     link_rate: int = 0
+    members: tuple[int, ...] = ()
+    optimizer: OptimizerPlan | None = None
+    tree: str = ""
+    roots: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
+        _ascending(self.members, "members")
+        _need(
+            len(self.members) in (0, self.world),
+            f"{len(self.members)} members are named in a world of {self.world}",
+        )
         _need(0 <= self.rank < self.world, f"rank {self.rank} is not below world {self.world}")
         _need(bool(self.servers), "a job has at least one server, this plan names none")
         _need(bool(self.streams), "a plan has at least one stream, this one has none")
@@ -111,6 +134,10 @@ class WorkerPlan:
             servers=_addresses(message.servers),
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
+            members=tuple(message.members),
+            optimizer=_optimizer(message),
+            tree=_TREES.get(message.tree, ""),
+            roots=tuple(message.summed_at),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -133,6 +160,10 @@ class WorkerPlan:
             servers=[_message(a) for a in self.servers],
             chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
+            members=self.members,
+            optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
+            tree=next((number for number, name in _TREES.items() if name == self.tree), None),
+            summed_at=self.roots,
         )
 
 
@@ -161,7 +192,11 @@ class RootStream:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of."""
+    """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of.
+
+    optimizer: what it makes of sums, of a job with so many `chunks`; every stream's root is a
+    server then.
+    """
 
     job: int
     epoch: int
@@ -174,6 +209,8 @@ class ServerPlan:
     roots: tuple[RootStream, ...] = ()
     chunks_per_slice: int = 1
     link_rate: int = 0
+    optimizer: OptimizerPlan | None = None
+    chunks: int = 0
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
@@ -192,6 +229,10 @@ class ServerPlan:
         for root in self.roots:
             _check_stream(root.stream, root.node, root.window)
             _check_children(root, self.world)
+        _need(
+            self.optimizer is None or self.chunks > 0,
+            "servers that optimize a job are told how many chunks it has, this plan does not",
+        )
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server that a chunk (or each of an array of them) is addressed to."""
@@ -223,6 +264,8 @@ class ServerPlan:
             ),
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
+            optimizer=_optimizer(message),
+            chunks=message.chunks,
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -254,12 +297,20 @@ class ServerPlan:
             ],
             chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
+            optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
+            chunks=self.chunks,
         )
 
 
 def server_of(chunk: Any, chunks_per_slice: int, servers: int) -> Any:
     """Rank of the server of a chunk: slices go to the servers in turn."""
     return chunk // chunks_per_slice % servers
+
+
+def backup_of(server: Any, servers: int) -> Any:
+    """Rank of the server that replicates another's chunks (of each of an array of ranks); its own
+    if there is no other."""
+    return (server + 1) % servers
 
 
 def stream_of(chunk: Any, chunks_per_slice: int, streams: int) -> Any:
@@ -306,6 +357,15 @@ def _ascending(numbers: Sequence[int], what: str) -> None:
         all(a < b for a, b in pairwise(numbers)),
         f"{what} {list(numbers)} are not in ascending order without repeats",
     )
+
+
+def _optimizer(message: jobs_pb2.Plan) -> OptimizerPlan | None:
+    if not message.HasField("optimizer"):
+        return None
+    try:
+        return OptimizerPlan.from_message(message.optimizer)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def _addresses(messages: Any) -> tuple[Address, ...]:

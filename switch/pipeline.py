@@ -72,7 +72,7 @@ class EntryIsConstant(PipelineError):  # noqa: N818
 class Pipeline:
     """A program with state of its own; two pipelines of one program share only code.
 
-    library   the loaded shared library (its functions are those of runtime/target.h)
+    native    the loaded shared library (its functions are those of runtime/target.h)
     handle    the `struct sw *` to pass to them, valid until close()
     pool      how many packets may exist at once
 
@@ -81,7 +81,7 @@ class Pipeline:
     """
 
     program: Program
-    library: ctypes.CDLL
+    native: ctypes.CDLL
     handle: ctypes.c_void_p
 
     def __init__(self, program: Program, pool: int = 8192, flags: Sequence[str] = FLAGS) -> None:
@@ -92,8 +92,8 @@ class Pipeline:
         """
         self.program = program
         self.layout = Layout(program)
-        self.library = declare(ctypes.CDLL(str(build(_source(program), tuple(flags)))))
-        handle = self.library.sw_create(pool)
+        self.native = declare(ctypes.CDLL(str(build(_source(program), tuple(flags)))))
+        handle = self.native.sw_create(pool)
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
         self.handle = ctypes.c_void_p(handle)
@@ -122,7 +122,7 @@ class Pipeline:
     def close(self) -> None:
         """Frees the switch; nothing may use it any more. May be called again."""
         if self.handle:
-            self.library.sw_destroy(self.handle)
+            self.native.sw_destroy(self.handle)
             self.handle = ctypes.c_void_p(None)
 
     def __enter__(self) -> Pipeline:
@@ -162,7 +162,7 @@ class Pipeline:
         self, table: Table, key: PackedKey, action: Action, args: Sequence[int], priority: int
     ) -> int:
         layout = self.layout.tables[table.name]
-        result: int = self.library.sw_table_insert(
+        result: int = self.native.sw_table_insert(
             self.handle,
             self.layout.table_index[table.name],
             _words(key.value),
@@ -187,13 +187,13 @@ class Pipeline:
         self._writable(one)
         words = _words(pack_arguments(chosen, self.layout.tables[table].arg_words, args))
         index = self.layout.table_index[table]
-        result = self.library.sw_table_modify(self.handle, index, handle, chosen.id, words)
+        result = self.native.sw_table_modify(self.handle, index, handle, chosen.id, words)
         self._found(result, f"table '{table}' has no entry with handle {handle}")
 
     def delete(self, table: str, handle: int) -> None:
         """Removes an entry and its counter. EntryNotFound, EntryIsConstant."""
         self._writable(self._table(table))
-        result = self.library.sw_table_delete(self.handle, self.layout.table_index[table], handle)
+        result = self.native.sw_table_delete(self.handle, self.layout.table_index[table], handle)
         self._found(result, f"table '{table}' has no entry with handle {handle}")
 
     def set_default(self, table: str, action: str | None, args: Sequence[int] = ()) -> None:
@@ -213,7 +213,7 @@ class Pipeline:
             number = chosen.id
             words = pack_arguments(chosen, self.layout.tables[table].arg_words, args)
         index = self.layout.table_index[table]
-        self.library.sw_table_set_default(self.handle, index, number, _words(words))
+        self.native.sw_table_set_default(self.handle, index, number, _words(words))
 
     # Counters are (packets, bytes). A table's direct counter of an entry; handle None = default.
 
@@ -221,7 +221,7 @@ class Pipeline:
         """An indexed counter's (packets, bytes). IndexError."""
         packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
         which = _position(self.layout.counter_index, name, "counter")
-        result = self.library.sw_counter_read(
+        result = self.native.sw_counter_read(
             self.handle, which, self._index(index), ctypes.byref(packets), ctypes.byref(octets)
         )
         self._in_range(result, "counter", name, index, self.program.counters[name].size)
@@ -229,7 +229,7 @@ class Pipeline:
 
     def set_counter(self, name: str, index: int, packets: int, byte_count: int) -> None:
         which = _position(self.layout.counter_index, name, "counter")
-        result = self.library.sw_counter_write(
+        result = self.native.sw_counter_write(
             self.handle, which, self._index(index), packets, byte_count
         )
         self._in_range(result, "counter", name, index, self.program.counters[name].size)
@@ -237,7 +237,7 @@ class Pipeline:
     def direct_counter(self, table: str, handle: int | None) -> tuple[int, int]:
         """(packets, bytes) that hit an entry. EntryNotFound, PipelineError (no counter)."""
         packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
-        result = self.library.sw_table_counter(
+        result = self.native.sw_table_counter(
             self.handle,
             self._counted(table),
             -1 if handle is None else handle,
@@ -250,7 +250,7 @@ class Pipeline:
     def set_direct_counter(
         self, table: str, handle: int | None, packets: int, byte_count: int
     ) -> None:
-        result = self.library.sw_table_set_counter(
+        result = self.native.sw_table_set_counter(
             self.handle, self._counted(table), -1 if handle is None else handle, packets, byte_count
         )
         self._found(result, f"table '{table}' has no entry with handle {handle}")
@@ -260,7 +260,7 @@ class Pipeline:
         which = _position(self.layout.register_index, name, "register")
         one = self.program.registers[name]
         words = (ctypes.c_uint64 * limbs(one.width))()
-        result = self.library.sw_register_read(self.handle, which, self._index(index), words)
+        result = self.native.sw_register_read(self.handle, which, self._index(index), words)
         self._in_range(result, "register", name, index, one.size)
         return sum(word << (64 * i) for i, word in enumerate(words))
 
@@ -269,18 +269,18 @@ class Pipeline:
         one = self.program.registers[name]
         check_range(f"register '{name}'", value, one.width)
         words = _words(words_of(value, limbs(one.width)))
-        result = self.library.sw_register_write(self.handle, which, self._index(index), words)
+        result = self.native.sw_register_write(self.handle, which, self._index(index), words)
         self._in_range(result, "register", name, index, one.size)
 
     # Replication; setting a group or session that exists replaces it.
 
     def set_multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """replicas: (egress port, instance), sent in this order. ValueError: id not 1..65535."""
-        result = self.library.sw_group_set(self.handle, group, _replicas(replicas), len(replicas))
+        result = self.native.sw_group_set(self.handle, group, _replicas(replicas), len(replicas))
         self._done(result, f"multicast group {group}")
 
     def delete_multicast_group(self, group: int) -> None:
-        result = self.library.sw_group_delete(self.handle, group)
+        result = self.native.sw_group_delete(self.handle, group)
         self._done(result, f"multicast group {group}")
 
     def set_clone_session(
@@ -291,13 +291,13 @@ class Pipeline:
         priority: int = 0,
     ) -> None:
         """truncate: bytes of a clone that are sent, 0 = all. ValueError: id not 0..32767."""
-        result = self.library.sw_session_set(
+        result = self.native.sw_session_set(
             self.handle, session, _replicas(replicas), len(replicas), truncate, priority
         )
         self._done(result, f"clone session {session}")
 
     def delete_clone_session(self, session: int) -> None:
-        result = self.library.sw_session_delete(self.handle, session)
+        result = self.native.sw_session_delete(self.handle, session)
         self._done(result, f"clone session {session}")
 
     # Packets, in process (no ports, no queues)
@@ -331,7 +331,7 @@ class Pipeline:
             offsets[i] = total
             total += len(frame)
         produced = ctypes.c_size_t()
-        result = self.library.sw_inject(
+        result = self.native.sw_inject(
             self.handle,
             count,
             (ctypes.c_uint32 * count)(*ports),
@@ -361,7 +361,7 @@ class Pipeline:
     def stats(self) -> dict[str, int]:
         """Counts since the start: the fields of struct sw_stats (runtime/target.h)."""
         stats = Stats()
-        self.library.sw_get_stats(self.handle, ctypes.byref(stats))
+        self.native.sw_get_stats(self.handle, ctypes.byref(stats))
         return {name: getattr(stats, name) for name, *_ in Stats._fields_}
 
     def set_log(self, receive: Callable[[str], None] | None) -> None:
@@ -371,7 +371,7 @@ class Pipeline:
             if receive is None
             else LOG_FUNCTION(lambda _, text: receive(text.decode(errors="replace")))
         )
-        self.library.sw_set_log(self.handle, function, None)
+        self.native.sw_set_log(self.handle, function, None)
         self._log = function  # the library keeps only its address
 
     # Checks

@@ -215,7 +215,7 @@ class Ports:
         plain: bool = False,
         on_packet_in: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._library = library()
+        self._native = library()
         self._options = dict(ports)
         self._cpu_port = cpu_port
         self._pcap_dir = pcap_dir
@@ -226,7 +226,7 @@ class Ports:
         self._last: dict[int, PortStatistics] = {}
         if cpu_port is not None and not 0 <= cpu_port < NO_PORT:
             raise ValueError(f"CPU port {cpu_port}: not a port number (0..{NO_PORT - 1})")
-        self._handle: int | None = self._library.ports_create(
+        self._handle: int | None = self._native.ports_create(
             NO_PORT if cpu_port is None else cpu_port
         )
         if not self._handle:
@@ -273,7 +273,7 @@ class Ports:
         for number, options in sorted(self._options.items()):
             self._add_port(number, options)
         self.attach(self._pipeline)
-        self._result(self._library.ports_start(self._handle), "start the ports")
+        self._result(self._native.ports_start(self._handle), "start the ports")
         self._reader = threading.Thread(target=self._read_events, name="switch-events", daemon=True)
         self._reader.start()
 
@@ -282,7 +282,7 @@ class Ports:
         with self._guard:
             if self._handle is None:
                 return
-            self._library.ports_stop(self._handle)
+            self._native.ports_stop(self._handle)
             reader, self._reader = self._reader, None
         # Not under the guard: the callback may be about to call this object.
         if reader is not None and reader is not threading.current_thread():
@@ -290,7 +290,7 @@ class Ports:
         with self._guard:
             if self._handle is not None:
                 self._last = self._read_statistics()
-                self._library.ports_destroy(self._handle)
+                self._native.ports_destroy(self._handle)
                 self._handle = None
 
     def attach(self, pipeline: Pipeline | None) -> None:
@@ -301,11 +301,11 @@ class Ports:
             program = None
             if pipeline is not None:
                 functions = (
-                    ctypes.cast(getattr(pipeline.library, name), ctypes.c_void_p)
+                    ctypes.cast(getattr(pipeline.native, name), ctypes.c_void_p)
                     for name in _PROGRAM
                 )
                 program = _Program(pipeline.handle, pipeline.pool, *functions)
-            self._result(self._library.ports_attach(self._handle, program), "attach the pipeline")
+            self._result(self._native.ports_attach(self._handle, program), "attach the pipeline")
             self._pipeline = pipeline
 
     def add_port(self, number: int, options: PortOptions) -> None:
@@ -326,7 +326,7 @@ class Ports:
             if number not in self._options:
                 raise PortsError(f"there is no port {number}")
             if number in self._numbers:
-                result = self._library.ports_remove(self._handle, number)
+                result = self._native.ports_remove(self._handle, number)
                 self._result(result, f"remove port {number}")
                 self._numbers.discard(number)
             del self._options[number]
@@ -342,7 +342,7 @@ class Ports:
             if self._cpu_port is None:
                 raise PortsError("packet-out, but the switch has no CPU port")
             self._result(
-                self._library.ports_packet_out(self._handle, frame, len(frame)),
+                self._native.ports_packet_out(self._handle, frame, len(frame)),
                 f"take a packet-out of {len(frame)} bytes",
             )
 
@@ -357,14 +357,14 @@ class Ports:
         count = ctypes.c_uint64()
         with self._guard:
             self._check_open()
-            self._library.ports_get_no_port(self._handle, count)
+            self._native.ports_get_no_port(self._handle, count)
         return count.value
 
     def _read_statistics(self) -> dict[int, PortStatistics]:
         found = {}
         for number in sorted(self._numbers):
             raw = _Statistics()
-            result = self._library.ports_get_statistics(self._handle, number, raw)
+            result = self._native.ports_get_statistics(self._handle, number, raw)
             self._result(result, f"read port {number}")
             values: dict[str, Any] = {name: getattr(raw, name) for name, *_ in raw._fields_}
             for name in ("present", "joining"):
@@ -390,7 +390,7 @@ class Ports:
         self._add(number, raw, f"port {number} ({options.interface})")
 
     def _add(self, number: int, raw: _Options, what: str) -> None:
-        result = self._library.ports_add(self._handle, number, raw)
+        result = self._native.ports_add(self._handle, number, raw)
         if result == -errno.ENODEV:
             raise NoSuchInterface(f"{what}: there is no such interface in this network namespace")
         if result in (-errno.EPERM, -errno.EACCES):
@@ -415,7 +415,7 @@ class Ports:
         kind = ctypes.c_uint8()
         buffer = ctypes.create_string_buffer(MAX_FRAME)
         while True:
-            length = self._library.ports_next_event(handle, kind, buffer, len(buffer), -1)
+            length = self._native.ports_next_event(handle, kind, buffer, len(buffer), -1)
             if length < 0:
                 return
             data = ctypes.string_at(buffer, length)

@@ -6,23 +6,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
-
-import grpc
 
 from controller.connection import SwitchError
 from testbed import meddling
 from testbed.control import Emit, Message
-from testbed.faults import Fault
-from testbed.jobrun import JobRun, Place
+from testbed.faults import EVERY_LINK, Fault
+from testbed.jobrun import JobRun
+from testbed.place import Place
 from testbed.processes import Process
 from testbed.recovery import Fault as Record
+from testbed.severing import sever
 
 log = logging.getLogger("chaos")
+# The longest that a fault waits for sums under way.
+_AIM_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
 
 
 class Chaos:
@@ -33,11 +34,12 @@ class Chaos:
         self._faults = faults
         self._emit = emit
         self._running: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._chunks = 0
+        self._chunks = 0  # done
         self._further = asyncio.Condition()
         self._waking: set[asyncio.Task[None]] = set()
         self._per_iteration = 0
         self._stopped: list[Process] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     def heard(self, message: Message) -> None:
         """What the job tells whoever watches it, which goes on to them."""
@@ -55,9 +57,10 @@ class Chaos:
     async def around(self, job: JobRun) -> AsyncIterator[None]:
         """While the job's life lasts, it has its faults."""
         self._per_iteration = job.workload.chunks
-        tasks = [asyncio.create_task(self._one(fault, job)) for fault in self._faults]
-        for task in tasks:
-            task.add_done_callback(_complain)
+        tasks = self._tasks
+        for number, fault in enumerate(self._faults):
+            tasks.append(asyncio.create_task(self._one(number, fault, job)))
+            tasks[-1].add_done_callback(_complain)
         try:
             yield
         finally:
@@ -71,44 +74,72 @@ class Chaos:
         async with self._further:
             self._further.notify_all()
 
-    async def _one(self, fault: Fault, job: JobRun) -> None:
+    async def _one(self, number: int, fault: Fault, job: JobRun) -> None:
         """Waits for a fault's time, and lets it happen."""
         began = await asyncio.shield(self._running)
-        if fault.chunks is None:
+        if fault.after is not None:
+            if self._tasks[:number]:
+                await asyncio.wait(self._tasks[:number])
+            async with self._further:
+                await self._further.wait_for(self._gone_on)
+            await self._until(self._chunks + fault.after)
+        elif fault.chunks is None:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(began + fault.at - loop.time())
         else:
-            least = fault.chunks
-            async with self._further:
-                await self._further.wait_for(lambda: self._chunks >= least)
+            await self._until(fault.chunks)
         if job.state != "running":
             return
         if fault.kind == "impair":
             await self._impair(fault)
         elif fault.kind == "repush":
             await self._push(fault)
+        elif fault.kind == "disconnect":
+            await self._disconnect(fault)
         else:
             await self._signal(fault, job)
 
+    async def _until(self, chunks: int) -> None:
+        """Until so many are done."""
+        async with self._further:
+            await self._further.wait_for(lambda: self._chunks >= chunks)
+
+    def _gone_on(self) -> bool:
+        """Whether the job has from every fault so far."""
+        records = self._place.faults.faults
+        return all(impact.seconds is not None for one in records for impact in one.impacts)
+
+    async def _last(self, fault: Fault) -> None:
+        """While a fault lasts."""
+        if fault.lasts is None:
+            await asyncio.sleep(fault.seconds)
+        else:
+            await self._until(self._chunks + fault.lasts)
+
     async def _begin(self, fault: Fault, what: str) -> Record:
-        faults = self._place.faults
+        """A fault begins, if it can be had while sums are under way that it can hit."""
+        faults, loop = self._place.faults, asyncio.get_running_loop()
+        latest = loop.time() + _AIM_SECONDS
         before = await faults.snapshot()
+        while not faults.under_way(before) and loop.time() < latest:
+            before = await faults.snapshot()
         # All but a kill take their time.
         lasting = fault.kind != "kill"
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting)
 
     async def _signal(self, fault: Fault, job: JobRun) -> None:
-        process = self._place.nodes.process(fault.node) or job.worker(fault.node)
+        nodes = self._place.nodes
+        process = nodes.process(fault.node) or job.worker(fault.node)
         if process is None or not process.running:
             self._place.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
             return
         if fault.kind == "kill":
             await self._begin(fault, "was killed by SIGKILL")
-            if fault.seconds:
-                self._place.nodes.hold[fault.node] = fault.seconds
+            own = nodes.process(fault.node) is process
+            (nodes.hold if own else job.hold)[fault.node] = fault.seconds
             process.signal(signal.SIGKILL)
             return
-        what = f"was stopped for {fault.seconds:g} s"
+        what = f"was stopped for {fault.span}"
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.node} {what}")
         self._stopped.append(process)
@@ -130,29 +161,53 @@ class Chaos:
             self._place.tell(f"{fault.node}: its program could not be pushed: {error}")
         record.over = time.monotonic()
 
+    async def _disconnect(self, fault: Fault) -> None:
+        switch = self._place.nodes.switches[fault.node]
+        controller = self._place.nodes.controller.process
+        what = f"lost its P4Runtime connection for {fault.span}"
+        record = await self._begin(fault, what)
+        self._place.tell(f"{fault.node} {what}")
+        with switch.unplugged():
+            if controller is not None and controller.running:
+                bound = switch.address.removeprefix("unix:")
+                try:
+                    await asyncio.to_thread(sever, controller.pid, bound)
+                except (ProcessLookupError, FileNotFoundError):
+                    pass  # it has ended, and its connections with it
+                except OSError as error:
+                    self._place.tell(f"{fault.node}: its connection could not be cut: {error}")
+            await self._last(fault)
+        record.over = time.monotonic()
+
     async def _impair(self, fault: Fault) -> None:
         quality = dict(fault.quality)
         words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
-        what = f"was impaired for {fault.seconds:g} s: {words}"
-        topology = self._place.network.topology
-        impairment = meddling.Impairment(topology, self._place.dataplane, fault.ends, quality)
+        what = f"was impaired for {fault.span}: {words}"
+        links = [
+            (link.a, link.b)
+            for link in self._place.network.topology.links
+            if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
+        ]
+        controller = self._place.nodes.controller
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.where} {what}")
-        await self._write(impairment, impairment.begin)
+        answer = controller.impair(links, quality)
         try:
-            await asyncio.sleep(fault.seconds)
+            await self._ordered(fault, answer)
+            await self._last(fault)
         finally:
-            await self._write(impairment, impairment.end)
+            # Nobody waits for it in a job that is over.
+            answer = controller.mend(links, quality)
             record.over = time.monotonic()
+        await self._ordered(fault, answer)
+        record.over = time.monotonic()
 
-    async def _write(self, impairment: meddling.Impairment, updates: dict[str, Any]) -> None:
-        for name, wanted in updates.items():
-            switch = self._place.nodes.switches[name]
-            try:
-                await asyncio.to_thread(impairment.write, switch, wanted)
-            except (grpc.RpcError, queue.Empty) as error:
-                # It may be gone by now, or have been given its entries anew.
-                log.warning("%s: its links are as they were: %s", name, error)
+    async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
+        """The controller does it at once, or when it can."""
+        await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
+        said = answer.result() if answer.done() else "the controller does not answer"
+        if said != "done":
+            self._place.tell(f"{fault.where}: links are not yet as they should be: {said}")
 
 
 def _complain(task: asyncio.Task[None]) -> None:

@@ -22,7 +22,7 @@ from testbed.processes import state_of
 from testbed.record import RunDirectory
 
 SOCKET = "control"
-_LIMIT = 16 << 20  # bytes of one line
+_LIMIT = 16 << 20  # bytes of one line, and of what a client has not read yet
 _ALIVE_SECONDS = 2.0
 # A supervisor that says nothing for that long is stuck.
 SILENCE_SECONDS = 20.0
@@ -116,7 +116,17 @@ def _stuck(run: RunDirectory) -> str:
     return f"{text}; `kill -KILL {pid}` ends the testbed"
 
 
+# What reading a request raises that is none. A list for an object, a text for a number, lists in
+# lists to the end of Python's stack.
+NOT_A_REQUEST = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
 Handler = Callable[[Message, Emit], Awaitable[Any]]
+
+
+async def _ended(reader: asyncio.StreamReader) -> None:
+    """Returns when the client has closed; what it sends after its request is for nobody."""
+    while await reader.read(1 << 16):
+        pass
 
 
 @contextlib.asynccontextmanager
@@ -128,6 +138,8 @@ async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> 
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def emit(message: Message) -> None:
+            if writer.transport.get_write_buffer_size() > _LIMIT:
+                writer.transport.abort()  # it does not read: gone, for all that can be told
             if not writer.is_closing():
                 writer.write(json.dumps(message).encode() + b"\n")
 
@@ -136,7 +148,7 @@ async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> 
             if not line:
                 return
             working = asyncio.ensure_future(handler(json.loads(line), emit))
-            gone = asyncio.ensure_future(reader.read())
+            gone = asyncio.ensure_future(_ended(reader))
             while not (working.done() or gone.done()):
                 await asyncio.wait(
                     [working, gone], timeout=_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -151,8 +163,10 @@ async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> 
                 emit({"error": str(error)})
             except asyncio.CancelledError:
                 emit({"error": "cancelled"})
-        except (ValueError, KeyError, TypeError) as error:
-            emit({"error": f"not a request: {error!r}"})
+        except NOT_A_REQUEST as error:
+            emit({"error": f"not a request: {error!r:.200}"})
+        except ConnectionError:
+            pass  # whoever asked is gone
         finally:
             with contextlib.suppress(ConnectionError):
                 await writer.drain()

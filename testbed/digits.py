@@ -76,15 +76,17 @@ def shard(training: Data, seed: int, rank: int, world: int) -> Data:
     return Data(training.images[order], training.classes[order])
 
 
-def batches(part: Data, size: int, seed: int, rank: int) -> Iterator[Data]:
-    """Endless batches of a shard: shuffled anew for each pass, a pass's end joined to the next."""
+def batches(part: Data, size: int, seed: int, rank: int, first: int = 0) -> Iterator[Data]:
+    """Endless batches of a shard, from number ``first`` on: shuffled anew for each pass, a pass's
+    end joined to the next."""
     random = np.random.default_rng([seed, 3, rank])
     waiting = np.empty(0, np.int64)
-    while True:
+    for number in itertools.count():
         while len(waiting) < size:
             waiting = np.concatenate([waiting, random.permutation(len(part))])
         chosen, waiting = waiting[:size], waiting[size:]
-        yield Data(part.images[chosen], part.classes[chosen])
+        if number >= first:
+            yield Data(part.images[chosen], part.classes[chosen])
 
 
 class Perceptron:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
 
 _BITS = 30  # of a lane for the magnitude of a whole sum
 _HEADROOM = 2
@@ -35,29 +36,33 @@ class ExactSums:
     ``worst`` is a share of what is allowed: of 1 for sums of integers and DIRECT ones alike.
     """
 
-    def __init__(self, world: int, chunks: int) -> None:
+    def __init__(self, chunks: int) -> None:
         self.worst = 0.0
-        self.rounds = 0
-        self._digits = _BITS - (world - 1).bit_length()
+        self._rounds = np.zeros(chunks, np.int64)
         self._exponents = np.zeros(chunks, np.int64)  # that the coming round should have
 
-    def check(self, values: Floats, sums: Floats) -> None:
-        """One round: values (world, chunks, lanes) by rank, the sums (chunks, lanes) of them.
+    @property
+    def rounds(self) -> int:
+        """How many there were."""
+        return int(self._rounds.max(initial=0))
+
+    def check(self, values: Floats, sums: Floats, chunks: Indices | None = None) -> None:
+        """One round: values (world, n, lanes) by rank, the sums (n, lanes) of them, which may be of
+        these ``chunks`` (n,), None for all.
 
         Raises ``InexactSumError``.
         """
+        mine = np.arange(len(self._exponents)) if chunks is None else chunks
         wide = values.astype(np.float64)
         finite = np.isfinite(wide)
         magnitudes = np.where(finite, np.abs(wide), 0)
         largest = magnitudes.max(axis=(0, 2))
-        needed = np.frexp(largest)[1].astype(np.int64)  # least e with |x| < 2^e
-        if self.rounds == 0:
-            self._exponents = np.where(largest > 0, np.clip(needed, _LEAST, _MOST), 0)
-        direct = ~finite.all(axis=(0, 2)) | (largest >= np.ldexp(1.0, self._exponents))
+        exponents = self._coming(mine, largest)
+        direct = ~finite.all(axis=(0, 2)) | (largest >= np.ldexp(1.0, exponents))
         with np.errstate(invalid="ignore"):
             exact = wide.sum(axis=0)
         allowed = np.where(
-            direct[:, None], self._float32(magnitudes), self._integers(len(values), sums)
+            direct[:, None], self._float32(magnitudes), self._integers(len(values), exponents, sums)
         )
         usable = finite.all(axis=0) & np.isfinite(sums)
         error = np.where(usable, np.abs(sums - np.where(usable, exact, 0)), 0)
@@ -73,17 +78,33 @@ class ExactSums:
         wrong |= odd & ~right
         wrong |= ~odd & ~np.isfinite(sums) & ~(passes | beyond)
         if wrong.any():
-            self._complain(wrong, exact, sums, allowed)
+            self._complain(mine, wrong, exact, sums, allowed)
         shares = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0)
         self.worst = max(self.worst, float(shares.max(initial=0)))
-        told = np.clip(needed, _LEAST, _MOST)
-        following = np.clip(told + _HEADROOM, _LEAST, _MOST)
-        self._exponents = np.where(largest > 0, following, self._exponents)
-        self.rounds += 1
+        self._end(mine, largest, exponents)
 
-    def _integers(self, world: int, sums: Floats) -> Doubles:
+    def start(self, values: Floats) -> None:
+        """A round of initial parameters (world, chunks, lanes), of which nobody makes sums."""
+        every = np.arange(len(self._exponents))
+        largest = np.where(np.isfinite(values), np.abs(values), 0).max(axis=(0, 2))
+        self._end(every, largest, self._coming(every, largest))
+
+    def _coming(self, chunks: Indices, largest: Doubles) -> Indices:
+        """Exponents of a round; the first one finds them in an exponent round."""
+        found = np.where(largest > 0, np.clip(_needed(largest), _LEAST, _MOST), 0)
+        return np.where(self._rounds[chunks] == 0, found, self._exponents[chunks])
+
+    def _end(self, chunks: Indices, largest: Doubles, exponents: Indices) -> None:
+        """A round with these exponents tells the next one's."""
+        told = np.clip(_needed(largest), _LEAST, _MOST)
+        following = np.clip(told + _HEADROOM, _LEAST, _MOST)
+        self._exponents[chunks] = np.where(largest > 0, following, exponents)
+        self._rounds[chunks] += 1
+
+    def _integers(self, world: int, exponents: Indices, sums: Floats) -> Doubles:
         """Half a step of the scale from each worker, and rounding to float32."""
-        scale = np.minimum(self._digits - self._exponents, _FINEST)
+        digits = _BITS - (world - 1).bit_length()
+        scale = np.minimum(digits - exponents, _FINEST)
         steps = world * np.ldexp(0.5, -scale)
         rounding = _UNIT * np.abs(np.where(np.isfinite(sums), sums, 0).astype(np.float64))
         return np.asarray(steps[:, None] + rounding, np.float64)
@@ -93,11 +114,20 @@ class ExactSums:
         additions = (len(magnitudes) - 1) * _UNIT
         return np.asarray(additions / (1 - additions) * magnitudes.sum(axis=0), np.float64)
 
-    def _complain(self, wrong: Mask, exact: Doubles, sums: Floats, allowed: Doubles) -> None:
-        chunk, lane = (int(i) for i in np.argwhere(wrong)[0])
+    def _complain(
+        self, chunks: Indices, wrong: Mask, exact: Doubles, sums: Floats, allowed: Doubles
+    ) -> None:
+        row, lane = (int(i) for i in np.argwhere(wrong)[0])
+        chunk = int(chunks[row])
         raise InexactSumError(
-            f"round {self.rounds}, chunk {chunk}, lane {lane}: the sum is {sums[chunk, lane]!s},"
-            f" exactly it is {exact[chunk, lane]!s}, and no more than {allowed[chunk, lane]:.3g}"
+            f"round {self._rounds[chunk]}, chunk {chunk}, lane {lane}: the sum is"
+            f" {sums[row, lane]!s}, exactly it is {exact[row, lane]!s}, and no more than"
+            f" {allowed[row, lane]:.3g}"
             f" apart is allowed ({int(wrong.sum())} lanes of this round are wrong): there is an"
             " error in quantisation, so that agreement between workers and reference says nothing"
         )
+
+
+def _needed(largest: Doubles) -> npt.NDArray[np.int64]:
+    """The least e with |x| < 2^e."""
+    return np.frexp(largest)[1].astype(np.int64)

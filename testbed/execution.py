@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed.control import ControlError, connect, short_path
+from testbed.control import NOT_A_REQUEST, ControlError, connect, short_path
 from testbed.record import RunDirectory
 
 SOCKET = "exec"
@@ -114,13 +114,18 @@ class ExecutionServer:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
-            length, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
+            try:
+                length, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
+            except OSError:
+                return  # gone again
             try:
                 answer = self._run(connection, int.from_bytes(length, "big"), descriptors)
             except CommandError as error:
                 answer = {"error": str(error), "status": error.status}
-            except (ControlError, OSError, ValueError, KeyError) as error:
+            except (ControlError, OSError) as error:
                 answer = {"error": str(error)}
+            except NOT_A_REQUEST as error:
+                answer = {"error": f"not a request to run a command: {error!r:.200}"}
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)

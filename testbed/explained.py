@@ -18,7 +18,9 @@ Message = dict[str, Any]
 def show_why(console: Console, told: Message) -> None:
     """What ``testbed.inquiry`` found: the reason, then the nodes of late chunks, then workers."""
     if told["state"] != "running":
-        show(console, Text(f"{told['job']} is {told['state']}"))
+        why = f": {told['reason']}" if told["reason"] and not told["waits"] else ""
+        is_ = "has" if told["state"] == "failed" else "is"
+        show(console, Text(f"{told['job']} {is_} {told['state']}{why}"))
     if told["state"] == "running" or told["waits"]:
         show(console, Text(sentences(told["job"], told)[0]))
     for chunk in told["chunks"]:

@@ -16,16 +16,21 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.documents import Document, DocumentError, Location, Name
+from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
+from topologies.spec import few
 from topologies.topology import Topology
 from topologies.units import TIMES, Fraction, duration, quantity
 
 CONTROLLER = "controller"
-Kind = Literal["kill", "stop", "repush", "impair"]
+EVERY_LINK = ("every", "link")  # as ends
+Kind = Literal["kill", "stop", "repush", "disconnect", "impair"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LASTING: tuple[Kind, ...] = ("stop", "impair")
+LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair")
+# What may last until so many chunks more are done, as the job goes on meanwhile.
+_PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair")
+_OF_SWITCHES: tuple[Kind, ...] = ("repush", "disconnect", "impair")
 _QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
 _LONGEST = "1000000 s"
 # Of random faults: how long a process is stopped or a link impaired, and how badly, at most.
@@ -41,8 +46,10 @@ class FaultsError(DocumentError):
 class Fault:
     """One fault. ``at``: seconds from when the job runs, or, with ``chunks``, that many of them.
 
-    node: of a kill, stop or repush; ends: of the link to impair, by the probabilities in quality.
-    seconds: how long it lasts; of a kill, how long the process stays away (inf: for good).
+    node: of all but impair; ends: of the link to impair (``EVERY_LINK``: of all there are), by the
+    probabilities in quality. seconds: how long it lasts; of a kill, how long the process stays away
+    (inf: for good). lasts: how many chunks, instead of seconds. after: instead of ``at``, how many
+    chunks after the job has gone on after every fault before this one in the list.
     """
 
     kind: Kind
@@ -52,11 +59,18 @@ class Fault:
     ends: tuple[str, ...] = ()
     seconds: float = 0.0
     quality: tuple[tuple[str, float], ...] = ()
+    lasts: int | None = None
+    after: int | None = None
 
     @property
     def where(self) -> str:
         """The node, or the link."""
-        return self.node or "-".join(self.ends)
+        return self.node or ("every link" if self.ends == EVERY_LINK else "-".join(self.ends))
+
+    @property
+    def span(self) -> str:
+        """How long it lasts, in words."""
+        return f"{self.seconds:g} s" if self.lasts is None else f"{self.lasts:,} chunks"
 
     def to_message(self) -> dict[str, Any]:
         """As JSON takes it."""
@@ -77,11 +91,36 @@ class _When:
     chunks: int | None = None
 
 
-def _when(value: object) -> object:
+def _chunks(value: object) -> int | None:
     words = value.split() if isinstance(value, str) else []
-    if len(words) == 2 and words[1] == "chunks" and words[0].isdecimal():
-        return _When(chunks=int(words[0]))
+    counted = len(words) == 2 and words[1] == "chunks" and words[0].isdecimal()
+    return int(words[0]) if counted else None
+
+
+def _when(value: object) -> object:
+    chunks = _chunks(value)
+    if chunks is not None:
+        return _When(chunks=chunks)
     return _When(quantity(value, TIMES, '"2 s" or "1500 chunks"'))
+
+
+def _only_chunks(value: object) -> object:
+    chunks = _chunks(value)
+    if chunks is None:
+        raise ValueError(f"{value!r} is not understood; like this: 500 chunks")
+    return chunks
+
+
+_span = duration("1 ms", _LONGEST)
+
+
+def _lasting(value: object) -> object:
+    chunks = _chunks(value)
+    return _When(chunks=chunks) if chunks else _When(_span.func(value))  # type: ignore[call-arg]
+
+
+def _ends(value: object) -> object:
+    return list(EVERY_LINK) if value == "all" else value
 
 
 def _away(value: object) -> object:
@@ -93,24 +132,26 @@ class _Strict(BaseModel):
 
 
 class _Impair(_Strict):
-    ends: list[str] = Field(min_length=2, max_length=2)
+    ends: Annotated[list[str], BeforeValidator(_ends), Field(min_length=2, max_length=2)]
     loss: Fraction = 0.0
     duplicate: Fraction = 0.0
     reorder: Fraction = 0.0
     corrupt: Fraction = 0.0
 
 
-_Span = Annotated[float, duration("1 ms", _LONGEST)]
+_Span = Annotated[float, _span]
 
 
 class _Fault(_Strict):
-    at: Annotated[_When, BeforeValidator(_when)]
+    at: Annotated[_When, BeforeValidator(_when)] | None = None
+    after: Annotated[int, BeforeValidator(_only_chunks)] | None = None
     kill: str | None = None
     stop: str | None = None
     repush: str | None = None
+    disconnect: str | None = None
     impair: _Impair | None = None
     gone: Annotated[float, BeforeValidator(_away)] | None = None
-    for_: _Span | None = Field(default=None, alias="for")
+    for_: Annotated[_When, BeforeValidator(_lasting)] | None = Field(default=None, alias="for")
 
 
 class _Random(_Strict):
@@ -170,7 +211,11 @@ def schedule(
         document.check()
     except DocumentError as error:
         raise FaultsError(error.problems) from error
-    return sorted(faults, key=lambda fault: (fault.chunks is not None, fault.at))
+
+    def order(fault: Fault) -> tuple[bool, bool, float]:
+        return fault.after is not None, fault.chunks is not None, fault.at
+
+    return sorted(faults, key=order)
 
 
 def _read(
@@ -187,20 +232,30 @@ def _read(
         document.refuse(place, f"{kind} {needs} `for`, how long it lasts")
     if given.gone is not None and kind != "kill":
         document.refuse((*place, "gone"), f"is for kill, not for {kind}")
-    seconds = (given.gone if kind == "kill" else given.for_) or 0.0
-    at = {"at": given.at.seconds, "chunks": given.at.chunks, "seconds": seconds}
+    if (given.at is None) == (given.after is None):
+        document.refuse(place, "needs either `at` or `after`: when it happens")
+    when = given.at or _When()
+    span = given.for_ or _When()
+    if span.chunks is not None and kind not in _PROGRESSING:
+        document.refuse((*place, "for"), f"{kind} lasts for a time: chunks may not go on meanwhile")
+    at = {
+        "at": when.seconds,
+        "chunks": when.chunks,
+        "after": given.after,
+        "seconds": given.gone or 0.0 if kind == "kill" else span.seconds,
+        "lasts": span.chunks,
+    }
     if given.impair is not None:
         return _impair(document, (*place, kind), given.impair, topology, at)
     node = getattr(given, kind)
     switches = [one.name for one in topology.switches]
-    allowed = switches if kind == "repush" else [one.name for one in topology.nodes] + [CONTROLLER]
+    allowed = switches
+    if kind not in _OF_SWITCHES:
+        allowed = [one.name for one in topology.nodes] + [CONTROLLER]
     if node not in allowed:
-        text = f"there is no such thing as {node!r} here; allowed: {', '.join(allowed)}"
+        text = f"there is no such thing as {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
         return None
-    workers = [one.name for one in topology.workers]
-    if node in workers and kind == "kill" and given.gone is not None:
-        document.refuse((*place, "gone"), "is for what is started again; a worker is not")
     return Fault(kind, node=node, **at)  # type: ignore[arg-type]
 
 
@@ -211,8 +266,10 @@ def _impair(
     topology: Topology,
     at: dict[str, Any],
 ) -> Fault | None:
-    if not any({link.a, link.b} == set(given.ends) for link in topology.links):
-        document.refuse((*place, "ends"), f"no link joins {given.ends[0]} and {given.ends[1]}")
+    one = tuple(given.ends) != EVERY_LINK
+    if one and not any({link.a, link.b} == set(given.ends) for link in topology.links):
+        a, b = (shown(end) for end in given.ends)
+        document.refuse((*place, "ends"), f"no link joins {a} and {b}")
         return None
     quality = tuple((name, getattr(given, name)) for name in _QUALITIES if getattr(given, name))
     if not quality:
@@ -237,19 +294,20 @@ def _drawn(
         elif name in topology.by_name:
             nodes.append(name)
         else:
-            text = f"{name!r} is no node here; allowed: names, {', '.join(groups)}"
+            text = f"{shown(name)} is no node here; allowed: names, {', '.join(groups)}"
             document.refuse(("random", "nodes", number), text)
     switches = [name for name in nodes if name in groups["switches"]]
-    if not switches and not {"kill", "stop"} & set(given.kinds):
-        text = "repush and impair need switches, of which there are none in `nodes`"
+    possible = [kind for kind in given.kinds if switches or kind not in _OF_SWITCHES]
+    if not possible:
+        kinds = " and ".join(given.kinds)
+        text = f"of {kinds} only switches can have any, and there are none in `nodes`"
         document.refuse(("random", "kinds"), text)
     if document.problems:
         return []
     draw = random.Random(given.seed if seed is None else seed)
     faults = []
     for number in range(1, given.count + 1):
-        kinds = [kind for kind in given.kinds if switches or kind in ("kill", "stop")]
-        faults.append(_draw(draw, draw.choice(kinds), number * given.every, nodes, topology))
+        faults.append(_draw(draw, draw.choice(possible), number * given.every, nodes, topology))
     return faults
 
 
@@ -257,15 +315,15 @@ def _draw(
     draw: random.Random, kind: Kind, at: float, nodes: Sequence[str], topology: Topology
 ) -> Fault:
     seconds = round(draw.uniform(*_SECONDS), 3)
-    if kind in ("kill", "stop"):
-        node = draw.choice(nodes)
-        return Fault(kind, at, node=node, seconds=seconds if kind == "stop" else 0.0)
+    lasts = seconds if kind in LASTING else 0.0
+    if kind not in _OF_SWITCHES:
+        return Fault(kind, at, node=draw.choice(nodes), seconds=lasts)
     switch = draw.choice(
         [name for name in nodes if topology.by_name.get(name) in topology.switches]
     )
-    if kind == "repush":
-        return Fault(kind, at, node=switch)
+    if kind != "impair":
+        return Fault(kind, at, node=switch, seconds=lasts)
     link = draw.choice(topology.links_of(switch))
     name = draw.choice(_QUALITIES)
     quality = ((name, round(draw.uniform(0, _WORST[name]), 6)),)
-    return Fault(kind, at, ends=(link.a, link.b), seconds=seconds, quality=quality)
+    return Fault(kind, at, ends=(link.a, link.b), seconds=lasts, quality=quality)

@@ -57,21 +57,26 @@ class Inquiry:
         workers = await self._workers()
         trees = await self._planned([one["outline"] for one in workers if one["outline"]])
         slices, servers = job.place.dataplane.chunks_per_slice, job.placement.servers
+        # Of a job that is over the service tells how it ended.
+        change = await self._change() if job.state in ("starting", "running") else ""
         told = explain(
             workers, trees, lambda chunk: servers[server_of(chunk, slices, len(servers))],
-            self._stuck(),
+            self._stuck(), change,
         )  # fmt: skip
-        return {"job": job.name, "state": job.state, **told}
+        reason = told["reason"] or job.reason.split("\n", 1)[0]
+        return {"job": job.name, "state": job.state, **told, "reason": reason}
 
     async def watch(self) -> None:
         """Logs it when a chunk is late, now and then; until it is cancelled."""
         said = -_SAY_AGAIN_SECONDS
+        change = ""  # that was under way when looked at before
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._job.state != "running" or time.monotonic() < said + _SAY_AGAIN_SECONDS:
                 continue
             told = await self.why()
-            if told["waits"]:
+            lasts, change = told["change"] and told["change"] == change, told["change"]
+            if lasts or any(chunk["late"] for chunk in told["chunks"]):
                 said = time.monotonic()
                 log.info("%s", "\n".join(sentences(self._job.name, told)))
 
@@ -131,6 +136,25 @@ class Inquiry:
             self._trees = status.epoch, self._plan(status, len(newest["streams"]))
         return self._trees[1]
 
+    async def _change(self) -> str:
+        """What a change of plan, or somebody who joins, waits for; empty if there is none."""
+        try:
+            status = await asyncio.to_thread(self._status)
+        except grpc.RpcError:
+            return ""
+        return status.reason if status is not None else ""
+
+    async def restored(self) -> list[Message] | None:
+        """Where servers got parameters from when plans changed; None if the service is away."""
+        try:
+            status = await asyncio.to_thread(self._status)
+        except grpc.RpcError:
+            return None
+        return [
+            {"epoch": one.epoch, "server": one.server, "chunks": one.chunks, "from": one.source}
+            for one in (status.restored if status is not None else ())
+        ]
+
     def _status(self) -> jobs_pb2.Job | None:
         with grpc.insecure_channel(self._service) as channel:
             stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -140,7 +164,7 @@ class Inquiry:
     def _plan(self, status: jobs_pb2.Job, streams: int) -> tuple[Tree, ...] | None:
         """As the controller has planned it: around switches that hold no slots, if it has to."""
         addressing = self._job.place.network.addressing
-        members = [name for name, process in self._job.members.items() if process.running]
+        members = self._job.present
         holding = set(status.slots)
         avoided = {node.name for node in addressing.topology.switches} - holding
         for avoid in (set[str](), avoided):
@@ -163,5 +187,6 @@ class Inquiry:
 async def why(jobs: Mapping[str, JobRun], name: str) -> Message:
     """Why a job waits; raises ``ControlError`` if there is none of that name."""
     if name not in jobs:
-        raise ControlError(f"no job {name!r}; there are: {', '.join(jobs) or 'none'}")
+        there = f"there are: {', '.join(jobs)}" if jobs else "none has been submitted yet"
+        raise ControlError(f"no job {name!r}; {there}")
     return await jobs[name].inquiry.why()

@@ -13,10 +13,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.documents import Document, DocumentError, Location, Name
+from protocol.optimizer import OptimizerPlan
+from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
-from topologies.spec import Topology
+from topologies.spec import Topology, few
+from topologies.units import duration
 
 Tree = Literal["two-level", "tor", "core", "none"]
 
@@ -33,17 +35,26 @@ class _Strict(BaseModel):
 
 
 class OptimizerSpec(_Strict):
-    """Stochastic gradient descent, plain (``sgd``) or with momentum."""
+    """Stochastic gradient descent, plain (``sgd``) or with momentum.
+
+    at: who takes the steps: every worker, or the servers, each for the chunks that it sums.
+    """
 
     name: Literal["sgd", "momentum"] = "momentum"
     rate: float = Field(default=0.1, gt=0, le=100)
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    at: Literal["workers", "servers"] = "workers"
+
+    @property
+    def plan(self) -> OptimizerPlan:
+        """As workers and servers are told."""
+        return OptimizerPlan(self.name, self.rate, self.momentum if self.name == "momentum" else 0)
 
 
 def _node_names(value: object) -> object:
     if value == "all" or isinstance(value, list):
         return None if value == "all" else value
-    raise ValueError(f"{value!r} should be all, or a list of node names like [w0, w1]")
+    raise ValueError(f"{shown(value)} should be all, or a list of node names like [w0, w1]")
 
 
 NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
@@ -68,7 +79,9 @@ class JobSpec(_Strict):
     """One training run. Sizes are per iteration over all workers together.
 
     patience: seconds without any sum after which a worker gives the job up. The slowest worker's
-    computation is no fault, so it should be many times longer.
+    computation is no fault, so it should be many times longer. lease: seconds without a sign of
+    life of a worker or server, after which the others go on without it. poison: values of an
+    iteration that do not fit fixed point (``testbed.poison``).
     """
 
     name: Name = Field(max_length=40)
@@ -84,7 +97,9 @@ class JobSpec(_Strict):
     tree: Tree = "two-level"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)
-    patience: float = Field(default=120.0, ge=1, le=86400)
+    patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0
+    lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
+    poison: int = Field(default=0, strict=True, ge=0, le=10_000)
 
 
 @dataclass(frozen=True)
@@ -120,13 +135,13 @@ class JobFile:
                 continue
             place = ("placement", role)
             if not given:
-                document.refuse(place, f"is empty; allowed: all, or some of {', '.join(everyone)}")
+                document.refuse(place, f"is empty; allowed: all, or some of {few(everyone)}")
             for number, name in enumerate(given):
                 if name not in everyone:
                     kind = role.removesuffix("s")
                     document.refuse(
                         (*place, number),
-                        f"{topology.name} has no {kind} {name!r}; allowed: {', '.join(everyone)}",
+                        f"{topology.name} has no {kind} {shown(name)}; allowed: {few(everyone)}",
                     )
                 elif name in given[:number]:
                     document.refuse((*place, number), f"{name} is named twice")
@@ -151,6 +166,7 @@ def load(path: str | Path) -> JobFile:
     """Read a job file; raises ``JobFileError``."""
     try:
         document = load_document(path, JobSpec)
+        _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
     return JobFile(document.content, str(path), document)
@@ -160,6 +176,19 @@ def parse(text: str, file: str = "<text>") -> JobFile:
     """Read a job file from text; raises ``JobFileError`` naming ``file``."""
     try:
         document = parse_document(text, file, JobSpec)
+        _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
     return JobFile(document.content, file, document)
+
+
+def _check_optimizer(document: Document[JobSpec]) -> None:
+    """Steps at servers need sums that end there. Raises ``DocumentError``."""
+    spec = document.content
+    if spec.optimizer.at == "servers" and spec.tree not in ("tor", "none"):
+        document.refuse(
+            ("optimizer", "at"),
+            f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
+            " switch; allowed: workers, or tree tor or none",
+        )
+    document.check()

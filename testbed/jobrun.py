@@ -5,58 +5,39 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
 from hosts.membership import ClientError, create_service
-from testbed import links, outcomes, results
+from testbed import results
+from testbed.attendance import Attendance
+from testbed.blame import cause
+from testbed.checking import reference
+from testbed.crew import Calls, Crew
 from testbed.digits import shapes
-from testbed.emulated import Network
 from testbed.expected import Direction, Load, Workload, expected
 from testbed.inquiry import Inquiry
 from testbed.jobfile import JobFile, Placement
-from testbed.nodes import JOBS_ADDRESS, Nodes
-from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, describe, python, tail
+from testbed.nodes import JOBS_ADDRESS
+from testbed.place import Place
+from testbed.processes import Process, ProcessError, Processes, python
 from testbed.progress import Progress
-from testbed.record import RunDirectory, cpu_seconds
-from testbed.recovery import FaultLog
+from testbed.record import cpu_seconds
 from testbed.serverhost import JobError
+from testbed.tally import Tally
 from testbed.waiting import Waits
 
+log = logging.getLogger("jobrun")
+# How long a job that begins waits for a controller that is started again.
+CONTROLLER_SECONDS = 60.0
+
 Message = dict[str, Any]
-_REFERENCE_SECONDS = 600.0
-_LOOK_SECONDS = 5.0
-_TREES = {
-    "two-level": TreeKind.TWO_LEVEL,
-    "tor": TreeKind.TOR,
-    "core": TreeKind.CORE,
-    "none": TreeKind.NONE,
-}
-
-
-@dataclass
-class Place:
-    """What a job needs of the testbed that it runs on.
-
-    suspects: an error for each of the testbed's processes that is stuck. jobs: all of them. tell:
-    tells whoever watches of a fault.
-    """
-
-    run: RunDirectory
-    network: Network
-    dataplane: DataPlane
-    nodes: Nodes
-    clock: str
-    suspects: Callable[[], Awaitable[list[ProcessError]]]
-    jobs: Mapping[str, JobRun]
-    faults: FaultLog
-    tell: Callable[[str], None]
 
 
 @dataclass
@@ -72,17 +53,12 @@ class JobRun:
     state: str = "starting"
     reason: str = ""
     ending: str = "stopped on request"  # why it is over, if it is cancelled
-    alongside: set[str] = field(default_factory=set)  # jobs on the same network meanwhile
-    shared_with: set[str] = field(default_factory=set)  # those of them on the same switches
     results: dict[int, Message] = field(default_factory=dict)  # final reports, by rank
-    lost: dict[int, str] = field(default_factory=dict)  # how workers ended that it goes on without
-    _members: dict[str, Process] = field(default_factory=dict)  # workers, by host
-    _errors: dict[int, str] = field(default_factory=dict)  # what ended a worker, by rank
-    _counted: outcomes.Counts = field(default_factory=dict)  # at its switches, while it trained
-    _wiped: list[str] = field(default_factory=list)  # those that lost counts meanwhile
+    _crew: Crew | None = None
+    _attendance: Attendance = field(default_factory=Attendance)
     _plan: int = 0  # its first epoch
-    _carried: list[Message] = field(default_factory=list)  # by links while it trained
-    _training: bool = False
+    _nonce: str = ""
+    _restored: list[Message] | None = None
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
     _outcome: Message | None = None  # the summary of a job that is done
     _waits: Waits = field(default_factory=lambda: Waits((), ()))
@@ -101,7 +77,7 @@ class JobRun:
             wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
             self.emit({"event": "checking", "job": self.name})
-            reference = await self._reference(processes) if not self.lost else None
+            reference = None if self._unknown else await self._reference(processes)
             counted = self._check_sums()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
@@ -116,7 +92,8 @@ class JobRun:
             if self._explaining is not None:
                 self._explaining.cancel()
             await processes.stop()
-            self._training = False
+            if self.number:
+                self.tally.over()
             self.place.faults.over(self.name)
         self.state = "done"
         self._outcome = self._summary(reference, counted, wall, busy)
@@ -130,7 +107,7 @@ class JobRun:
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
-        nonce, self.number = await asyncio.to_thread(
+        self._nonce, self.number = await asyncio.to_thread(
             create_service,
             JOBS_ADDRESS,
             self.name,
@@ -139,64 +116,87 @@ class JobRun:
             tree=spec.tree,
             window=spec.window,
             streams=spec.streams,
+            lease=spec.lease,
+            outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         joins = (
-            self.place.nodes.servers[name].join(nonce, rank)
+            self.place.nodes.servers[name].join(self._nonce, rank)
             for rank, name in enumerate(placement.servers)
         )
         await asyncio.gather(*joins)
         self._waits = Waits(self.trees, placement.servers)
-        # First: whoever starts or ends between here and the counting counts as being alongside.
-        self._share()
-        wiped, before = self._wipes(), await self._count()
-        network, switches = self.place.network, self.place.nodes.switches
-        carried = await links.measure(network, switches)
-        world = len(placement.workers)
-        for rank, name in enumerate(placement.workers):
-            end = self.place.network.addressing.host_interfaces(name)[0]
-            program = python(
-                "testbed.worker",
-                *("--job", str(copy), "--rank", str(rank), "--world", str(world)),
-                *("--service", JOBS_ADDRESS, "--address", str(end.ipv4)),
-                *("--queue-bytes", str(end.outgoing.queue_bytes)),
-                *("--link-rate", str(end.outgoing.rate)),
-                *(("--weights", str(run.path / f"weights-{self.name}.npz")) if rank == 0 else ()),
-            )
-            process = processes.start(
-                self._process_name(name),
-                self.place.network.node(name).command(program),
-                on_line=lambda line, rank=rank: self._report(rank, line, processes),  # type: ignore[misc]
-                wants_input=True,
-                may_finish=True,
-                survived=lambda process, rank=rank: self._survived(rank, process),  # type: ignore[misc]
-            )
-            process.write(nonce)
-            self._members[name] = process
+        await self.tally.begin(job.tally for job in self.place.jobs.values() if job.number)
+        self._crew = Crew(
+            self.name,
+            self._nonce,
+            placement.workers,
+            [self._command(rank, str(copy)) for rank in range(len(placement.workers))],
+            self._process_name,
+            processes,
+            Calls(
+                lambda rank, line: self._report(rank, line, processes),
+                lambda: self.state == "running",
+                lambda: bool(self.results),
+                self._lost,
+                self.place.tell,
+            ),
+        )
+        self._crew.start()
         await self._until_ended(processes)
+        self._crew.stop()
         self.place.faults.over(self.name)
-        ended = {*self.results, *self.lost}
+        ended = {*self.results, *self._crew.lost}
         silent = [name for rank, name in enumerate(placement.workers) if rank not in ended]
         if silent:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
-        after = await self._count(strict=False)
-        self._counted = outcomes.since(before, after)
-        now = self._wipes()
-        self._wiped = [n for n in now if now[n] != wiped[n] or n not in self._counted]
-        measured = await links.measure(network, switches)
-        carried_since = links.since(network.addressing, carried, measured)
-        # What other jobs should have sent meanwhile, or after a fault, nobody can say.
-        wanted = None if self.alongside or self.disturbed else self.expected()
-        self._carried = links.rows(network.addressing, carried_since, wanted)
-        self._training = False
+        known = self.predictable and not self._planned_anew
+        await self.tally.end(self.expected() if known else None)
+        self._restored = await self.inquiry.restored()
+
+    @property
+    def _reset(self) -> str:
+        """Why the optimizer's state began anew on the way; empty if it did not."""
+        if self.file.spec.optimizer.name == "sgd":
+            return ""
+        given = [
+            f"{one['server']} had parameters from {one['from']} without the optimizer's state"
+            for one in self._restored or ()
+            if one["from"] not in self.placement.servers
+        ]
+        return ", ".join(given)
+
+    async def take_back(self, server: str) -> None:
+        """A server was started again: it joins this job, unless that is about to end anyway.
+
+        However long that takes: the controller may be away as well.
+        """
+        if not self._nonce or server not in self.placement.servers:
+            return
+        try:
+            rank = self.placement.servers.index(server)
+            await self.place.nodes.servers[server].join(self._nonce, rank, None)
+        except JobError as error:
+            if self.state == "running":
+                self.place.tell(f"job {self.name} goes on without {error}")
+        except ProcessError as error:  # it was killed once more: the next process joins
+            log.info("job %s: %s %s", self.name, error.name, error.what)
 
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
         patience = self.file.spec.patience
+        hosts = self.placement.workers
         first: str | None = None
-        while left := [n for n, process in self._members.items() if not process.judged.done()]:
-            either: list[asyncio.Future[Any]] = [self._members[name].judged for name in left]
+        crew = self._crew
+        assert crew is not None
+        members = self.members
+        while left := [n for n, process in members.items() if not process.judged.done()]:
+            ranks = [hosts.index(name) for name in left]
+            if first is not None and all(self._attendance.absent(rank) for rank in ranks):
+                await crew.part(ranks)
+                return
+            either: list[asyncio.Future[Any]] = [members[name].judged for name in left]
             ended, _ = await asyncio.wait(
                 [*either, processes.failure],
                 timeout=None if first is None else patience,
@@ -206,103 +206,62 @@ class JobRun:
                 processes.failure.result()
             if not ended:
                 what = f"has not ended {patience:g} s after {first} did"
-                raise ProcessError(left[0], what, self._members[left[0]].log)
-            over = [p for p in self._members.values() if p.judged.done()]
+                raise ProcessError(left[0], what, members[left[0]].log)
+            over = [p for p in members.values() if p.judged.done()]
             if not all(process.judged.result() for process in over):
                 # The group tells which end was the cause.
                 await asyncio.wait([processes.failure])
                 processes.failure.result()
-            hosts = self.placement.workers
             first = next((hosts[rank] for rank in self.results), None)
 
-    def _survived(self, rank: int, process: Process) -> bool:
-        """A worker has ended without a result; whether the job goes on with the others.
-
-        Only if it was not the worker's own doing: it was killed, or the job went on without it.
-        """
-        status = process.exited.result()
-        others = [r for r in range(len(self.placement.workers)) if r != rank and r not in self.lost]
-        left_behind = status == CONSEQUENCE and "goes on without" in self._errors.get(rank, "")
-        if self.state != "running" or not others or not (status < 0 or left_behind):
-            return False
-        what = "was too long without a sign of life" if left_behind else describe(status)
+    def _command(self, rank: int, file: str) -> list[str]:
+        """Starts a worker of the job in ``file``."""
         name = self.placement.workers[rank]
-        self.lost[rank] = what
+        end = self.place.network.addressing.host_interfaces(name)[0]
+        program = python(
+            "testbed.worker",
+            *("--job", file, "--rank", str(rank), "--world", str(len(self.placement.workers))),
+            *("--service", JOBS_ADDRESS, "--address", str(end.ipv4)),
+            *("--queue-bytes", str(end.outgoing.queue_bytes)),
+            *("--link-rate", str(end.outgoing.rate)),
+            *("--weights", str(self.place.run.path / f"weights-{self.name}.npz")),
+        )
+        return self.place.network.node(name).command(program)
+
+    def _lost(self, rank: int, what: str) -> None:
+        """The job goes on without a worker, for now at least."""
         self._progress.drop(rank)
         self._waits.over(rank)
-        self.place.faults.died(name, what)
+        self.place.faults.died(self.placement.workers[rank], what)
         self.place.faults.lost(self.name, rank)
-        rest = ", ".join(self.placement.workers[other] for other in others)
-        self.place.tell(f"{name} {what}; job {self.name} goes on with {rest}")
-        return True
 
-    def _wipes(self) -> dict[str, int]:
-        """How often each of its switches has lost what it had counted."""
-        switches = self.place.nodes.switches
-        return {name: switches[name].wiped for name in sorted(outcomes.switches_of(self.trees))}
+    def _joined(self, rank: int, done: int) -> None:
+        """A worker that was lost is in the job again, after so many iterations."""
+        assert self._crew is not None
+        self._attendance.begin(rank)
+        self._progress.join(rank, done)
+        self._crew.joined(rank)
+        self.place.faults.joined(self.name, rank, self.placement.workers[rank])
 
-    async def _count(self, strict: bool = True) -> outcomes.Counts:
-        """The outcomes counted at this job's switches so far.
-
-        strict: ``ProcessError`` if one is stuck, else those of the others.
-        """
-        switches = self.place.nodes.switches
-        chosen = [switches[name] for name in sorted(outcomes.switches_of(self.trees))]
-        counts, silent = await outcomes.read([s for s in chosen if s.serving], self.place.dataplane)
-        if silent and strict:
-            raise silent[0]
-        return counts
-
-    def _share(self) -> None:
-        """Notes which jobs are being trained meanwhile: links and switches count for all."""
-        self._training = True
-        mine = outcomes.switches_of(self.trees)
-        for other in self.place.jobs.values():
-            if other is self or not other._training:
-                continue
-            self.alongside.add(other.name)
-            other.alongside.add(self.name)
-            if mine & outcomes.switches_of(other.trees):
-                self.shared_with.add(other.name)
-                other.shared_with.add(self.name)
+    @property
+    def hold(self) -> dict[str, float]:
+        """See Crew."""
+        return self._crew.hold if self._crew is not None else {}
 
     async def _cause(self, error: Exception, processes: Processes) -> JobError:
-        """What made a job fail, where its first symptom was this error."""
+        """What made it fail, where its first symptom was this error."""
+        errors = self._crew.errors if self._crew is not None else {}
         name = getattr(error, "name", None) or getattr(error, "process", None)
-        said = next(
-            (
-                self._errors[rank]
-                for rank, host in enumerate(self.placement.workers)
-                if rank in self._errors and self._process_name(host) == name
-            ),
-            "",
-        )
-        if isinstance(error, ProcessError):
-            symptom = f"{name} {error.what}" + (f": {said}" if said else "")
-        else:
-            symptom = str(error)
+        hosts = enumerate(self.placement.workers)
+        said = [errors[r] for r, host in hosts if r in errors and self._process_name(host) == name]
         stuck = [*processes.stopped(), *await self.place.suspects()]
-        absent = self._waits.missing()
-        if absent:
-            symptom += f"; not in: {', '.join(absent)}"
-        cause: Exception = error
-        if stuck:
-            others = "".join(f"; {one.name} {one.what}" for one in stuck[1:])
-            cause = ProcessError(stuck[0].name, f"{stuck[0].what}{others}; {symptom}", stuck[0].log)
-        elif isinstance(error, ProcessError) and error.status == CONSEQUENCE and said:
-            # It only followed; the job service's reason names a member (worker 2 (w2), ...).
-            named = next((p for p in self._processes() if f"({p[0]})" in said), None)
-            if named is None:
-                return JobError(f"job {self.name}: {said}\n{tail(error.log)}")
-            cause = ProcessError(named[1].name, f"is the cause: {said}", named[1].log)
-        elif isinstance(error, ProcessError):
-            cause = ProcessError(error.name, symptom.removeprefix(f"{name} "), error.log)
-        return JobError(f"job {self.name}: {cause}", getattr(cause, "name", name))
+        absent, members = self._waits.missing(), self._processes()
+        return cause(self.name, error, said[0] if said else "", stuck, absent, members)
 
     def _processes(self) -> list[tuple[str, Process]]:
         """Its members' processes, by host."""
         servers = [(n, self.place.nodes.servers[n].process) for n in self.placement.servers]
-        return [*self._members.items(), *((name, p) for name, p in servers if p is not None)]
+        return [*self.members.items(), *((name, p) for name, p in servers if p is not None)]
 
     def _process_name(self, host: str) -> str:
         # The first job of a run needs no prefix to tell its logs from others'.
@@ -314,6 +273,9 @@ class JobRun:
         report: Message = json.loads(line)
         kind = report.pop("report")
         if kind == "started":
+            if report["joined"]:
+                self._joined(rank, report["done"])
+                return
             self._started += 1
             if self._started == len(self.placement.workers):
                 self.state, self._plan = "running", report["plan"]
@@ -323,6 +285,7 @@ class JobRun:
                 self.emit({"event": "running", "job": self.name})
         elif kind == "progress":
             self._waits.over(rank)
+            self._attendance.take(rank, report["attendance"])
             self.place.faults.progress(self.name, rank, report)
             if self._progress.take(rank, report):
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
@@ -332,10 +295,11 @@ class JobRun:
                 explaining = self._explain(processes)
                 self._explaining = asyncio.get_running_loop().create_task(explaining)
         elif kind == "outline":
-            self.inquiry.answer(self._members[self.placement.workers[rank]], report)
-        elif kind == "failed":
-            self._errors[rank] = report["error"]
+            self.inquiry.answer(self.members[self.placement.workers[rank]], report)
+        elif kind == "failed" and self._crew is not None:
+            self._crew.errors[rank] = report["error"]
         elif kind == "done":
+            self._attendance.take(rank, report["attendance"])
             self.results[rank] = report
 
     async def _explain(self, processes: Processes) -> None:
@@ -343,8 +307,7 @@ class JobRun:
         stuck = [*processes.stopped(), *await self.place.suspects()]
         if self._waits.seconds:
             why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self._waits)
-            seconds = self._waits.seconds
-            self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
+            self._say_that_it_waits(self._waits.seconds, why)
 
     @cached_property
     def inquiry(self) -> Inquiry:
@@ -354,7 +317,15 @@ class JobRun:
     @property
     def members(self) -> Mapping[str, Process]:
         """Its workers' processes, by host."""
-        return self._members
+        return self._crew.members if self._crew is not None else {}
+
+    @property
+    def present(self) -> list[str]:
+        """Hosts whose workers are in the job: they run, and do not wait to join."""
+        lost = self._crew.lost if self._crew is not None else {}
+        hosts = enumerate(self.placement.workers)
+        members = self.members
+        return [n for rank, n in hosts if rank not in lost and n in members and members[n].running]
 
     @cached_property
     def _progress(self) -> Progress:
@@ -370,42 +341,42 @@ class JobRun:
 
     def worker(self, host: str) -> Process | None:
         """The process of its worker on a host."""
-        return self._members.get(host)
+        return self.members.get(host)
 
     def pids(self, host: str) -> list[int]:
         """Process ids, in the sandbox, of its worker on a host."""
-        worker = self._members.get(host)
+        worker = self.members.get(host)
         return [worker.pid] if worker is not None and worker.running else []
 
     async def _reference(self, processes: Processes) -> Message:
         """What a single process without a network makes of the same job."""
-        told: list[str] = []
-        program = python(
-            "testbed.reference",
+        attendance = self.place.run.path / f"attendance-{self.name}.json"
+        attendance.write_text(json.dumps(self._attendance.spans()))
+        arguments = (
             *("--job", str(self.place.run.path / f"job-{self.name}.yaml")),
             *("--world", str(len(self.placement.workers))),
             *("--lanes", str(self.place.dataplane.lanes)),
+            *("--attendance", str(attendance)),
         )
         name = "reference" if self.number == 1 else f"{self.name}-reference"
-        process = processes.start(name, program, on_line=told.append, may_finish=True)
-        either: list[asyncio.Future[Any]] = [process.exited, processes.failure]
-        began = time.monotonic()
-        while (waited := time.monotonic() - began) < _REFERENCE_SECONDS:
-            await asyncio.wait(either, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if any(one.done() for one in either):
-                break
-            for stuck in processes.stopped():
-                why = f"{stuck.name} {stuck.what}"
-                self.emit({"event": "waiting", "job": self.name, "seconds": waited, "why": why})
-        if not process.running and process.exited.result() != 0:
-            await asyncio.wait([processes.failure])
-        if processes.failure.done():
-            processes.failure.result()
-        if process.running or not told:
-            what = f"gave no result within {_REFERENCE_SECONDS:g} s"
-            raise ProcessError(name, what, process.log)
-        reference: Message = json.loads(told[-1])
-        return reference
+        return await reference(name, arguments, processes, self._say_that_it_waits)
+
+    def _say_that_it_waits(self, seconds: float, why: str) -> None:
+        self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
+
+    @property
+    def _unknown(self) -> str:
+        """Why a reference cannot tell what should have come of it; empty if it can."""
+        spec, world = self.file.spec, len(self.placement.workers)
+        start = spec.optimizer.at == "servers"
+        causes = [self._attendance.unknown(spec.iterations, world, start=start), self._reset]
+        return "; ".join(cause for cause in causes if cause)
+
+    @property
+    def predictable(self) -> bool:
+        """Whether what it should put on each link follows from the job alone; what servers that
+        take steps tell each other does not."""
+        return self.file.spec.optimizer.at == "workers"
 
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
@@ -421,20 +392,28 @@ class JobRun:
             addressing,
             self.placement.workers,
             [addressing.address(name) for name in self.placement.servers],
-            _TREES[spec.tree],
+            TreeKind.of(spec.tree),
             spec.streams,
             self.number - 1,
         )
 
+    @cached_property
+    def tally(self) -> Tally:
+        """What its switches and links count; from when it has a number."""
+        return Tally(self.name, self.trees, self.place)
+
+    @property
+    def _planned_anew(self) -> str:
+        """That it was, if so."""
+        plan = max((result["plan"] for result in self.results.values()), default=self._plan)
+        return f"the job was planned anew on its way, epoch {plan}" if plan != self._plan else ""
+
     @property
     def disturbed(self) -> str:
         """Why switches' counts say nothing of a job that is done; empty if they do."""
-        if self._wiped:
-            return f"{', '.join(self._wiped)} lost what was counted there"
-        plan = max((result["plan"] for result in self.results.values()), default=self._plan)
-        if plan != self._plan:
-            return f"the job was planned anew on its way, epoch {plan}"
-        return ""
+        if self.tally.wiped:
+            return f"{', '.join(self.tally.wiped)} lost what was counted there"
+        return self._planned_anew
 
     def _check_sums(self) -> int | None:
         """Chunks that the switches summed; ``JobError`` unless workers got as many sums of them.
@@ -443,17 +422,11 @@ class JobRun:
         """
         if self.disturbed:
             return None
-        one = self.results[min(self.results)]["statistics"]
-        rounds = outcomes.sums_made(self.trees, self._counted)
         if self.file.spec.tree == "none":
             return 0
-        asked = one["completed"] + one["completed_direct"] + one["exponent_rounds"]
-        # Counters do not tell jobs apart: with others on the same switches they show more.
-        if rounds < asked or (rounds > asked and not self.shared_with):
-            raise JobError(
-                f"the switches made {rounds:,} sums and the workers received {asked:,}: some"
-                " came from elsewhere or were lost"
-            )
+        one = results.fullest(self.results)["statistics"]
+        kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
+        self.tally.check(sum(one[kind] for kind in kinds))
         return int(one["completed"])
 
     @property
@@ -501,17 +474,26 @@ class JobRun:
         self, reference: Message | None, counted: int | None, wall: float, busy: float
     ) -> Message:
         workers, served = self.placement.workers, self.file.spec.tree == "none"
-        by_switches = None if self._wiped else outcomes.sent_again(self.trees, self._counted)
+        crew = self._crew
+        assert crew is not None
+        tally = self.tally
         return {
             **self._described(),
-            **results.weights(workers, self.results, self.lost, reference),
+            **results.weights(workers, self.results, crew.lost, reference, self._unknown),
+            "rejoined_workers": {workers[rank]: n for rank, n in sorted(crew.back.items())},
+            "workers_per_iteration": self._attendance.counts(),
+            "attendance": self._attendance.told(workers),
             "chunks": results.chunks(
-                self.results, counted, self.disturbed, by_switches, served=served
+                self.results, counted, self.disturbed, tally.sent_again, served=served
             ),
+            "plans": results.plans(self.results),
             # Switches count for all their jobs: with these what they sent again is theirs too.
-            "shared_with": sorted(self.shared_with),
-            "alongside": sorted(self.alongside),
-            "links": self._carried,
+            "shared_with": sorted(tally.shared_with),
+            "alongside": sorted(tally.alongside),
+            # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
+            # itself: it had the replica) with the optimizer's state, or a worker, without.
+            "restored": self._restored,
+            "links": tally.carried,
             "machine": results.machine(self.results, wall, busy),
         }
 

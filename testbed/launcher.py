@@ -161,8 +161,11 @@ class Launch:
 
     def failure(self) -> LaunchError:
         """Why the testbed ended, in its own words or by how its supervisor did."""
+        file = self.run.path / "failure.txt"
         with contextlib.suppress(OSError):
-            return LaunchError((self.run.path / "failure.txt").read_text().rstrip())
+            why = file.read_text().rstrip()
+            full = f"the testbed ended, and could not write why to {file}: is that disk full?"
+            return LaunchError(why or full)
         # It writes that file before it ends by itself. (unshare does not always pass on how.)
         status = self.process.poll()
         if status is None:

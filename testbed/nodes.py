@@ -3,7 +3,7 @@
 
 With the same interfaces, sockets, device id and command line, and its log goes on. What it had in
 memory is lost: the controller gives a switch its program and entries back, and has its own from its
-journal; jobs go on without a server.
+journal; a server joins its jobs again, and gets from others what it needs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+from testbed.controllerhost import ControllerHost
 from testbed.emulated import Network
 from testbed.processes import Process, ProcessError, Processes, describe, python
 from testbed.record import RunDirectory
@@ -32,8 +33,9 @@ _READY_SECONDS = 60.0
 class Nodes:
     """They stand and fall with ``processes``, except for what is started again.
 
-    died: told the name of a process that ended, how, and what becomes of it. Where ``hold`` has
-    the name of a process, it stays away for so many seconds after its next end.
+    died: told the name of a process that ended, how, and what becomes of it. served: told the name
+    of a server that is there again. Where ``hold`` has the name of a process, its next end is
+    somebody's wish, and it stays away for so many seconds.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Nodes:
         network: Network,
         processes: Processes,
         died: Callable[[str, str, str], None],
+        served: Callable[[str], Awaitable[None]],
     ) -> None:
         self.target = run.facts["target"]
         self.network = network
@@ -49,10 +52,10 @@ class Nodes:
         self.processes = processes
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
-        self.controller: Process | None = None
+        self.controller = ControllerHost()
         self.hold: dict[str, float] = {}
-        self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._died = died
+        self._served = served
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
         self._ends: dict[str, deque[float]] = {}
@@ -86,7 +89,7 @@ class Nodes:
     def process(self, name: str) -> Process | None:
         """The process of a switch, a server or the controller; None if there is none."""
         if name == CONTROLLER:
-            return self.controller
+            return self.controller.process
         own = self.switches.get(name) or self.servers.get(name)
         return own.process if own is not None else None
 
@@ -103,7 +106,7 @@ class Nodes:
     async def _until_ready(self, name: str) -> None:
         if name == CONTROLLER:
             what = "the controller to program switches"
-            await self.processes.until(self._serving, _READY_SECONDS, what)
+            await self.processes.until(self.controller.ready, _READY_SECONDS, what)
         elif name in self.switches:
             await self.switches[name].ready(self.processes)
         else:
@@ -120,22 +123,18 @@ class Nodes:
         program = ["--program", facts["program"], "--p4info", facts["p4info"]]
         if self.target == "bmv2":
             program += ["--queue-packets", str(BMV2_QUEUE_PACKETS)]
-        serving = self._serving = asyncio.get_running_loop().create_future()
-
-        def heard(line: str) -> None:
-            if line.startswith("ready") and not serving.done():
-                serving.set_result(None)
-
-        self.controller = self.processes.start(
+        process = self.processes.start(
             CONTROLLER,
             python(
                 "controller",
                 *("--topology", facts["topology"], *words, *program),
                 *("--listen", JOBS_ADDRESS, "--journal", JOURNAL),
             ),
-            on_line=heard,
+            on_line=self.controller.line,
+            wants_input=True,
             survived=self._survived,
         )
+        self.controller.begin(process)
 
     def _start_server(self, name: str) -> None:
         server = self.servers[name]
@@ -158,14 +157,16 @@ class Nodes:
     def _survived(self, process: Process) -> bool:
         """A process has ended, which nobody asked for; whether it will be there again."""
         name, now = process.name, time.monotonic()
-        away = self.hold.pop(name, 0.0)
+        wished, away = name in self.hold, self.hold.pop(name, 0.0)
         ends = self._ends.setdefault(name, deque(maxlen=MOST_RESTARTS))
         often = len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS
-        if not self._up or (often and not away):
+        if not self._up or (often and not wished):
             return False
-        if not away:
+        if not wished:
             ends.append(now)
         what = describe(process.exited.result())
+        if name != CONTROLLER:
+            self.controller.died(name, what)
         if away == math.inf:
             self._died(name, what, "it stays away")
             return True
@@ -186,7 +187,11 @@ class Nodes:
             if seconds:
                 await asyncio.sleep(seconds)
                 self._start(name)
+            started = self.process(name)
             await self._until_ready(name)
+            # One that was killed again meanwhile is looked after by who has started the next.
+            if name in self.servers and self.process(name) is started:
+                await self._served(name)
         except Exception as error:
             process = self.process(name)
             # One that ended while it was started has been looked after.

@@ -29,27 +29,30 @@ Counts = dict[str, Counter[Outcome]]
 async def read(
     switches: Iterable[SwitchProcess], dataplane: DataPlane
 ) -> tuple[Counts, list[ProcessError]]:
-    """The counters of each switch by name, and an error for each that does not answer in time."""
+    """The counters of each switch by name, and an error for each that does not answer in time.
+
+    Neither for one that refuses: it is being started again.
+    """
     chosen = list(switches)
     request = p4runtime_pb2.ReadRequest(
         device_id=DEVICE_ID, entities=[dataplane.p4info.counter_entry("outcomes")]
     )
     answers = await asyncio.gather(
-        *(asyncio.to_thread(_read, switch.address, request) for switch in chosen)
+        *(asyncio.to_thread(_read, switch.reached, request) for switch in chosen)
     )
     counts: Counts = {}
     silent = []
     for switch, answer in zip(chosen, answers, strict=True):
-        if isinstance(answer, str):
-            assert switch.process is not None
-            what = f"does not answer P4Runtime within {ANSWER_SECONDS:g} s: {answer}"
-            silent.append(ProcessError(switch.name, what, switch.process.log))
-        else:
+        if isinstance(answer, Counter):
             counts[switch.name] = answer
+        elif answer is grpc.StatusCode.DEADLINE_EXCEEDED:
+            assert switch.process is not None
+            what = f"does not answer P4Runtime within {ANSWER_SECONDS:g} s"
+            silent.append(ProcessError(switch.name, what, switch.process.log))
     return counts, silent
 
 
-def _read(address: str, request: p4runtime_pb2.ReadRequest) -> Counter[Outcome] | str:
+def _read(address: str, request: p4runtime_pb2.ReadRequest) -> Counter[Outcome] | grpc.StatusCode:
     """The counters, or why they cannot be had."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
@@ -58,7 +61,7 @@ def _read(address: str, request: p4runtime_pb2.ReadRequest) -> Counter[Outcome] 
             )
             cells = [entity.counter_entry for reply in replies for entity in reply.entities]
         except grpc.RpcError as error:
-            return f"{error.code().name}, {error.details()}"
+            return error.code()
     known = {int(outcome) for outcome in Outcome}
     return Counter(
         {

@@ -126,6 +126,8 @@ class Process:
     def write(self, line: str) -> None:
         """Sends a line to its standard input. Raises ``ProcessError`` if it reads no more."""
         assert self.popen.stdin is not None, f"{self.name} was started without input"
+        if not self.running:
+            raise ProcessError(self.name, "has ended", self.log, self.exited.result())
         try:
             self.popen.stdin.write(line.encode() + b"\n")
             self.popen.stdin.flush()
@@ -269,8 +271,14 @@ class Processes:
         self._members.append(process)
         task = asyncio.get_running_loop().create_task(self._watch(process, may_finish, survived))
         self._watchers.add(task)
-        task.add_done_callback(self._watchers.discard)
+        task.add_done_callback(self._watched)
         return process
+
+    def _watched(self, task: asyncio.Task[None]) -> None:
+        self._watchers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert isinstance(error, Exception)
+            self.fail(error)
 
     def stopped(self) -> list[ProcessError]:
         """An error for each that a signal holds."""
@@ -318,14 +326,17 @@ class Processes:
             raise TimeoutError(f"after {seconds:g} s still waiting for {waiting}")
         condition.result()
 
-    async def stop(self, processes: Sequence[Process] | None = None) -> None:
-        """Stops these (all: the last started first, each given time to end before the next)."""
-        chosen = self._members if processes is None else processes
+    async def stop(
+        self, processes: Sequence[Process] | None = None, *, in_order: bool = False
+    ) -> None:
+        """Stops these, or all; in_order: the last started first, each given time to end before the
+        next."""
+        chosen = list(reversed(self._members if processes is None else processes))
         for process in chosen:
             process.expected = True
-        if processes is not None:
-            await asyncio.gather(*(process.stop() for process in processes))
-        else:
-            for process in reversed(self._members):
+        if in_order:
+            for process in chosen:
                 await process.stop()
+        else:
+            await asyncio.gather(*(process.stop() for process in chosen))
         self._members = [process for process in self._members if process.running]

@@ -13,6 +13,9 @@ from typing import Any
 
 Message = dict[str, Any]
 
+# Over less, chunks/s would say how reports bunch up, not how fast the job is.
+_RATE_SECONDS = 0.5
+
 
 class Progress:
     """The progress of ``world`` workers over ``iterations``."""
@@ -32,6 +35,10 @@ class Progress:
     def drop(self, rank: int) -> None:
         """A worker is lost; there are others."""
         self._reached.pop(rank, None)
+
+    def join(self, rank: int, iteration: int) -> None:
+        """A worker that was lost goes on after so many iterations."""
+        self._reached[rank] = iteration
 
     def take(self, rank: int, report: Message) -> bool:
         """A worker's report; returns whether there is an iteration more that all have done."""
@@ -66,8 +73,10 @@ class Progress:
         chunks = in_tree + self._statistics["completed_direct"]
         now = time.monotonic()
         then, before, rate = self._rate
-        if chunks > before:
-            rate = (chunks - before) / (now - then) if before else 0.0
+        if not before or chunks < before:  # fewer: another process, which counts from 0
+            self._rate = (now, chunks, rate)
+        elif chunks > before and now - then >= _RATE_SECONDS:
+            rate = (chunks - before) / (now - then)
             self._rate = (now, chunks, rate)
         return {
             **told,

@@ -62,6 +62,7 @@ class Fault:
     over: float
     at: float | None
     before: Snapshot | None = None
+    back: float | None = None  # when the worker that was killed took part again
     aggregating: int | None = None
     partial: int | None = None
     impacts: list[Impact] = field(default_factory=list)
@@ -98,6 +99,10 @@ class FaultLog:
         wiped = {name: switch.wiped for name, switch in self._switches.items()}
         serving = [switch for switch in self._switches.values() if switch.serving]
         return Snapshot(await self._read(serving), wiped)
+
+    def under_way(self, snapshot: Snapshot) -> bool:
+        """Whether slots were AGGREGATING and PARTIAL then: all that a fault could meet."""
+        return all(self._open(snapshot))
 
     def begin(
         self,
@@ -156,6 +161,16 @@ class FaultLog:
             for impact in fault.impacts:
                 if impact.job == job and impact.seconds is None:
                     self._gone_on(fault, impact, rank, time.monotonic())
+
+    def joined(self, job: str, rank: int, node: str) -> None:
+        """A worker that was lost is in a job again."""
+        if job in self._jobs:
+            self._jobs[job].ranks.add(rank)
+        for fault in reversed(self.faults):
+            hit = any(impact.job == job for impact in fault.impacts)
+            if fault.node == node and fault.kind in ("kill", "died") and hit:
+                fault.back = fault.back or time.monotonic()
+                return
 
     def progress(self, job: str, rank: int, report: Message) -> None:
         """A worker's report (``testbed.worker``, ``progress``)."""
@@ -224,6 +239,9 @@ class FaultLog:
             "partial": fault.partial,
             "job": impact.job or None,
             "seconds": impact.seconds,
+            "lasted": None if fault.over == math.inf else fault.over - fault.began,
+            # After how many seconds the worker that it cost the job was in it again.
+            "rejoined_after": None if fault.back is None else fault.back - fault.began,
             "epoch_before": impact.plan or None,
             "epoch_after": impact.plan_after,
             "resent_packets": packets,
@@ -236,7 +254,9 @@ class FaultLog:
         """Slots that were AGGREGATING and PARTIAL, at least, over all switches that could tell."""
         total = [0, 0]
         for name, counts in snapshot.counts.items():
-            found = outcomes.open_slots(counts)
+            # A cell may be read later than the one before it.
+            aggregating, partial = outcomes.open_slots(counts)
+            found = max(0, aggregating), max(0, partial)
             fewest = self._floor.get(name, (0, 0))
             if renewed:
                 self._floor[name] = found
@@ -258,7 +278,8 @@ def sent_again(statistics: Message) -> int:
     A chunk that the server sums is contributed twice: it comes back flagged before.
     """
     needed = statistics["completed"] + statistics["exponent_rounds"]
-    return max(0, int(statistics["sent"] - needed - 2 * statistics["completed_direct"]))
+    twice = statistics["completed_direct"] + statistics["initial"]
+    return max(0, int(statistics["sent"] - needed - 2 * twice))
 
 
 def _by_switch(counts: Counter[Outcome]) -> int:

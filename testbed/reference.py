@@ -3,9 +3,10 @@
 
 It holds every worker's shard, quantises every worker's gradients as the workers do (exponent
 rounds, exponents from round to round, DIRECT sums where a chunk does not fit), adds the integers,
-and takes the same steps. It knows the job file and the number of workers, and nothing of a run. As
-integer sums do not depend on order, a run whose weights differ in a single bit has lost, added or
-changed something on its way.
+and takes the same steps. It knows the job file, the number of workers and, where some were lost or
+came back, who is in which sum (``testbed.attendance``); nothing else of a run. As integer sums do
+not depend on order, a run whose weights differ in a single bit has lost, added or changed something
+on its way.
 
 Quantisation itself is the workers' own code. Every round's sums are therefore held against exact
 ones (``testbed.exact``); where they do not fit, the reference fails and no run matches it.
@@ -16,62 +17,81 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from hosts.chunks import Layout
-from protocol.exponents import Exponents, reference_round
-from testbed.digits import Parameters
+from hosts.chunks import Indices, Layout
+from hosts.optimizers import mean_of
+from protocol.exponents import Exponents, reference_round, reference_start
+from testbed.attendance import Entry, entries
+from testbed.digits import Floats, Parameters
 from testbed.exact import ExactSums, InexactSumError
 from testbed.jobfile import JobFileError, JobSpec, load
 from testbed.training import Replica, apply, check_one_thread, digest, optimizer
 
 
 class Means:
-    """Means over all ranks as the network and clients make them, from everyone's arrays at once."""
+    """Means as the network and clients make them, from the arrays of all who are in the sums."""
 
     def __init__(self, sizes: Sequence[int], lanes: int, world: int) -> None:
         self._layout = Layout(sizes, lanes)
         self._policy = Exponents(self._layout.chunks, world)
-        self._world = world
-        self.exact = ExactSums(world, self._layout.chunks)
+        self._everyone: Entry = ((tuple(range(world)), None),)
+        self.exact = ExactSums(self._layout.chunks)
+        self.in_float32 = 0  # sums of chunks that did not fit, so far
 
-    def __call__(self, everyone: Sequence[Parameters]) -> Parameters:
-        """everyone[rank][name]: float32 arrays; returns their means by name, flat.
+    def start(self, arrays: Parameters) -> None:
+        """Initial parameters, the same at all workers, go to the servers: first gradients have
+        their scale, whoever takes part."""
+        values = self._packed(arrays)[np.newaxis]
+        reference_start(values, np.arange(self._layout.chunks), self._policy)
+        self.exact.start(values)
 
-        Raises ``InexactSumError``.
+    def _packed(self, arrays: Parameters) -> Floats:
+        parts = [self._layout.pack(key, one) for key, one in enumerate(arrays.values())]
+        return np.concatenate(parts)
+
+    def __call__(self, arrays: Mapping[int, Parameters], entry: Entry | None = None) -> Parameters:
+        """arrays[rank][name]: float32 arrays; returns their means by name, flat.
+
+        entry: who is in the sums (all, if not given). Raises ``InexactSumError``.
         """
         layout = self._layout
-        values = np.stack(
-            [
-                np.concatenate([layout.pack(key, array) for key, array in enumerate(own.values())])
-                for own in everyone
-            ]
-        )
-        result = reference_round(values, np.arange(layout.chunks), self._policy)
-        self.exact.check(values, result.sums)
-        # As ``hosts.client`` divides.
-        means = (result.sums.astype(np.float64) / self._world).astype(np.float32)
+        packed = {rank: self._packed(own) for rank, own in arrays.items()}
+        means = np.empty((layout.chunks, layout.lanes), np.float32)
+        for ranks, chunks in entry or self._everyone:
+            mine: Indices = np.arange(layout.chunks) if chunks is None else np.array(chunks)
+            values = np.stack([packed[rank][mine] for rank in ranks])
+            self._policy.world = len(ranks)
+            result = reference_round(values, mine, self._policy)
+            self.in_float32 += int(np.count_nonzero(result.flags))
+            self.exact.check(values, result.sums, mine)
+            means[mine] = mean_of(result.sums, np.full(len(mine), len(ranks)))
+        names = next(iter(arrays.values()))
         return {
-            name: layout.unpack(key, means[layout.chunks_of(key)])
-            for key, name in enumerate(everyone[0])
+            name: layout.unpack(key, means[layout.chunks_of(key)]) for key, name in enumerate(names)
         }
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Final parameters, test accuracy, and the largest error of a sum as a share of its bound."""
+    """Final parameters, test accuracy, the largest error of a sum as a share of its bound, and how
+    many sums were of chunks that do not fit fixed point."""
 
     parameters: Parameters
     accuracy: float
     worst_error: float
+    in_float32: int
 
 
-def train(job: JobSpec, world: int, lanes: int) -> Reference:
-    """What a job over ``world`` workers comes to. Raises ``InexactSumError``."""
+def train(
+    job: JobSpec, world: int, lanes: int, attendance: Iterable[Entry] | None = None
+) -> Reference:
+    """What a job over ``world`` workers comes to, with these in the sums of each iteration (not
+    given: all in all). Raises ``InexactSumError``."""
     ranks = [Replica(job, rank, world) for rank in range(world)]
     # One set of weights for all: every rank would take the same steps.
     shared = ranks[0].parameters
@@ -79,10 +99,17 @@ def train(job: JobSpec, world: int, lanes: int) -> Reference:
         rank.model.parameters = shared
     step = optimizer(job)
     means = Means([values.size for values in shared.values()], lanes, world)
-    for _ in range(job.iterations):
-        gradients = [rank.gradients()[1] for rank in ranks]
-        apply(step, shared, means(gradients))
-    return Reference(shared, ranks[0].model.accuracy(ranks[0].test), means.exact.worst)
+    if job.optimizer.at == "servers":
+        means.start(shared)
+    everyone: Entry = ((tuple(range(world)), None),)
+    for entry in attendance or [everyone] * job.iterations:
+        there = {rank for part, _ in entry for rank in part}
+        gradients = {rank: ranks[rank].gradients()[1] for rank in sorted(there)}
+        for away in set(range(world)) - there:
+            ranks[away].skip()
+        apply(step, shared, ranks[0].cure(means(gradients, entry)))
+    accuracy = ranks[0].model.accuracy(ranks[0].test)
+    return Reference(shared, accuracy, means.exact.worst, means.in_float32)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,10 +121,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--job", required=True, type=Path, metavar="FILE", help="job file")
     parser.add_argument("--world", required=True, type=int, help="number of workers")
     parser.add_argument("--lanes", required=True, type=int, help="values per chunk")
+    parser.add_argument(
+        "--attendance",
+        type=Path,
+        metavar="JSON",
+        help="who is in which sums: [[first iteration, last, [[ranks, chunks or null]...]]...]",
+    )
     options = parser.parse_args(arguments)
     check_one_thread()
     try:
-        result = train(load(options.job).spec, options.world, options.lanes)
+        spec, attendance = load(options.job).spec, None
+        if options.attendance:
+            spans = json.loads(options.attendance.read_text())
+            attendance = entries(spans, spec.iterations)
+        result = train(spec, options.world, options.lanes, attendance)
     except (JobFileError, InexactSumError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -105,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "digest": digest(result.parameters),
         "accuracy": result.accuracy,
         "worst_error": result.worst_error,
+        "in_float32": result.in_float32,
     }
     print(json.dumps(answer), flush=True)
     return 0

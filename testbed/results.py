@@ -11,6 +11,12 @@ from testbed.recovery import sent_again
 Message = dict[str, Any]
 # Busier than that, times say more of the machine than of the network.
 _CPU_BOUND = 0.95
+_ROOT_IS_SWITCH = ("two-level", "core")
+
+
+def fullest(results: Mapping[int, Message]) -> Message:
+    """The last report of who was in it for most iterations, the first of these."""
+    return max((results[rank] for rank in sorted(results)), key=lambda one: len(one["seconds"]))
 
 
 def weights(
@@ -18,21 +24,21 @@ def weights(
     results: Mapping[int, Message],
     lost: Mapping[int, str],
     reference: Message | None,
+    unknown: str = "",
 ) -> Message:
     """What came of it, and whether it is what should have.
 
-    workers: names by rank. results: last reports, by rank. lost: how workers ended that the job
-    went on without. reference: what a single process came to (``testbed.reference``); None where
-    it cannot tell, as workers were lost: whether weights match is None then, if they agree.
+    workers: names by rank. results: last reports, by rank. lost: how workers ended that are not in
+    the job any more. reference: what a single process came to (``testbed.reference``), told who was
+    in which sum; None where it cannot tell, for the reason ``unknown``: whether weights match is
+    None then, if they agree.
     """
-    first = results[min(results)]
+    first = fullest(results)
     digests = {result["digest"] for result in results.values()}
     matches: bool | None = reference is not None and digests == {reference["digest"]}
     why = ""
     if reference is None and len(digests) == 1:
-        matches = None
-        names = ", ".join(workers[rank] for rank in sorted(lost))
-        why = f"the job went on without {names}, which the reference knows nothing of"
+        matches, why = None, unknown
     return {
         "test_accuracy": first["accuracy"],
         "matches_reference": matches,
@@ -43,6 +49,8 @@ def weights(
         "weights_sha256": first["digest"],
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
+        # Rounds of chunks that had to go to a server, by their values alone.
+        "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],
         "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
     }
@@ -61,7 +69,7 @@ def chunks(
     in_network: sums by the switches' own counters, None where nobody can tell: ``unknown`` says
     why. by_switches: packets that they sent again, None likewise. served: all are the servers'.
     """
-    one = results[min(results)]["statistics"]
+    one = fullest(results)["statistics"]
     direct = one["completed_direct"]
     by_server = (one["completed"] if served else 0) + direct
     # After a change of epoch a contribution is sent again under another number.
@@ -79,6 +87,25 @@ def chunks(
         "retransmitted": again + (by_switches or 0),
         "retransmitted_by_switches": by_switches,
     }
+
+
+def plans(results: Mapping[int, Message]) -> list[Message]:
+    """The plans that a job has had: the tree of each, the roots where its sums were completed, and
+    how many chunks, of which iteration whatever, ``by_switch`` and ``by_server``.
+
+    As the worker counts that was in it for longest; chunks in float32 are not among them.
+    """
+    told = []
+    for plan in fullest(results)["statistics"]["plans"]:
+        at_switch = plan["tree"] in _ROOT_IS_SWITCH
+        told.append(
+            {
+                **{name: plan[name] for name in ("epoch", "tree", "roots")},
+                "by_switch": plan["chunks"] if at_switch else 0,
+                "by_server": 0 if at_switch else plan["chunks"],
+            }
+        )
+    return told
 
 
 def machine(results: Mapping[int, Message], wall: float, busy: float) -> Message:

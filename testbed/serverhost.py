@@ -48,19 +48,22 @@ class ServerHost:
             if not answer.done():
                 answer.set_result(line)
 
-    async def join(self, nonce: str, rank: int) -> None:
-        """Makes it a server of a job; raises ``JobError`` with its reason if it refuses."""
+    async def join(self, nonce: str, rank: int, seconds: float | None = _JOIN_SECONDS) -> None:
+        """Makes it a server of a job; raises ``JobError`` with its reason if it refuses.
+
+        seconds: that it may take, None for as long as its process lives. ``ProcessError`` if it
+        takes longer, or ends.
+        """
         assert self.process is not None
-        await asyncio.wait([self.ready], timeout=_JOIN_SECONDS)  # it may just be started again
+        await asyncio.wait([self.ready], timeout=seconds)  # it may just be started again
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
         self.process.write(f"join {nonce} {rank}")
-        await asyncio.wait([answer], timeout=_JOIN_SECONDS)
+        await asyncio.wait([answer], timeout=seconds)
         if answer.cancelled():
             raise ProcessError(self.name, "ended while it joined", self.process.log)
         if not answer.done():
-            what = f"did not join within {_JOIN_SECONDS:g} s"
-            raise ProcessError(self.name, what, self.process.log)
+            raise ProcessError(self.name, f"did not join within {seconds:g} s", self.process.log)
         said = answer.result()
         if not said.startswith("joined"):
             raise JobError(f"{self.name}: {said}", self.name)

@@ -42,8 +42,9 @@ from testbed.expected import Direction, Load, total
 from testbed.faults import Fault
 from testbed.inquiry import why
 from testbed.jobfile import JobFileError, load
-from testbed.jobrun import JobRun, Place, unique_name
+from testbed.jobrun import JobRun, unique_name
 from testbed.nodes import Nodes
+from testbed.place import Place
 from testbed.processes import ProcessError, Processes
 from testbed.record import RunDirectory
 from testbed.recovery import FaultLog
@@ -67,7 +68,7 @@ class Testbed:
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
         self.target = self.facts["target"]
         self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
-        self.nodes = Nodes(run, self.network, self.processes, self._died)
+        self.nodes = Nodes(run, self.network, self.processes, self._died, self._served)
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.jobs: dict[str, JobRun] = {}
         self.problems: list[str] = []
@@ -97,6 +98,11 @@ class Testbed:
         self.faults.died(name, what)
         self._tell(f"{name} {what}; {then}")
 
+    async def _served(self, name: str) -> None:
+        """A server is there again: it joins the jobs that it had."""
+        for job in self._running():
+            await self.jobs[job].take_back(name)
+
     def _tell(self, text: str) -> None:
         """Tells everybody who watches a job of a fault."""
         self._told += 1
@@ -119,7 +125,7 @@ class Testbed:
             await self._write_summary()
         except (ProcessError, TimeoutError, OSError, ValueError) as error:
             self.problems.append(f"the summary is not complete: {error}")
-        await self.processes.stop()
+        await self.processes.stop(in_order=True)
         if self.facts["pcap"]:
             complete_captures(self.run.pcap)
         self.network.stop()
@@ -198,7 +204,10 @@ class Testbed:
             try:
                 now = await links.measure(self.network, self.nodes.switches)
                 # What an unfinished or disturbed job should have sent, nobody can say.
-                whole = all(job.state == "done" and not job.disturbed for job in self.jobs.values())
+                whole = all(
+                    job.state == "done" and not job.disturbed and job.predictable
+                    for job in self.jobs.values()
+                )
                 loads = total([job.expected() for job in self.jobs.values()]) if whole else None
                 rows = self._rows(now, loads)
             except TimeoutError as error:
@@ -335,6 +344,7 @@ def _job_row(job: JobRun) -> Message:
         "state": job.state,
         "reason": job.reason.split("\n", 1)[0],
         "workers": len(job.placement.workers),
+        "present": len(job.present) if job.state == "running" else None,
         "tree": job.file.spec.tree,
         **job.progress(),
     }

@@ -13,7 +13,7 @@ import json
 import shutil
 import signal
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -75,6 +75,7 @@ class SwitchProcess:
         self.process: Process | None = None
         self.starts = 0
         self.wiped = 0  # how often it lost what its program counted, as far as is known
+        self._away = 0  # how many want its socket not to be where it is looked for
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._counters: asyncio.Future[dict[str, Any]] | None = None
         self._asking = asyncio.Lock()  # its answers do not say whose question they answer
@@ -83,6 +84,33 @@ class SwitchProcess:
     def address(self) -> str:
         """Where it serves P4Runtime, seen from the run directory."""
         return f"unix:sockets/{self.name}"
+
+    @property
+    def reached(self) -> str:
+        """Where it serves P4Runtime now, to whoever knows that it was ``unplugged``."""
+        return f"{self.address}.unplugged" if self._away else self.address
+
+    @contextlib.contextmanager
+    def unplugged(self) -> Iterator[None]:
+        """Nobody finds its P4Runtime at its address; connections stay as they are.
+
+        If it is started again meanwhile, it is found again.
+        """
+        start = self.starts
+        self._move(1)
+        try:
+            yield
+        finally:
+            if self.starts == start:
+                self._move(-1)
+
+    def _move(self, change: int) -> None:
+        before = self.reached
+        self._away += change
+        if self.reached != before:
+            # Whoever was killed in the middle of binding has no socket.
+            with contextlib.suppress(FileNotFoundError):
+                _path(before).rename(_path(self.reached))
 
     @property
     def serving(self) -> bool:
@@ -110,7 +138,8 @@ class SwitchProcess:
         if self._ready.done():
             self._ready = asyncio.get_running_loop().create_future()
         # One that was killed leaves it behind, and nobody else serves there.
-        Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
+        _path(self.reached).unlink(missing_ok=True)
+        self._away = 0
         if pcap is not None and self.starts > 1:
             pcap = pcap / f"{self.name}-start-{self.starts}"
             pcap.mkdir()
@@ -136,7 +165,7 @@ class SwitchProcess:
 
     async def _look(self) -> None:
         """Until something listens: BMv2 says so only once its output buffer is full."""
-        path = self.address.removeprefix("unix:")
+        path = _path(self.address)
         while not self._ready.done():
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_unix_connection(path)
@@ -191,6 +220,10 @@ class SwitchProcess:
             words += ["--port-rate", f"{port.number}={port.outgoing.rate}"]
             words += ["--port-queue", f"{port.number}={port.outgoing.queue_bytes}"]
         return words
+
+
+def _path(address: str) -> Path:
+    return Path(address.removeprefix("unix:"))
 
 
 def _interface_counters(interface: str) -> PortCounters:

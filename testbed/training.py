@@ -2,8 +2,9 @@
 """What one worker computes, whoever sums the gradients.
 
 Every iteration: the gradient of the worker's own batch, its mean over all workers, one step of the
-optimizer. A worker that is lost takes its shard of the data along; means are over those who are in
-the sums.
+optimizer, here or at the servers. A worker that is lost takes its shard of the data along; means
+are over those who are in the sums. One that comes back goes on with its shard where it would be by
+then.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from hosts.optimizers import MomentumSGD
+from hosts.optimizers import Optimizer
 from testbed.digits import Data, Parameters, Perceptron, batches, load_digits, shard, split
 from testbed.jobfile import JobSpec
+from testbed.poison import Poison
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,12 @@ class Replica:
         training, self.test = split(load_digits(), job.seed)
         self.per_pass = len(training) / job.batch  # iterations for once through the training set
         self.model = Perceptron(job.hidden, job.seed)
-        part = shard(training, job.seed, rank, world)
-        self._batches = batches(part, job.batch // world, job.seed, rank)
+        self._part = shard(training, job.seed, rank, world)
+        self._how = job.batch // world, job.seed, rank
+        self._batches = batches(self._part, *self._how)
         self.optimizer = optimizer(job)
+        self._poison = Poison(job, rank, world)
+        self._steps_here = job.optimizer.at == "workers"
 
     @property
     def parameters(self) -> Parameters:
@@ -54,20 +59,48 @@ class Replica:
     def gradients(self) -> tuple[float, Parameters]:
         """Loss and gradients of this rank's next batch."""
         batch: Data = next(self._batches)
-        return self.model.gradients(batch)
+        loss, gradients = self.model.gradients(batch)
+        self._poison.spoil(gradients)
+        return loss, gradients
 
-    def apply(self, means: Parameters) -> None:
-        """One step with the gradients' means over all ranks."""
-        apply(self.optimizer, self.parameters, means)
+    def skip(self) -> None:
+        """An iteration goes by without this rank."""
+        next(self._batches)
+        self._poison.iteration += 1
+
+    def state(self) -> Parameters:
+        """What a rank that comes back has to know: parameters, and what the optimizer keeps."""
+        kept = {f"optimizer {i}": one for i, one in enumerate(self.optimizer.state())}
+        return {**{f"parameter {name}": one for name, one in self.parameters.items()}, **kept}
+
+    def resume(self, iterations: int, state: Parameters) -> None:
+        """Goes on after so many iterations, with another rank's ``state`` then."""
+        self.model.parameters = {name: state[f"parameter {name}"] for name in self.parameters}
+        kept = len(state) - len(self.parameters)
+        self.optimizer.restore([state[f"optimizer {i}"] for i in range(kept)])
+        self._batches = batches(self._part, *self._how, first=iterations)
+        self._poison.iteration = iterations
+
+    def apply(self, came: Parameters) -> None:
+        """What has come for the gradients: their means over all ranks, which a step is taken with,
+        or the parameters after the servers' step."""
+        if self._steps_here:
+            apply(self.optimizer, self.parameters, self.cure(came))
+            return
+        for name, values in self.parameters.items():
+            values[...] = came[name].reshape(values.shape)
+
+    def cure(self, means: Parameters) -> Parameters:
+        """Means that a step can be taken with, whatever they were made of."""
+        return self._poison.cure(means)
 
 
-def optimizer(job: JobSpec) -> MomentumSGD:
+def optimizer(job: JobSpec) -> Optimizer:
     """The job's optimizer, fresh."""
-    momentum = job.optimizer.momentum if job.optimizer.name == "momentum" else 0.0
-    return MomentumSGD(job.optimizer.rate, momentum)
+    return Optimizer(job.optimizer.plan)
 
 
-def apply(step: MomentumSGD, parameters: Parameters, means: Parameters) -> None:
+def apply(step: Optimizer, parameters: Parameters, means: Parameters) -> None:
     """One step with mean gradients."""
     shaped = [means[name].reshape(p.shape) for name, p in parameters.items()]
     step.step(list(parameters.values()), shaped)
@@ -94,20 +127,21 @@ def check_one_thread() -> None:
 def train(
     replica: Replica,
     iterations: int,
-    average: Callable[[Parameters], Parameters],
+    exchange: Callable[[Parameters], Parameters],
     report: Callable[[Progress], None],
+    done: int = 0,
 ) -> list[float]:
-    """Runs the iterations; returns the seconds that each took.
+    """Runs the iterations after the first ``done``; returns the seconds that each took.
 
-    average: a dict of arrays to the same dict of means over all workers. report: called after
-    each iteration; the accuracy is measured after each pass through the data and at the end.
+    exchange: gradients to what comes for them, see ``Replica.apply``. report: called after each
+    iteration; the accuracy is measured after each pass through the data and at the end.
     """
     seconds = []
-    measured = 0
-    for iteration in range(1, iterations + 1):
+    measured = int(done / replica.per_pass)
+    for iteration in range(done + 1, iterations + 1):
         start = time.monotonic()
         loss, gradients = replica.gradients()
-        replica.apply(average(gradients))
+        replica.apply(exchange(gradients))
         end = time.monotonic()
         seconds.append(end - start)
         accuracy = None

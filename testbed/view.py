@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from types import TracebackType
 from typing import Any
 
@@ -178,6 +179,8 @@ def show_results(console: Console, jobs: Sequence[Message], links: list[Message]
         show(console, Text(text, style="yellow"))
     show(console)
     show(console, link_table(links))
+    for why in sorted({row["unknown"] for row in links if row["bytes"] is None}):
+        show(console, Text(f"unknown: {why}.", style="dim"))
     meanwhile = sorted({name for job in jobs for name in job["alongside"]} - _names(jobs))
     if meanwhile:
         show(
@@ -203,6 +206,7 @@ def _results(jobs: Sequence[Message]) -> Table:
         ("workers, servers", [f"{job['workers']}, {job['servers']}" for job in jobs]),
         ("target, clock", [f"{job['target']}, {job['clock']}" for job in jobs]),
         ("iterations", [f"{job['iterations']:,}" for job in jobs]),
+        *_averaged(jobs),
         ("time per iteration", [_milliseconds(job["seconds_per_iteration"]) for job in jobs]),
         ("CPU busy", [_busy(job["machine"]) for job in jobs]),
         ("test accuracy", [f"{job['test_accuracy']:.4f}" for job in jobs]),
@@ -214,6 +218,12 @@ def _results(jobs: Sequence[Message]) -> Table:
     for title, values in rows:
         table.add_row(title, *values)
     return table
+
+
+def _averaged(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+    """A row of how many workers were in the sums, where that changed: 8, 7, 8."""
+    runs = [[str(n) for n, _ in groupby(job.get("workers_per_iteration", ()))] for job in jobs]
+    return [("averaged over", [", ".join(one) for one in runs])] if any(r[1:] for r in runs) else []
 
 
 def _busy(machine: Message) -> str:
@@ -279,7 +289,7 @@ def _milliseconds(seconds: list[float]) -> str:
 
 def _yes(matches: bool | None) -> str:
     if matches is None:
-        return "[yellow]workers were lost[/]"
+        return "[yellow]nobody can tell[/]"  # the summary says why
     return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
 
 
@@ -325,12 +335,24 @@ def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) ->
 def show_faults(console: Console, faults: list[Message]) -> None:
     """What happened, and how long the job took to go on."""
     columns = {
-        "at": "at, s", "node": "node", "what": "fault", "seconds": "went on after, s",
-        "epochs": "epoch", "aggregating": "aggregating", "partial": "partial",
-        "resent_packets": "sent again", "resent_bytes": "bytes",
+        "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
+        "rejoined_after": "back after (s)",
+        "epochs": "epoch", "aggregating": "slots aggregating", "partial": "slots partial",
+        "resent_packets": "packets again", "resent_bytes": "bytes again",
     }  # fmt: skip
+    if all(row.get("rejoined_after") is None for row in faults):
+        del columns["rejoined_after"]
     rows = [{**row, "epochs": f"{row['epoch_before']} to {row['epoch_after']}"} for row in faults]
     show_rows(console, rows, columns)
+
+
+def show_plans(console: Console, plans: list[Message]) -> None:
+    """Where a job's sums were completed, from plan to plan."""
+    columns = {
+        "epoch": "epoch", "tree": "tree", "roots": "sums end at", "by_switch": "by switch",
+        "by_server": "by server",
+    }  # fmt: skip
+    show_rows(console, plans, columns)
 
 
 def _cell(row: Message, name: str) -> str:

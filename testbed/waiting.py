@@ -58,7 +58,7 @@ class Waits:
     def __str__(self) -> str:
         absent = self.missing()
         if absent:
-            return f"not in: {', '.join(absent)}"
+            return f"missing: {', '.join(absent)}"
         if not self._reports:
             return "nobody says that it waits"
         return str(self._reports[min(self._reports)]["text"])

@@ -209,13 +209,15 @@ def explain(
     trees: Sequence[Tree] | None,
     server_of: Callable[[int], str],
     stuck: Mapping[str, str],
+    change: str = "",
 ) -> Message:
     """Why a job waits, or that it does not: ``waits``, ``reason``, ``chunks``, ``workers``.
 
     workers: ``worker``, ``doing``, ``seconds``, ``iteration`` and ``outline``
     (``hosts.explanation.Outline``, or None) of each, by rank. trees: of the newest epoch, None if
     they are not known. server_of: name of a chunk's server. stuck: what is wrong with switches and
-    servers, by name. Chunks are the oldest of each stream, the one that is late the longest first.
+    servers, by name. change: of plan that is under way, and what it waits for. Chunks are the
+    oldest of each stream, the one that is late the longest first.
     """
     by_name = {worker["worker"]: worker for worker in workers}
     newest = max((one["outline"]["epoch"] for one in workers if one["outline"]), default=0)
@@ -240,10 +242,13 @@ def explain(
     reasons = [text for chunk in late for text in chunk["causes"]]
     if late and held:
         reasons.insert(0, f"held for a change of plan: {', '.join(held)}")
+    if change:
+        reasons.insert(0, change)
     return {
-        "waits": bool(late),
+        "waits": bool(late or change),
         "seconds": max((chunk["seconds"] or 0.0 for chunk in chunks), default=0.0),
         "reason": "; ".join(dict.fromkeys(reasons)),
+        "change": change,
         "epoch": newest,
         "chunks": chunks,
         "workers": [_row(worker, chunks) for worker in workers],
@@ -324,10 +329,11 @@ def sentences(job: str, told: Message) -> list[str]:
             return [f"{job} does not wait: no chunk is in flight"]
         oldest = told["chunks"][0]
         return [
-            f"{job} does not wait: its oldest chunk is in flight for"
-            f" {oldest['seconds'] or 0.0:.3f} s, {oldest['timeouts']:.1f} timeouts"
+            f"{job} does not wait: its oldest chunk has been in flight for"
+            f" {oldest['seconds'] or 0.0:.3f} s ({oldest['timeouts']:.1f} timeouts)"
         ]
-    lines = [f"{job} waits for {told['seconds']:.1f} s: {told['reason']}"]
+    waits = f"has waited for {told['seconds']:.1f} s" if told["seconds"] else "waits"
+    lines = [f"{job} {waits}: {told['reason']}"]
     for chunk in told["chunks"]:
         if chunk["late"]:
             lines.append(heading(chunk))

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -26,6 +27,8 @@ import numpy as np
 
 from hosts.client import Client, ClientError, PlanWithdrawnError, ServiceUnavailableError, Stall
 from hosts.explanation import Outline
+from testbed.attendance import Diary, entry_of
+from testbed.digits import Parameters
 from testbed.jobfile import JobFileError, load
 from testbed.processes import CONSEQUENCE
 from testbed.training import Progress, Replica, check_one_thread, digest, train
@@ -38,11 +41,16 @@ class _Reporter:
     """Writes progress, not more often than somebody could follow."""
 
     def __init__(
-        self, statistics: Callable[[], dict[str, Any]], plan: Callable[[], int], per_pass: float
+        self,
+        statistics: Callable[[], dict[str, Any]],
+        plan: Callable[[], int],
+        per_pass: float,
+        diary: Diary,
     ) -> None:
         self._statistics = statistics
         self._plan = plan
         self._per_pass = per_pass
+        self._diary = diary
         self._next = 0.0
         self._losses: list[float] = []  # of all iterations since the last report
         self._spans: list[tuple[float, float]] = []  # when they began and ended
@@ -61,6 +69,7 @@ class _Reporter:
             losses=self._losses,
             spans=self._spans,
             plan=self._plan(),
+            attendance=self._diary.tell(),
             accuracy=progress.accuracy,
             statistics=self._statistics(),
         )
@@ -72,23 +81,32 @@ class _Desk(threading.Thread):
 
     def __init__(self, questions: IO[bytes], client: Client) -> None:
         super().__init__(name="desk", daemon=True)
+        self.diary = Diary()
         self._questions = questions
         self._client = client
-        self._calls = 0  # of `sums`
+        self._calls = 0  # of `exchange`
         self._does = "starts", time.monotonic()  # what, and since when
 
     def computes(self) -> None:
         """From now on it computes."""
         self._does = "computes", time.monotonic()
 
-    def sums(self, *arrays: Any, **options: Any) -> Any:
-        """``Client.push_pull``, noting that this is what it does meanwhile."""
+    def resumes(self, iterations: int) -> None:
+        """So many iterations went by without this process."""
+        self._calls = iterations
+        self.diary = Diary(iterations)
+
+    def exchange(self, gradients: Parameters, *, average: bool) -> Parameters:
+        """``Client.push_pull``, noting that this is what it does meanwhile, and who took part."""
         self._calls += 1
         self._does = "waits", time.monotonic()
         try:
-            return self._client.push_pull(*arrays, **options)
+            came = self._client.push_pull(gradients, average=average)
         finally:
             self.computes()
+        workers = np.concatenate([came.workers[name] for name in gradients])
+        self.diary.note(entry_of(workers, came.members))
+        return came
 
     def run(self) -> None:
         """Until the end of the input."""
@@ -152,17 +170,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         desk.start()
         with client:
             client.connect_service(nonce, rank=options.rank)
+            at_servers = job.optimizer.at == "servers"
             client.init_service(
-                {name: value.size for name, value in replica.parameters.items()},
+                replica.parameters,
+                optimizer=job.optimizer.plan if at_servers else None,
+                state=replica.state,
                 timeout=job.patience,
             )
+            joined = client.joined
+            done = 0 if joined is None else joined.calls
+            if joined is not None:
+                replica.resume(done, joined.arrays)
+                desk.resumes(done)
             desk.computes()
-            emit("started", plan=client.epoch)
+            emit("started", plan=client.epoch, joined=joined is not None, done=done)
             reporter = _Reporter(
-                lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass
+                lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass, desk.diary
             )
-            average = functools.partial(desk.sums, average=True)
-            seconds = train(replica, job.iterations, average, reporter)
+            exchange = functools.partial(desk.exchange, average=not at_servers)
+            seconds = train(replica, job.iterations, exchange, reporter, done)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
@@ -170,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
         return CONSEQUENCE if lost else 1
     if options.weights:
-        np.savez(options.weights, **replica.parameters)  # type: ignore[arg-type]
+        save(replica.parameters, options.weights)
     emit(
         "done",
         digest=digest(replica.parameters),
@@ -178,8 +204,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds=seconds,
         statistics=statistics,
         plan=plan,
+        attendance=desk.diary.tell(all_of_it=True),
     )
     return 0
+
+
+def save(parameters: Parameters, path: Path) -> None:
+    """Writes the weights, whole or not at all. All who finish do: whichever of them are left."""
+    draft = path.with_name(f".{path.stem}-{os.getpid()}.npz")
+    np.savez(draft, **parameters)  # type: ignore[arg-type]
+    draft.replace(path)
 
 
 def _parser() -> argparse.ArgumentParser:

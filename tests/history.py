@@ -36,17 +36,17 @@ def history(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
     """Sums (rounds, chunks, lanes) and flags (rounds, chunks) of the integer sums.
 
-    values: (rounds, world, chunks, lanes) by first rank; workers: (rounds, chunks) how many are
-    in each sum; found: what the exponent round of each chunk told; worlds: who they are by how
-    many. Fails if no world had such an exponent round.
+    values: (rounds, world, chunks, lanes) by first rank; workers: (rounds, chunks) which of the
+    worlds is in each sum; found: what the exponent round of each chunk told; worlds: who they are.
+    Fails if no world had such an exponent round.
     """
     rounds, _, chunks, _ = values.shape
     for chunk, exponent in found.items():
         own = chunk_exponents(values[0, :, chunk])[0]
         possible = {
             int(own[list(members)].max())
-            for number, members in worlds.items()
-            if number >= workers[0, chunk]
+            for members in worlds.values()
+            if set(members) >= set(worlds[int(workers[0, chunk])])
         }
         assert exponent in possible, f"chunk {chunk}: an exponent round that nobody held"
     policy = Exponents(chunks, 1)

@@ -8,6 +8,7 @@ does not catch is reported in the same shape through the ``Document`` that comes
 
 from __future__ import annotations
 
+import contextlib
 import re
 import types
 import typing
@@ -24,13 +25,22 @@ Location = tuple[str | int, ...]
 
 def _name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
-        raise ValueError(f"{value!r} should be letters, digits, and . _ - after the first of them")
+        text = f"{shown(value)} should be letters, digits, and . _ - after the first of them"
+        raise ValueError(text)
     return value
 
 
 # What a topology or a job is called, which becomes part of file names.
 Name = Annotated[str, Field(strict=True), AfterValidator(_name)]
 Model = TypeVar("Model", bound=BaseModel)
+
+# What a file may be made of. Aliases count for what they stand for, wherever they are used: a few
+# lines of them can stand for more than any memory holds.
+MOST_BYTES = 1 << 20
+MOST_VALUES = 100_000
+DEEPEST = 20
+LARGEST_NUMBER = 1 << 64
+LONGEST_SHOWN = 80
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,12 @@ class Document(Generic[Model]):
 def load(path: str | Path, model: type[Model]) -> Document[Model]:
     """Read and check a file; ``DocumentError`` when it is missing, unreadable or wrong."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            text = f"is too long; allowed: {MOST_BYTES} bytes"
+            raise DocumentError([Problem(str(path), 1, "", text)])
+        text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise DocumentError([Problem(str(path), 1, "", f"cannot be read: {reason}")]) from error
@@ -102,12 +117,14 @@ def load(path: str | Path, model: type[Model]) -> Document[Model]:
 def parse(text: str, file: str, model: type[Model]) -> Document[Model]:
     """Check a YAML text against a model; ``DocumentError`` lists all problems in it."""
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
     except yaml.YAMLError as error:
-        raise DocumentError([_syntax_problem(file, error)]) from error
+        raise DocumentError([_syntax_problem(file, text, error)]) from error
     reader = _Reader(file, loader)
-    value = reader.value(node, ()) if node is not None else {}
+    value: Any = {}
+    with contextlib.suppress(_EnoughError):  # which is among the problems
+        value = reader.value(node, ()) if node is not None else {}
     if reader.problems:
         raise DocumentError(reader.problems)
     try:
@@ -121,6 +138,26 @@ def parse(text: str, file: str, model: type[Model]) -> Document[Model]:
     return Document(file, content, reader.lines)
 
 
+class _Loader(yaml.SafeLoader):
+    """Builds no deeper tree than `DEEPEST`: PyYAML would go on to the end of Python's stack."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            text = f"too many groups in one another; allowed: {DEEPEST}"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, text, mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+class _EnoughError(Exception):
+    """There is too much in the file to go on reading."""
+
+
 class _Reader:
     """Turns YAML nodes into plain values, noting lines and what YAML lets pass: repeated keys."""
 
@@ -129,27 +166,43 @@ class _Reader:
         self.loader = loader
         self.lines: dict[Location, int] = {}
         self.problems: list[Problem] = []
+        self._values = 0
 
     def value(self, node: yaml.Node, location: Location) -> Any:
+        self._values += 1
+        if self._values > MOST_VALUES or len(location) > DEEPEST:
+            what = f"{MOST_VALUES} values, {DEEPEST} in one another, aliases written out"
+            self._problem(node, location[:DEEPEST], f"too much; allowed: {what}")
+            raise _EnoughError
         self.lines.setdefault(location, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*location, i)) for i, item in enumerate(node.value)]
         try:
-            return self.loader.construct_object(node, deep=True)
-        except (yaml.YAMLError, ValueError) as error:
-            self._problem(node, location, f"not a plain value: {error}")
+            value = self.loader.construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError):
+            # All of these are what PyYAML raises for a value that is not what its tag says.
+            text = f"not a plain value: {shown(node.value)}, read as {shown(node.tag)}"
+            self._problem(node, location, text)
             return None
+        if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+            self._problem(node, location, f"beyond all limits: {shown(node.value)}")
+            return None
+        return value
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[Hashable, Any]:
-        self.loader.flatten_mapping(node)
         result: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                self._problem(key_node, location, "`<<` is not known here; write the fields out")
+                continue
             key = self.value(key_node, (*location, "?"))
-            place = (*location, str(key))
+            place = (*location, shown(key) if not isinstance(key, str) else _short(key))
             if not isinstance(key, str):
-                self._problem(key_node, place, f"field names are words, not {key!r}")
+                self._problem(key_node, location, f"field names are words, not {shown(key)}")
+            elif len(key) > LONGEST_SHOWN:
+                self._problem(key_node, location, f"no field has a name like {shown(key)}")
             elif key in result:
                 self._problem(key_node, place, f"given twice, first on line {self.lines[place]}")
             else:
@@ -162,16 +215,33 @@ class _Reader:
         self.problems.append(Problem(self.file, line, _dotted(location), text))
 
 
-def _syntax_problem(file: str, error: yaml.YAMLError) -> Problem:
+def _syntax_problem(file: str, text: str, error: yaml.YAMLError) -> Problem:
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return Problem(file, line, "", f"not valid YAML: {chr(error.character)!a} is no text")
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else 1
-    return Problem(file, line, "", f"not valid YAML: {getattr(error, 'problem', None) or error}")
+    said = _short(str(getattr(error, "problem", None) or error))
+    return Problem(file, line, "", f"not valid YAML: {said}")
+
+
+def shown(value: object) -> str:
+    """A value of a file as errors have it: the start of it if it is long."""
+    return repr(_short(value)) if isinstance(value, str) else _short(repr(value))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def _dotted(location: Location) -> str:
     text = ""
     for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        name = part if part.isprintable() else shown(part)
+        text += f".{name}" if text else name
     return text
 
 
@@ -186,15 +256,15 @@ def _explain(item: Any, model: type[BaseModel], location: Location) -> str:
     if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
         wanted = _model_at(model, location)
         allowed = f" ({', '.join(_field_names(wanted))})" if wanted else ""
-        return f"should be a group of fields{allowed}, not {item['input']!r}"
+        return f"should be a group of fields{allowed}, not {shown(item['input'])}"
     limits = {name: _written(value) for name, value in item.get("ctx", {}).items()}
     if item["type"] in _LENGTHS:
         return _LENGTHS[item["type"]].format(**limits)
     if item["type"] in _SHOULD_BE:
         should = _SHOULD_BE[item["type"]].format(**limits)
-        return f"should be {should}, not {item['input']!r}"
+        return f"should be {should}, not {shown(item['input'])}"
     message = str(item["msg"])
-    return f"{message[0].lower()}{message[1:]}, not {item['input']!r}"
+    return f"{message[0].lower()}{message[1:]}, not {shown(item['input'])}"
 
 
 # What pydantic finds, in words for people who write files

@@ -27,7 +27,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
-from topologies.documents import Document, DocumentError, Location, Name, Problem
+from topologies.documents import Document, DocumentError, Location, Name, Problem, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.topology import Link, LinkQuality, Node, Topology
@@ -54,6 +54,8 @@ MAX_WORKERS_PER_RACK = 250
 # Ports are 9 bits; the last ones are the drop port, the CPU port and room for what a target adds.
 MAX_PORTS = 500
 MAX_CORES = 250
+# Each host is a process, and has a place in every table of routes.
+MAX_HOSTS = 4096
 
 ETHERNET_HEADER = 14
 
@@ -96,7 +98,8 @@ def _levels(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return [value]
     raise ValueError(
-        f"{value!r} should be a number of cores, like 2, or a list of them by level, like [4, 2]"
+        f"{shown(value)} should be a number of cores, like 2, or a list of them by level, like"
+        " [4, 2]"
     )
 
 
@@ -237,6 +240,10 @@ def _build(document: Document[_File]) -> TopologyFile:
 
 def _nodes(document: Document[_File]) -> list[Node]:
     content = document.content
+    hosts = sum(rack.workers + rack.servers for rack in content.racks)
+    if hosts > MAX_HOSTS:
+        document.refuse(("racks",), f"{hosts} workers and servers; allowed: up to {MAX_HOSTS}")
+        return []
     workers: list[Node] = []
     servers: list[Node] = []
     tors: list[Node] = []
@@ -295,6 +302,9 @@ def _meshed(content: _File, nodes: list[Node]) -> list[_Draft]:
 def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: list[_Draft]) -> None:
     """Apply ``links:``; each entry changes a link that exists, or adds one to a server."""
     seen: dict[tuple[str, str, str], int] = {}
+    joining: dict[frozenset[str], list[_Draft]] = {}
+    for draft in drafts:
+        joining.setdefault(frozenset((draft.a, draft.b)), []).append(draft)
     content = document.content
     host_link = _Direction({}, {})
     host_link.apply(content.defaults, ("defaults",))
@@ -304,9 +314,12 @@ def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: lis
         if ends is None:
             continue
         if change.add:
-            _add_link(document, place, change, nodes, ends, host_link, drafts)
+            added = _add_link(document, place, change, nodes, ends, host_link)
+            if added is not None:
+                drafts.append(added)
+                joining.setdefault(frozenset(ends), []).append(added)
             continue
-        matching = [d for d in drafts if {d.a, d.b} == set(ends)]
+        matching = joining.get(frozenset(ends))
         if not matching:
             linked = [d.b if d.a == ends[0] else d.a for d in drafts if ends[0] in (d.a, d.b)]
             document.refuse(
@@ -342,7 +355,9 @@ def _ends(
     known = True
     for name, where in zip(ends, names, strict=True):
         if name not in nodes:
-            document.refuse((*place, *where), f"no node {name!r}; nodes are {few(list(nodes))}")
+            document.refuse(
+                (*place, *where), f"no node {shown(name)}; nodes are {few(list(nodes))}"
+            )
             known = False
     return ends if known else None
 
@@ -354,16 +369,15 @@ def _add_link(
     nodes: dict[str, Node],
     ends: tuple[str, str],
     host_link: _Direction,
-    drafts: list[_Draft],
-) -> None:
+) -> _Draft | None:
     host, tor = sorted(ends, key=lambda name: nodes[name].level)
     if change.ends is None or nodes[host].kind != "server" or nodes[tor].level != 1:
         text = "only a further link of a server to a ToR can be added: `ends: [s0, tor1]`"
         document.refuse((*place, "add"), text)
-        return
+        return None
     both = host_link.copy()
     both.apply(change, place)
-    drafts.append(_Draft(host, tor, both, both.copy()))
+    return _Draft(host, tor, both, both.copy())
 
 
 def _check_ports(document: Document[_File], drafts: list[_Draft]) -> None:

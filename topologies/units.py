@@ -37,12 +37,12 @@ def quantity(value: object, units: dict[str, float], example: str) -> float:
     else:
         match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2] not in {**units, "": 1.0}:
-            raise ValueError(f"{value!r} is not understood; write it like {example}")
+            raise ValueError(f"{value!r:.90} is not understood; write it like {example}")
         number = float(match[1]) * {"": 1.0, **units}[match[2]]
     if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a finite number; write it like {example}")
+        raise ValueError(f"{value!r:.90} is not a finite number; write it like {example}")
     if number < 0:
-        raise ValueError(f"{value!r} is negative; write it like {example}")
+        raise ValueError(f"{value!r:.90} is negative; write it like {example}")
     return number
 
 
@@ -56,7 +56,7 @@ def _between(
             return None
         number = quantity(value, units, example)
         if not least <= number <= most:
-            raise ValueError(f"{value!r} is out of range; allowed: {low} to {high}")
+            raise ValueError(f"{value!r:.90} is out of range; allowed: {low} to {high}")
         return round(number) if whole else number
 
     return convert
@@ -72,9 +72,9 @@ def size(low: str, high: str) -> BeforeValidator:
     return BeforeValidator(_between(SIZES, '"128 KiB"', low, high, whole=True))
 
 
-def duration(low: str, high: str) -> BeforeValidator:
+def duration(low: str, high: str, example: str = "5 ms") -> BeforeValidator:
     """Validator for a time in seconds."""
-    return BeforeValidator(_between(TIMES, '"5 ms"', low, high, whole=False))
+    return BeforeValidator(_between(TIMES, f'"{example}"', low, high, whole=False))
 
 
 Rate = Annotated[int, rate("1 kbit/s", "1 Tbit/s")]

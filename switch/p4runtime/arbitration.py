@@ -34,6 +34,9 @@ ElectionId = tuple[int, int]
 DEFAULT_ROLE = ""
 # Live clients of one role; the reference server of BMv2 takes as many per device.
 MAX_CLIENTS = 16
+# A role stays known, with its highest election id, when its last client has left.
+MAX_ROLES = 64
+LONGEST_ROLE = 256
 
 
 @dataclass(eq=False)
@@ -170,6 +173,7 @@ class Arbitration:
         election_id: ElectionId | None,
     ) -> None:
         problem: P4RuntimeError | None = None
+        known = name in self._roles
         if message.device_id != self.device_id:
             text = f"device_id {message.device_id}: this switch is device {self.device_id}"
             problem = not_found(text) if client is None else failed_precondition(text)
@@ -177,6 +181,12 @@ class Arbitration:
             problem = failed_precondition(
                 f"this stream has role {client.role!r}: open another one for role {name!r}"
             )
+        elif not known and len(name) > LONGEST_ROLE:
+            problem = invalid_argument(
+                f"a role's name of {len(name)} characters; allowed: {LONGEST_ROLE}"
+            )
+        elif not known and len(self._roles) >= MAX_ROLES:
+            problem = resource_exhausted(f"{MAX_ROLES} roles are known, which is the limit")
         else:
             clients = self._roles.get(name, _Role()).clients
             others = [other for other in clients if other is not client]

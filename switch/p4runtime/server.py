@@ -30,6 +30,7 @@ MAX_SOCKET_PATH = 107
 _MAX_MESSAGE = 256 * 1024 * 1024
 # Threads besides those of the streams: for Write, Read and the rest.
 _WORKERS = 16
+_END_SECONDS = 1.0
 
 
 class AddressError(Exception):
@@ -56,7 +57,8 @@ class Server:
 
     def stop(self, grace: float = 1.0) -> None:
         """Ends all RPCs, waiting up to `grace` seconds for those under way."""
-        self._server.stop(grace).wait()
+        # gRPC itself never comes to an end once it had a stream whose message is none.
+        self._server.stop(grace).wait(grace + _END_SECONDS)
         if self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
 

@@ -121,12 +121,17 @@ class _Outbox:
                 if self._dropped == 1:
                     log.warning("a controller reads too slowly: packet-ins to it are dropped")
                 return
+            if len(self._waiting) >= 2 * MAX_WAITING and not self._ended:
+                self._ended = True
+                self._error = resource_exhausted("this client does not read what it is told")
+            if self._ended:
+                return
             self._waiting.append(response)
             self._changed.notify()
 
     def end(self, error: P4RuntimeError | None) -> None:
         with self._changed:
-            self._ended, self._error = True, error
+            self._ended, self._error = True, self._error or error
             self._changed.notify()
 
     def __iter__(self) -> Iterator[p4runtime_pb2.StreamMessageResponse]:

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes are killed in the middle of a job: it goes on, and its numbers are the same."""
+"""Processes that somebody kills come back, and `rackhub chaos` says what its faults did.
+
+What each kind of fault does to a job is in tests/network/test_every_fault.py.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.network.testbeds import Rackhub, read_until
+from testbed.training import digest
+from tests.network.testbeds import Rackhub, read_until, wait_for
 
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
-ITERATIONS = 400  # long enough to be hit in the middle
+ITERATIONS = 200  # long enough to be hit in the middle
 COMMANDS = {
     "controller": "-m controller --topology",
-    "s0": "hosts.server_main --address 10.0.1.1 ",
     "w0": "testbed.worker --rank 0 ",
     "w2": "testbed.worker --rank 2 ",
 }
@@ -59,7 +64,7 @@ def struck(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["tor0", "core0", "controller"])
+@pytest.mark.parametrize("name", ["tor0", "controller"])
 def test_a_killed_process_is_started_again_and_the_job_goes_on(
     rackhub: Rackhub, target: str, name: str
 ) -> None:
@@ -78,101 +83,132 @@ def test_a_killed_process_is_started_again_and_the_job_goes_on(
         assert fault["epoch_after"] > fault["epoch_before"]
         assert summary["chunks"]["aggregated_in_network"] is None
         assert f"{name} lost what was counted there" in summary["chunks"]["unknown"]
-        lost = [row for row in summary["links"] if row["from"] == name]
-        assert {row["bytes"] is None for row in lost} == {target == "embedded"}
+        # BMv2's ports are counted by the kernel. What went to other switches those have counted.
+        hosts = [r for r in summary["links"] if r["from"] == name and r["to"][0] in "ws"]
+        between = [r for r in summary["links"] if r["from"] == name and r not in hosts]
+        assert {row["bytes"] is None for row in hosts} == (
+            {target == "embedded"} if hosts else set()
+        )
+        assert all(row["bytes"] > 0 for row in between)
+        if hosts and target == "embedded":
+            assert "unknown: tor0 has lost what it had counted." in said
 
 
-def test_jobs_go_on_without_a_killed_server(rackhub: Rackhub) -> None:
-    """The other one takes its chunks, and the one that was started again serves the next job."""
-    rackhub.job.write_text(rackhub.job.read_text() + "tree: none\n")
-    said, summary = struck(rackhub, "embedded", "s0", signal.SIGKILL)
-    assert "s0 was killed by SIGKILL; started again" in said
-    assert summary["matches_reference"] is True
-    (fault,) = summary["faults"]
-    assert fault["epoch_after"] > fault["epoch_before"]
-    assert fault["resent_packets"] > 0
-    assert summary["lost_workers"] == {}
+WORKERS = ["w0", "w1", "w2", "w3"]
 
 
 @pytest.mark.parametrize("name", ["w0", "w2"])
-def test_the_job_goes_on_without_a_killed_worker(rackhub: Rackhub, name: str) -> None:
+def test_a_killed_worker_comes_back_and_the_reference_follows_it(
+    rackhub: Rackhub, name: str
+) -> None:
     said, summary = struck(rackhub, "embedded", name, signal.SIGKILL)
-    rest = [other for other in ("w0", "w1", "w2", "w3") if other != name]
-    assert f"{name} was killed by SIGKILL; job brief goes on with {', '.join(rest)}" in said
-    assert summary["lost_workers"] == {name: "was killed by SIGKILL"}
-    assert summary["finished_workers"] == rest
-    assert summary["workers_agree"] is True
-    assert summary["matches_reference"] is None
-    assert f"went on without {name}" in summary["no_reference"]
-    assert len(summary["seconds_per_iteration"]) == ITERATIONS
-    # The batches of three are still batches: the model learns on.
+    rest = ", ".join(other for other in WORKERS if other != name)
+    assert f"{name} was killed by SIGKILL; job brief goes on with {rest}" in said
+    assert f"{name} has joined job brief again" in said
+    assert summary["lost_workers"] == {}
+    assert summary["rejoined_workers"] == {name: 1}
+    assert summary["finished_workers"] == WORKERS
+    assert summary["matches_reference"] is True
+    counts = summary["workers_per_iteration"]
+    assert len(counts) == len(summary["seconds_per_iteration"]) == ITERATIONS
+    # All, one less, all.
+    away = counts.index(3), ITERATIONS - counts[::-1].index(3)
+    assert counts == [4] * away[0] + [3] * (away[1] - away[0]) + [4] * (ITERATIONS - away[1])
+    (fault,) = summary["faults"]
+    # Nobody waits for a lease to end.
+    assert fault["seconds"] < fault["rejoined_after"] < 30
+
+
+def test_a_worker_that_stays_away_leaves_the_weights_to_others(rackhub: Rackhub) -> None:
+    schedule = rackhub.folder / "faults.yaml"
+    schedule.write_text("name: w0\nfaults: [{at: 500 chunks, kill: w0, gone: forever}]\n")
+    result = rackhub.call(
+        "chaos", rackhub.topology, "--faults", schedule, "--job", rackhub.job,
+        "--target", "embedded",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "goes on with w1, w2, w3; it stays away" in result.stdout
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["lost_workers"] == {"w0": "was killed by SIGKILL"}
+    assert summary["finished_workers"] == WORKERS[1:]
+    assert summary["matches_reference"] is True
+    assert summary["attendance"][-1]["sums"] == [{"workers": WORKERS[1:], "chunks": None}]
     assert summary["test_accuracy"] > 0.9
+    weights = np.load(rackhub.latest() / "weights-brief.npz")
+    assert digest(dict(weights)) == summary["weights_sha256"]
 
 
-def test_a_worker_that_is_stopped_for_a_while_is_waited_for(rackhub: Rackhub) -> None:
+@pytest.mark.parametrize("wakes", [True, False], ids=["wakes up", "stays stopped"])
+def test_a_worker_that_is_stopped_past_the_jobs_limit_is_gone_on_without(
+    rackhub: Rackhub, wakes: bool
+) -> None:
+    iterations = 3 * ITERATIONS if wakes else ITERATIONS
+    job = rackhub.job.read_text().replace(str(ITERATIONS), str(iterations))
+    rackhub.job.write_text(job + "lease: 5\n")
     arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
     with rackhub.started(*arguments) as process:
         said = read_until(process, "iteration")
         worker = process_of(rackhub, "w2")
         os.kill(worker, signal.SIGSTOP)
-        said += read_until(process, "waiting for 5 s")
-        os.kill(worker, signal.SIGCONT)
+        log = rackhub.latest() / "logs" / "controller.log"
+        wait_for(lambda: "w2) was not heard of for" in log.read_text(), "the lease to end")
+        if wakes:
+            os.kill(worker, signal.SIGCONT)
         rest, _ = process.communicate(timeout=180)
     said += rest
     assert process.returncode == 0, said
-    assert "w2 is stopped (SIGSTOP, or a debugger)" in said
     summary = json.loads((rackhub.latest() / "summary.json").read_text())
     assert summary["matches_reference"] is True
-    assert summary["lost_workers"] == {}
-    assert summary["faults"] == []
-    assert max(summary["seconds_per_iteration"]) > 5.0
+    assert min(summary["workers_per_iteration"]) == 3
+    if wakes:
+        assert "w2 was too long without a sign of life; job brief goes on" in said
+        assert summary["rejoined_workers"] == {"w2": 1}
+        assert summary["lost_workers"] == {}
+        assert summary["workers_per_iteration"][-1] == 4
+    else:
+        assert summary["lost_workers"] == {"w2": "was too long without a sign of life"}
+        assert summary["finished_workers"] == ["w0", "w1", "w3"]
 
 
-# By chunks: however slow the machine, the job has recovered from one when the next one comes.
 FAULTS = """\
 name: everything
 faults:
   - {at: 0.5 s, kill: core0, gone: 1 s}
-  - {at: 2000 chunks, repush: tor1}
-  - {at: 3500 chunks, stop: w2, for: 2 s}
-  - {at: 5000 chunks, impair: {ends: [tor0, core0], loss: 10 %}, for: 1 s}
-  - {at: 7000 chunks, kill: controller}
+  - {after: 200 chunks, stop: w2, for: 2 s}
+  - {after: 200 chunks, impair: {ends: [tor0, core0], loss: 10 %}, for: 300 chunks}
+  - {after: 200 chunks, disconnect: tor0, for: 1 s}
 """
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_schedule_is_carried_out_and_measured(rackhub: Rackhub, target: str) -> None:
-    rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "700"))
+    rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "500"))
     schedule = rackhub.folder / "faults.yaml"
-    lines = FAULTS.splitlines(keepends=True)
-    # BMv2's P4Runtime lets nobody but the controller write.
-    schedule.write_text(
-        "".join(one for one in lines if target == "embedded" or "impair" not in one)
-    )
+    schedule.write_text(FAULTS)
     result = rackhub.call(
         "chaos", rackhub.topology, "--faults", schedule, "--job", rackhub.job,
         "--target", target,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert "core0 was killed by SIGKILL; it stays away for 1 s" in result.stdout
-    assert "went on after, s" in result.stdout
+    assert "went on after (s)" in result.stdout
     summary = json.loads((rackhub.latest() / "summary.json").read_text())
     assert summary["matches_reference"] is True
     faults = {(row["kind"], row["node"]): row for row in summary["faults"]}
-    planned_anew = [("kill", "core0"), ("repush", "tor1")]
-    others = [("stop", "w2"), ("kill", "controller")]
-    if target == "embedded":
-        others.append(("impair", "tor0-core0"))
-        # What was lost on the impaired link was sent again.
-        assert faults["impair", "tor0-core0"]["resent_packets"] > 0
-    assert set(faults) == {*planned_anew, *others}
+    planned_anew = ("kill", "core0")
+    others = [("stop", "w2"), ("impair", "tor0-core0"), ("disconnect", "tor0")]
+    # What was lost on the impaired link was sent again.
+    assert faults["impair", "tor0-core0"]["resent_packets"] > 0
+    assert set(faults) == {planned_anew, *others}
     for row in faults.values():
         assert row["seconds"] > 0
         assert row["resent_bytes"] == row["resent_packets"] * (74 + 1024)
     # Nothing was sent through the core while it was away, nor by w2 while it was stopped.
     assert faults["kill", "core0"]["seconds"] > 1
     assert faults["stop", "w2"]["seconds"] > 2
-    for where in planned_anew:
-        assert faults[where]["epoch_after"] > faults[where]["epoch_before"]
+    assert faults[planned_anew]["epoch_after"] > faults[planned_anew]["epoch_before"]
     for where in others:
         assert faults[where]["epoch_after"] == faults[where]["epoch_before"]
+    # Each came when the job had gone on after the one before.
+    times = sorted((row["at"], row["at"] + row["seconds"]) for row in faults.values())
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(times))

@@ -76,7 +76,8 @@ def test_a_switch_that_dies_again_and_again_ends_the_run_and_is_named(rackhub: R
     [
         ("tor1", "--grpc-server-addr unix:sockets/tor1 "),
         ("w2", "--rank 2 "),
-        ("controller", "-m controller"),
+        # It is given a minute: nobody needs it until a heartbeat has no answer for so long.
+        pytest.param("controller", "-m controller", marks=pytest.mark.soak),
     ],
 )
 def test_a_process_that_hangs_ends_the_run_and_is_named(
@@ -93,7 +94,7 @@ def test_a_process_that_hangs_ends_the_run_and_is_named(
         assert f"logs/{name}.log" in said
         assert "Traceback" not in said
         assert not rackhub.processes()
-    if name != "controller":  # gradients need none, until heartbeats fail
+    if name != "controller":
         assert f"endless: waiting for 5 s: {name} is stopped" in said
     failure = rackhub.failure()
     assert failure["process"] == name

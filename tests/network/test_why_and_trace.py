@@ -134,6 +134,40 @@ def test_a_worker_that_computes_is_said_to(rackhub: Rackhub) -> None:
         process.communicate(timeout=60)
 
 
+def test_a_change_of_plan_says_whom_it_waits_for(rackhub: Rackhub) -> None:
+    """No chunk is late: workers that have reported send nothing."""
+    options = ("--job", rackhub.endless, "--target", "embedded")
+    with rackhub.started("run", rackhub.topology, *options) as process:
+        read_until(process, "iteration")
+        stopped = rackhub.pid("--rank 1 ")
+        os.kill(stopped, signal.SIGSTOP)
+        os.kill(rackhub.pid("--rank 2 "), signal.SIGKILL)
+        waits = "waits for worker 1 (w1) to report"
+        told = after_a_while(rackhub, WAITS, lambda told: waits in told["change"])
+        assert told["change"].startswith("changes to epoch 2 (worker 2 (w2)")
+        log = rackhub.latest() / "logs" / "supervisor.log"
+        wait_for(lambda: waits in log.read_text(), "the log's line")
+        os.kill(stopped, signal.SIGCONT)
+        after_a_while(rackhub, 0, lambda told: told["epoch"] > 1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_a_job_that_was_stopped_waits_for_nothing(rackhub: Rackhub) -> None:
+    options = ("--target", "embedded")
+    assert rackhub.call("up", rackhub.topology, *options).returncode == 0
+    early = rackhub.call("why", "endless")
+    assert (early.returncode, early.stdout) == (1, "")
+    assert "no job 'endless'; none has been submitted yet" in early.stderr
+    assert rackhub.call("submit", rackhub.endless, "--detach").returncode == 0
+    wait_for(lambda: "4 of 4" in rackhub.call("jobs").stdout, "all workers to be in the job")
+    assert rackhub.call("stop", "endless").returncode == 0
+    wait_for(lambda: rackhub.json("jobs")[0]["state"] == "stopped", "the job to be over")
+    found = rackhub.call("why", "endless")
+    assert (found.returncode, found.stdout) == (0, "endless is stopped: stopped on request\n")
+    assert rackhub.call("down").returncode == 0
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_trace_shows_each_packet_of_an_undisturbed_chunk_once(
     rackhub: Rackhub, target: str

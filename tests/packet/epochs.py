@@ -18,8 +18,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from controller.connection import SwitchError
+from controller.trees import TreeKind
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER, Flag, Op, Phase, decode
+from protocol.optimizer import OptimizerPlan
 from tests.packet.protocol_run import (
     LIMIT,
     TOPOLOGIES,
@@ -35,6 +37,9 @@ from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, Seen
 
 ROUNDS = 3
+# Of a round, and a quarter of it where packets are lost.
+MOST_CONTRIBUTIONS = 4000
+OPTIMIZER = OptimizerPlan("momentum", 0.1, 0.9)
 
 
 @dataclass
@@ -49,6 +54,8 @@ class Outcome:
     epochs: int = 0
     worlds: int = 0
     moved: int = 0  # results that went from worker to worker
+    joined: int = 0  # workers that came back
+    restored: int = 0  # how often a server came to hold chunks when plans changed
     events: list[str] = field(default_factory=list)
     trace: list[Seen] | None = None
 
@@ -69,7 +76,10 @@ class Scenario:
     def __init__(self, seed: int, trace: bool = False) -> None:
         self.draw = draw = random.Random(seed)
         self.topology = draw.choice([*TOPOLOGIES][:4] * 5 + ["four by four"])
-        kind = draw.choice(kinds_of(self.topology))
+        # From a source of their own, so that other runs stay as they were.
+        self.servers = random.Random(f"servers {seed}")
+        self.optimizer = OPTIMIZER if self.servers.random() < 0.3 else None
+        kind = draw.choice(self._kinds())
         # Under heavy fire a chunk takes long, in virtual and in real time.
         heavy = draw.random() < 0.05
         faults = Faults(
@@ -81,7 +91,9 @@ class Scenario:
         # What goes in few large batches goes quickly.
         self.limit = LIMIT if heavy else LIMIT / 10
         chunks = draw.randint(1, 4) if heavy else draw.randint(10, 20 + 6 * window)
-        chunks = chunks // 2 + 1 if faults.loss > 0.01 else chunks
+        # What is sent again, by many workers, takes most of the time: others have more chunks.
+        most = MOST_CONTRIBUTIONS // (4 if faults.loss >= 0.01 else 1) // WORKERS[self.topology]
+        chunks = min(chunks, most)
         self.windows = [w for w in (window // 8, window // 2, window, 2 * window) if 1 <= w <= 128]
         options = {
             "window": window,
@@ -93,13 +105,19 @@ class Scenario:
         self.outcome = Outcome(
             seed,
             f"{self.topology}, {kind.name}, {options}, {chunks} chunks, {faults}, "
-            f"control {delay} s, skew {self.skew} s, odd {odd}",
+            f"control {delay} s, skew {self.skew} s, odd {odd}, {self.optimizer or 'sums'}",
         )
         self.network = network_of(self.topology, seed, faults)
         if trace:
             self.network.trace = self.outcome.trace = []
         self.started: StartedJob = start(
-            self.network, self.topology, kind, chunks, delay=delay, **options
+            self.network,
+            self.topology,
+            kind,
+            chunks,
+            delay=delay,
+            optimizer=self.optimizer,
+            **options,
         )
         world = WORKERS[self.topology]
         leaving = {}
@@ -118,6 +136,8 @@ class Scenario:
         for _ in range(self.draw.randint(2, 7)):
             at += self.draw.random() * span
             self._plan_event(at)
+            if self.optimizer is not None:
+                network.at(at + self.servers.random() * span, self._kill_server)
         try:
             if not network.run(lambda: self.run.done, began + self.limit):
                 raise self.run.waiting()
@@ -132,8 +152,16 @@ class Scenario:
         outcome.epochs = self.started.job.epoch
         outcome.worlds = len(self.started.worlds)
         outcome.moved = self.started.moved
+        outcome.joined = self.started.joined
+        outcome.restored = len(self.started.job.restored)
         outcome.events.append(f"{network.now - began:.3f} s, {outcome.epochs} epochs")
         return outcome
+
+    def _kinds(self) -> list[TreeKind]:
+        kinds = kinds_of(self.topology)
+        if self.optimizer is None:
+            return kinds
+        return [kind for kind in kinds if kind in (TreeKind.TOR, TreeKind.NONE)]
 
     # -- what may happen --------------------------------------------------------------------------
 
@@ -150,7 +178,7 @@ class Scenario:
         self.network.at(self.network.now + self.draw.random() * most, action)
 
     def _replan(self) -> None:
-        kind = self.draw.choice(kinds_of(self.topology))
+        kind = self.draw.choice(self._kinds())
         options = {
             "kind": kind,
             "window": self.draw.choice(self.windows),
@@ -213,10 +241,44 @@ class Scenario:
 
     def _kill(self) -> None:
         staying = [rank for rank in self.started.staying if rank != self.survivor]
-        if staying:
-            rank = self.draw.choice(staying)
-            self._say(f"worker {rank} dies")
-            self.started.kill(rank)
+        if not staying:
+            return
+        rank = self.draw.choice(staying)
+        self._say(f"worker {rank} dies")
+        self.started.kill(rank)
+        if self.draw.random() < 0.5:  # its lease tells, or a process in its place, if not this
+            self.started.tell_gone(rank)
+        if rank not in self.run.leaving and self.draw.random() < 0.7:
+            self._later(self.draw.choice([0.05, 1.0, 10.0]), lambda: self._come_back(rank))
+
+    def _come_back(self, rank: int) -> None:
+        if self.started.members[rank].gone and not self.run.done:
+            self._say(f"worker {rank} comes back")
+            self.run.restart(rank)
+
+    def _kill_server(self, tries: int = 10) -> None:
+        """Its replica has all that it had; it may come back."""
+        started = self.started
+        job, members = started.job, started.server_members
+        whole = job.change is None and all(
+            not member.gone and member.follower.epoch == job.epoch for member in members
+        )
+        if len(members) < 2 or not job.started:
+            return
+        if not whole:  # with another one away, nobody might have it
+            if tries:
+                self.network.at(self.network.now + 0.2, lambda: self._kill_server(tries - 1))
+            return
+        rank = self.servers.randrange(len(members))
+        self._say(f"server {rank} dies")
+        started.kill_server(rank, told=self.servers.random() < 0.5)
+        if self.servers.random() < 0.7:
+            back = self.network.now + self.servers.choice([0.1, 1.0, 10.0])
+            self.network.at(back, lambda: self._return_server(rank))
+
+    def _return_server(self, rank: int) -> None:
+        self._say(f"server {rank} is there again")
+        self.started.restart_server(rank)
 
     def _switch(self) -> str:
         return self.draw.choice([node.name for node in self.network.topology.switches])

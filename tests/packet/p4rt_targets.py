@@ -4,7 +4,6 @@
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import grpc
 import pytest
 
 from tests.packet.p4rt_support import CPU_PORT, DEVICE
+from tests.packet.thrift import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 EMBEDDED = [sys.executable, "-m", "switch"]
@@ -36,9 +36,7 @@ def command(kind, address, *options, target=()):
     line = EMBEDDED if kind == "embedded" else ["simple_switch_grpc", "-L", "off"]
     line = [*line, "--no-p4", "--device-id", str(DEVICE), *options]
     if kind == "bmv2":  # its thrift server would take port 9090 of every address
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            line += ["--thrift-port", str(free.getsockname()[1])]
+        line += ["--thrift-port", str(free_port())]
     return [*line, "--", "--grpc-server-addr", address, *target]
 
 

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from controller.trees import TreeKind
+from hosts.optimizers import Optimizer
 from hosts.reports import Completed
 from protocol.header import Flag
+from protocol.optimizer import OptimizerPlan
 from tests.history import history
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
@@ -84,6 +86,22 @@ def gradients(seed: int, rounds: int, world: int, chunks: int, odd: bool) -> np.
     return values
 
 
+def optimized(
+    values: np.ndarray, sums: np.ndarray, workers: np.ndarray, plan: OptimizerPlan
+) -> np.ndarray:
+    """(rounds, chunks, lanes) parameters that servers make of sums. values: (rounds, world, chunks,
+    lanes), the first round's being initial parameters; workers: (rounds, chunks) in each sum."""
+    parameters = values[0, 0].copy()
+    optimizer = Optimizer(plan)
+    result = [parameters.copy()]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for number in range(1, len(values)):
+            wide = sums[number].astype(np.float64) / workers[number][:, None]
+            optimizer.step([parameters], [wide.astype(np.float32)])
+            result.append(parameters.copy())
+    return np.stack(result)
+
+
 class ChunkError(AssertionError):
     """Something is wrong with a chunk."""
 
@@ -95,7 +113,8 @@ class ChunkError(AssertionError):
 class Run:
     """A job's rounds on a network, with what every worker got.
 
-    leaving: how many rounds those take part in who leave before the end, by rank.
+    leaving: how many rounds those take part in who leave before the end, by rank. Where servers
+    optimize, the first round is one more, of initial parameters, the same at all.
     """
 
     def __init__(
@@ -108,30 +127,67 @@ class Run:
     ) -> None:
         self.started = started
         self.chunks = chunks = started.chunks
-        self.rounds = rounds
-        self.leaving = dict(leaving or {})
+        self.optimizer = started.job.optimizer
+        first = self.optimizer is not None
+        self.rounds = rounds = rounds + first
+        self.leaving = {rank: count + first for rank, count in (leaving or {}).items()}
         world = started.world
         self.values = gradients(seed, rounds, world, chunks, odd)
+        if first:
+            self.values[0] = self.values[0, :1]
         total = rounds * chunks
         self.got = np.full((world, total, LANES), np.nan, np.float32)
         self.flags = np.zeros((world, total), np.uint8)
-        self.workers = np.zeros((world, total), np.int64)
+        self.workers = np.zeros((world, total), np.int64)  # which of started.worlds is in it
         self.seen = np.zeros((world, total), np.int64)
         self._missing = [self.leaving.get(rank, rounds) * chunks for rank in range(world)]
+        self._first = [0] * world  # round of a worker that came back
+        self._next = [0] * world  # round to submit
+        self._ready = [0] * world  # whose time has come: before this one
+        self._complete = [0] * world  # rounds
+        for rank, member in enumerate(started.members):
+            member.on_told = lambda rank=rank: self._advance(rank)
 
     def submit(self, skew: float, seed: int) -> None:
         """Every worker submits its rounds, each at a time of its own."""
-        draw = random.Random(seed)
+        self._draw, self._skew = random.Random(seed), skew
         for rank in range(self.started.world):
-            at = self.started.network.now
-            for values in self.values[: self.leaving.get(rank, self.rounds)]:
-                at += draw.random() * skew
-                self.started.network.at(
-                    at,
-                    lambda r=rank, v=values: self.started.submit(
-                        r, np.arange(self.chunks), v[r], LANES
-                    ),
-                )
+            self._plan(rank)
+
+    def restart(self, rank: int) -> None:
+        """A worker that died comes back, and goes on with the next round."""
+        self._missing[rank] = 1  # not in yet
+        self.started.restart(rank, lambda calls: self._resume(rank, calls))
+
+    def _resume(self, rank: int, calls: int) -> None:
+        mine = self.seen[rank].reshape(self.rounds, self.chunks)
+        assert not mine[calls:].any(), "a round that had begun without it was not complete"
+        self._first[rank] = self._next[rank] = self._ready[rank] = self._complete[rank] = calls
+        self._missing[rank] = (self.rounds - calls) * self.chunks
+        self.started.members[rank].on_told = lambda: self._advance(rank)
+        self._plan(rank)
+
+    def _plan(self, rank: int) -> None:
+        """The rounds to come, at their times."""
+        network, member = self.started.network, self.started.members[rank]
+        at = network.now
+        for number in range(self._next[rank], self.leaving.get(rank, self.rounds)):
+            at += self._draw.random() * self._skew
+
+            def ready(upto: int = number + 1) -> None:
+                if self.started.members[rank] is member:
+                    self._ready[rank] = max(upto, self._ready[rank])
+                    self._advance(rank)
+
+            network.at(at, ready)
+
+    def _advance(self, rank: int) -> None:
+        """Submits what may be."""
+        while self._next[rank] < self._ready[rank]:
+            values = self.values[self._next[rank]][rank]
+            if not self.started.submit(rank, np.arange(self.chunks), values, LANES):
+                return
+            self._next[rank] += 1
 
     @property
     def done(self) -> bool:
@@ -140,6 +196,9 @@ class Run:
         done = True
         for rank in started.staying:
             assert not started.members[rank].refused, started.members[rank].refused
+            if started.members[rank].follower.transport is None:
+                done = False
+                continue
             completed = started.transport(rank).take_completed()
             if len(completed):
                 self._collect(rank, completed)
@@ -150,34 +209,51 @@ class Run:
         return done
 
     def _collect(self, rank: int, completed: Completed) -> None:
-        tickets = completed.tickets
+        tickets = completed.tickets + self._first[rank] * self.chunks
         self._missing[rank] -= len(tickets)
         self.got[rank][tickets] = completed.sums
         self.flags[rank][tickets] = completed.flags
-        self.workers[rank][tickets] = completed.workers
+        members = self.started.members[rank].follower.members
+        worlds = {n: self.started.worlds.index(members[n]) for n in set(completed.workers.tolist())}
+        self.workers[rank][tickets] = [worlds[n] for n in completed.workers.tolist()]
         np.add.at(self.seen[rank], tickets, 1)
         twice = tickets[self.seen[rank][tickets] > 1]
         if len(twice):
             raise ChunkError(int(twice[0]) % self.chunks, f"worker {rank} got a sum twice")
+        seen = self.seen[rank].reshape(self.rounds, self.chunks)
+        while self._complete[rank] < self.rounds and seen[self._complete[rank]].all():
+            self._complete[rank] += 1
+            self.started.complete(rank)
 
     def check(self) -> None:
         """Every worker has the sums of those who contributed, to the bit."""
         started = self.started
         stay = [rank for rank in started.staying if rank not in self.leaving]
-        first = stay[0]
+        first = next(rank for rank in stay if rank not in started.killed)
         found = started.policies[first].found
         workers = self.workers[first].reshape(self.rounds, self.chunks)
-        sums, flags = history(self.values, workers, found, started.worlds)
+        worlds = dict(enumerate(started.worlds))
+        sums, flags = history(self.values, workers, found, worlds)
+        if self.optimizer is not None:
+            sizes = np.array([len(members) for members in started.worlds])[workers]
+            sums = optimized(self.values, sums, sizes, self.optimizer)
+            flags[0] = Flag.OVERFLOW  # whatever they are, initial parameters go DIRECT
         sums, direct = sums.reshape(-1, LANES), flags.reshape(-1) != 0
         for rank in range(started.world):
             mine = np.flatnonzero(self.seen[rank])
-            assert rank not in stay or len(mine) == len(sums)
+            due = (self.rounds - self._first[rank]) * self.chunks
+            assert rank not in stay or np.count_nonzero(mine >= len(sums) - due) == due
             known = started.policies[rank].found
             if rank in started.killed:
                 # It may have taken a sum that died with it, so that the others made another one.
+                # What it has got since it came back is another matter.
+                since = mine[mine >= len(sums) - due] if rank in stay else mine[:0]
                 known = {chunk: known[chunk] for chunk in known if known[chunk] == found[chunk]}
-                mine = mine[self.workers[rank][mine] == self.workers[first][mine]]
-                mine = mine[np.isin(mine % self.chunks, list(known))]
+                before = mine[~np.isin(mine, since)]
+                before = before[self.workers[rank][before] == self.workers[first][before]]
+                if rank not in stay:
+                    before = before[np.isin(before % self.chunks, list(known))]
+                mine = np.concatenate([before, since])
             for wrong, text in (
                 ([c for c in known if known[c] != found[c]], "another exponent round"),
                 (mine[self.workers[rank][mine] != self.workers[first][mine]], "of other workers"),
@@ -194,7 +270,9 @@ class Run:
         """Why it does not end."""
         now = self.started.network.now
         waiting = {
-            rank: self.started.transport(rank).explain(now)[:2] for rank in self.started.staying
+            rank: self.started.transport(rank).explain(now)[:2]
+            for rank in self.started.staying
+            if self.started.members[rank].follower.transport is not None
         }
         chunks = [known[0].chunk for known in waiting.values() if known]
         status = self.started.job.status

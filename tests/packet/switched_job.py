@@ -7,17 +7,23 @@ their own, in order. Instructions may be skipped when another one replaces them,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from controller.job import Job, JobError, Key, Role, State
 from controller.trees import TreeKind
-from hosts.follower import ServerFollower, WorkerFollower
+from hosts.follower import Errand, ServerFollower, WorkerFollower
+from hosts.server import NotHereError
+from hosts.shards import Snapshot
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
 from tests.history import Contacts
-from tests.packet.switched_network import Host, SwitchedNetwork
+from tests.packet.switched_network import AGAIN_SECONDS, Host, SwitchedNetwork
 
 HEARTBEAT_SECONDS = 2.0
 LANES = 256
@@ -42,15 +48,23 @@ class Member:
     """One member's process, but for its packets."""
 
     def __init__(
-        self, started: StartedJob, role: Role, rank: int, follower: WorkerFollower | ServerFollower
+        self,
+        started: StartedJob,
+        role: Role,
+        rank: int,
+        follower: WorkerFollower | ServerFollower,
+        process: int = 0,
     ) -> None:
         self.started = started
         self.network = started.network
         self.place = (started.job.nonce, role, rank)
+        self.process = process
         self.follower = follower
         self.gone = False  # dead, or it has left
+        self.giving = False  # its application is about to tell what it knows
         self.refused = ""  # what the job service said last when it refused a call
         self.on_plan: Callable[[], None] = lambda: None
+        self.on_told: Callable[[], None] = lambda: None  # after each instruction
         self._down = Messages(self.network, started.delay)
         self._up = Messages(self.network, started.delay)
         self._noticed: jobs_pb2.Instruction | None = None
@@ -77,7 +91,7 @@ class Member:
         if self.gone:
             return None
         try:
-            current = self.network.jobs.instruction(*self.place)
+            current = self.network.jobs.instruction(*self.place, self.process)
         except JobError as error:
             self.refused = str(error)
             return None
@@ -92,17 +106,73 @@ class Member:
         before = self.follower.epoch
         self.started.moved += len(instruction.take.results)
         self.answer(self.follower.answer(instruction))
+        if isinstance(self.follower, ServerFollower):
+            for errand in self.follower.take_errands():
+                self._fetch(self.follower, errand)
         if self.follower.epoch != before:
             self.on_plan()
             self.network.call(self._up.time(), self._heartbeat)
+        self.on_told()
+        self._donate()
+
+    def _donate(self) -> None:
+        """The application tells what it knows, when it comes to its next call."""
+        if isinstance(self.follower, ServerFollower) or self.giving:
+            return
+        if self.follower.gate.wanted is not None:
+            self.giving = True
+            self.network.at(self._up.time(), self._give)
+
+    def _give(self) -> None:
+        self.giving = False
+        follower = self.follower
+        assert isinstance(follower, WorkerFollower)
+        if not self.gone and follower.gate.wanted is not None:
+            done = np.array([follower.gate.completed])
+            follower.gate.give(follower.gate.wanted, follower.state({"done": done}))
+            self.answer(follower.said())
+            self._donate()
+
+    def _fetch(self, follower: ServerFollower, errand: Errand) -> None:
+        """Gets what another server has, late but surely."""
+
+        def ask() -> None:
+            if self.gone or not follower.wants(errand):
+                return
+            source = self.started.server_at(errand.server)
+            own = self.network.addressing.host_interfaces(self.started.servers[self.place[2]])[0]
+            try:
+                if source.gone:
+                    raise NotHereError("dead")
+                assert isinstance(source.follower, ServerFollower)
+                part = source.follower.give(errand.epoch, int(own.ipv4), errand.chunks)
+            except NotHereError:
+                self.network.at(self.network.now + AGAIN_SECONDS, ask)
+                return
+            self.network.at(self._between(), lambda: arrive(part))
+
+        def arrive(part: Snapshot) -> None:
+            if not self.gone:
+                follower.take(errand, part)
+                self.answer(follower.fetched(errand))
+
+        self.network.at(self._between(), ask)
+
+    def _between(self) -> float:
+        return self.network.now + self.network.random.random() * self.network.between
 
     def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
         for answer in answers:
             self.network.call(self._up.time(), lambda answer=answer: self._resync(answer))
 
     def _resync(self, answer: jobs_pb2.ResyncRequest) -> None:
-        if not self.gone:
+        if self.gone or self.started.job.state.over:
+            return
+        answer.process = self.process
+        try:
             self.network.jobs.resync(*self.place, answer)
+        except JobError as error:
+            self.refused = str(error)
 
     def _beat(self) -> None:
         if not self.gone and not self.started.job.state.over:
@@ -117,7 +187,7 @@ class Member:
         if isinstance(self.follower, WorkerFollower):
             unanswered = self.follower.unanswered(self.network.now)
         try:
-            self.network.jobs.heartbeat(*self.place, self.follower.epoch, unanswered)
+            self.network.jobs.heartbeat(*self.place, self.follower.epoch, unanswered, self.process)
         except JobError as error:
             self.refused = str(error)
 
@@ -134,6 +204,7 @@ class StartedJob:
         kind: TreeKind,
         chunks: int,
         delay: float = 0.01,
+        optimizer: OptimizerPlan | None = None,
         **options: int,
     ) -> None:
         self.network = network
@@ -143,7 +214,8 @@ class StartedJob:
         self.killed: set[int] = set()
         self.reported = 0  # failures
         self.moved = 0  # results that workers were given
-        self.worlds: dict[int, tuple[int, ...]] = {}  # who is in an epoch, by how many
+        self.joined = 0  # workers that came back
+        self.worlds: list[tuple[int, ...]] = []  # who was in an epoch, each once
         self.policies = [Contacts(chunks, len(workers)) for _ in workers]
         table = network.jobs
         self.job: Job = table.create(name, workers, servers, kind, **options)
@@ -156,7 +228,8 @@ class StartedJob:
             link = network.addressing.host_interfaces(worker)[0]
             table.connect(nonce, Role.WORKER, rank, Address(int(link.ipv4), ports[rank]))
         for rank in range(len(workers)):
-            table.init(nonce, rank, [Key(0, "all", chunks * LANES)])
+            table.init(nonce, rank, self._keys, gives_state=True, optimizer=optimizer)
+        self._processes = itertools.count(1)
         self._states = [network.server(server) for server in servers]
         self._hosts: list[Host | None] = [None] * len(workers)
         self.ports = ports
@@ -165,7 +238,7 @@ class StartedJob:
             for rank, state in enumerate(self._states)
         ]
         self.members = [
-            Member(self, Role.WORKER, rank, WorkerFollower(policy, self._starter(rank)))
+            Member(self, Role.WORKER, rank, WorkerFollower(policy, self._starter(policy)))
             for rank, policy in enumerate(self.policies)
         ]
         for rank, member in enumerate(self.members):
@@ -174,10 +247,14 @@ class StartedJob:
         network.call(network.now, lambda: None)  # members look for what there is
         assert network.run(lambda: all(m.follower.epoch for m in self.members), network.now + 100)
 
-    def _starter(self, rank: int) -> Callable[[WorkerPlan], WorkerTransport]:
+    @property
+    def _keys(self) -> list[Key]:
+        return [Key(0, "all", self.chunks * LANES)]
+
+    def _starter(self, policy: Contacts) -> Callable[[WorkerPlan], WorkerTransport]:
         def start(plan: WorkerPlan) -> WorkerTransport:
-            self.policies[rank].world = plan.world
-            return WorkerTransport(plan, self.policies[rank], link_rate=0)
+            policy.world = plan.world
+            return WorkerTransport(plan, policy, link_rate=0)
 
         return start
 
@@ -196,8 +273,8 @@ class StartedJob:
             self.network.at(self.network.now + HEARTBEAT_SECONDS, self._expire)
 
     def note_world(self) -> None:
-        members = self.job.scheme.workers
-        assert self.worlds.setdefault(len(members), members) == members
+        if self.job.scheme.workers not in self.worlds:
+            self.worlds.append(self.job.scheme.workers)
 
     def broken(self, member: Member) -> list[jobs_pb2.ResyncRequest]:
         """What a member has to report as failed for good."""
@@ -232,17 +309,103 @@ class StartedJob:
         """Ranks of workers that are still in."""
         return [rank for rank, member in enumerate(self.members) if not member.gone]
 
-    def submit(self, rank: int, chunks, values, lanes) -> None:
-        if self.members[rank].gone:
-            return
+    def submit(self, rank: int, chunks, values, lanes) -> bool:
+        """A call of a worker; False if it may not begin now."""
+        member = self.members[rank]
+        if member.gone:
+            return True
+        if not member.follower.gate.begin():
+            return False
         self.transport(rank).submit(chunks, values, lanes)
         self._hosts[rank].poke()
+        return True
+
+    def complete(self, rank: int) -> None:
+        """A call of a worker has all its sums."""
+        member = self.members[rank]
+        member.follower.gate.complete()
+        member.answer(member.follower.said())
+
+    def restart(self, rank: int, joined: Callable[[int], None]) -> None:
+        """A new process in the worker's place. joined: called when it is in, with the number of
+        calls that are complete."""
+        assert self.members[rank].gone
+        process = next(self._processes)
+        link = self.network.addressing.host_interfaces(self.workers[rank])[0]
+        self.ports[rank] += 1000
+        policy = Contacts(self.chunks, self.world)
+        follower = WorkerFollower(policy, self._starter(policy))
+
+        def connect() -> None:
+            if not self.job.started:
+                return
+            nonce, address = self.job.nonce, Address(int(link.ipv4), self.ports[rank])
+            jobs = self.network.jobs
+            jobs.connect(nonce, Role.WORKER, rank, address, process)
+            optimizer = self.job.optimizer
+            jobs.init(nonce, rank, self._keys, process, gives_state=True, optimizer=optimizer)
+            self.policies[rank], self._hosts[rank] = policy, None
+            member = Member(self, Role.WORKER, rank, follower, process)
+            member.on_plan = lambda: self._join(rank, joined)
+            self.members[rank] = member
+
+        self.network.call(self.network.now, connect)
+
+    def _join(self, rank: int, joined: Callable[[int], None]) -> None:
+        new = self._hosts[rank] is None
+        self._attach(rank)
+        if new:
+            self.joined += 1
+            state = self.members[rank].follower.joined
+            assert state.arrays["done"].tolist() == [state.calls]
+            joined(state.calls)
+
+    def tell_gone(self, rank: int) -> None:
+        """Whoever started a worker's process knows that it is dead."""
+        self.network.call(
+            self.network.now,
+            lambda: self.network.jobs.gone(self.job.nonce, Role.WORKER, rank, "was killed"),
+        )
 
     def kill(self, rank: int) -> None:
         """The worker's process dies."""
         self.members[rank].gone = True
         self.killed.add(rank)
-        self._hosts[rank].dead = True
+        if self._hosts[rank] is not None:
+            self._hosts[rank].dead = True
+
+    def server_at(self, address: Address) -> Member:
+        """The member that serves at an address."""
+        for rank, server in enumerate(self.servers):
+            if int(self.network.addressing.host_interfaces(server)[0].ipv4) == address.ipv4:
+                return self.server_members[rank]
+        raise AssertionError(f"no server at {address}")
+
+    def kill_server(self, rank: int, told: bool = False) -> None:
+        """The server's process dies. told: whoever started it knows, and says so."""
+        self.server_members[rank].gone = True
+        self.network.server_host(self.servers[rank]).dead = True
+        if told:
+            node, when = self.servers[rank], self.network.now
+            died = self.network.jobs.died
+            self.network.call(when, lambda: died(node, "was killed by SIGKILL", when))
+
+    def restart_server(self, rank: int) -> None:
+        """It is there again, empty, and joins the job."""
+        node = self.servers[rank]
+        self._states[rank] = self.network.restart_server(node)
+        link = self.network.addressing.host_interfaces(node)[0]
+
+        def join() -> None:
+            if self.job.state.over:
+                return
+            address, process = Address(int(link.ipv4), PORT), next(self._processes)
+            self.network.jobs.connect(self.job.nonce, Role.SERVER, rank, address, process)
+            follower = ServerFollower(self._states[rank], self.job.number)
+            self.server_members[rank] = Member(self, Role.SERVER, rank, follower, process)
+            self.server_members[rank]._notice()
+
+        self.network.call(self.network.now, join)
 
     def leave(self, rank: int) -> None:
         """The worker has all it wanted, and leaves in order."""
@@ -252,7 +415,7 @@ class StartedJob:
         results, levels = transport.results(), transport.levels().astype("<u4").tobytes()
         self.network.call(
             member._up.time(),
-            lambda: self.network.jobs.leave(*member.place, "", results, levels),
+            lambda: self.network.jobs.leave(*member.place, "", results, levels, member.process),
         )
 
     def replan(self, reason: str, **options) -> None:

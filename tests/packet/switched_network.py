@@ -21,7 +21,8 @@ from controller.connection import DeviceConnection, SwitchError
 from controller.entries import Update
 from controller.fabric import Fabric
 from controller.jobs import JobTable
-from hosts.server import ServerState
+from hosts.server import NotHereError, ServerState
+from hosts.server import Update as Step
 from protocol.frames import Datagram, Interface, from_frame, from_frames, to_frames
 from protocol.header import PORT, Batch
 from protocol.outcomes import Outcome
@@ -38,6 +39,8 @@ TICKS_PER_JITTER = 10
 # The most that a Write takes until it is applied.
 WRITE_SECONDS = 0.01
 LEASE_SECONDS = 6.0
+# Until a server tries again to tell another.
+AGAIN_SECONDS = 0.2
 
 
 @dataclass
@@ -102,6 +105,7 @@ class Host:
         self.wire = Interface(octets(link.mac), octets(link.gateway_mac), int(link.ipv4))
         self.alarm = math.inf
         self.dead = False
+        self.after: Callable[[], None] = lambda: None  # called when it has acted
         self._inbox: list[Datagram] = []
 
     def poke(self) -> None:
@@ -120,6 +124,7 @@ class Host:
                 break
         else:
             raise AssertionError(f"{self.link.node} never stops sending")
+        self.after()
         if math.isfinite(self.alarm):
             alarm = max(self.alarm, now)
             self.network.at(alarm, lambda: self.poke() if self.alarm <= alarm else None)
@@ -155,6 +160,7 @@ class SwitchedNetwork:
         self.faults = faults or Faults()
         # May change a frame that enters a link, or drop it (None).
         self.tamper: Callable[[str, int, bytes], bytes | None] = lambda _node, _port, frame: frame
+        self.between = 0.02  # seconds that a message from server to server takes at most
         self.trace: list[Seen] | None = None  # a list: every frame is noted there
         # Called after each call to the job table that has changed something.
         self.watchers: list[Callable[[], None]] = []
@@ -244,8 +250,50 @@ class SwitchedNetwork:
         """The server of a node, which serves all its jobs."""
         if node not in self.servers:
             self.servers[node] = ServerState()
-            self.attach(node, PORT, self.servers[node])
+            host = self.attach(node, PORT, self.servers[node])
+            host.after = lambda: self._replicate(host)
         return self.servers[node]
+
+    def server_host(self, node: str) -> Host:
+        """The machine of a server."""
+        link = self.addressing.host_interfaces(node)[0]
+        return self._hosts[int(link.ipv4), PORT]
+
+    def restart_server(self, node: str) -> ServerState:
+        """The server's process again, with nothing in it."""
+        host = self.server_host(node)
+        host.machine = self.servers[node] = ServerState()
+        host.dead = False
+        return self.servers[node]
+
+    # -- between servers: as over TCP, late but neither lost nor twice ----------------------------
+
+    def _replicate(self, host: Host) -> None:
+        for update in host.machine.take_updates():
+            self._carry_update(host, host.machine, update)
+
+    def _carry_update(self, host: Host, state: ServerState, update: Step) -> None:
+        def arrive() -> None:
+            backup = self._hosts[update.backup.pair()]
+            try:
+                if backup.dead or host.dead:
+                    raise NotHereError("dead")
+                source = int(host.link.ipv4)
+                backup.machine.replicate(update.job, update.epoch, source, update.snapshot)
+            except NotHereError:
+                if state.waits(update) and not host.dead:
+                    self.at(
+                        self.now + AGAIN_SECONDS, lambda: self._carry_update(host, state, update)
+                    )
+                return
+            self.at(self.now + self.random.random() * self.between, answer)
+
+        def answer() -> None:
+            if not host.dead and host.machine is state:
+                state.replicated(update)
+                host.poke()
+
+        self.at(self.now + self.random.random() * self.between, arrive)
 
     def carry(self, switch: str, port: int, frame: bytes) -> None:
         """A frame on its way to a switch's port."""

@@ -1,199 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller against real switches: what it writes is there, and nothing is left behind.
-
-Every test runs against the embedded target called in process, the same behind gRPC, and BMv2.
-"""
+"""The controller against real switches: what it writes is there, and nothing is left behind."""
 
 from __future__ import annotations
 
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import grpc
 import pytest
-from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from controller.connection import Connection, DeviceConnection, GrpcConnection, SwitchError
-from controller.dataplane import DataPlane
-from controller.entries import Entity, P4Info, deletion, insertion, multicast_group
+from controller.entries import deletion, insertion, multicast_group
 from controller.fabric import Fabric
-from controller.job import Job, JobError, Key, Refusal, Role, State
+from controller.job import Job, JobError, Refusal, Role, State
 from controller.jobs import RETRY_SECONDS, JobTable
-from controller.service import JobServer, ServiceError
 from controller.trees import TreeKind
-from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol import jobs_pb2
 from protocol.header import PORT
-from protocol.plan import Address, WorkerPlan
-from switch.p4runtime import Device, serve
-from testbed.dataplane import SOURCES
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from protocol.plan import Address
+from tests.packet.controller_rig import (
+    KEYS,
+    SWITCHES,
+    Clock,
+    enter,
+    entries,
+    leave,
+    run,
+    switches,
+    table,
+    values,
+)
 
 pytestmark = pytest.mark.packet
 
-PROGRAM = SOURCES / "build" / "aggregation.json"
-P4INFO = SOURCES / "build" / "aggregation.p4info.txtpb"
-TOPOLOGY_TEXT = """\
-name: small
-racks: [{workers: 2, servers: 1}, {workers: 2, servers: 1}]
-cores: 1
-links:
-  - {from: w0, to: tor0, loss: 0.5, duplicate: 0.25}
-  - {ends: [tor1, core0], reorder: 0.125}
-  - {ends: [s0, tor1], add: true}
-"""
-TOPOLOGY = parse(TOPOLOGY_TEXT)
-SWITCHES = [node.name for node in TOPOLOGY.switches]
-KEYS = [Key(0, "weight", 640)]
-# What P4Runtime can read back. BMv2 does not answer a wildcard for multicast groups.
-GROUPS = range(1, 5)
-
-KINDS = [
-    "in process",
-    "embedded",
-    pytest.param(
-        "bmv2",
-        marks=[
-            pytest.mark.bmv2,
-            pytest.mark.skipif(
-                shutil.which("simple_switch_grpc") is None, reason="BMv2 is not installed"
-            ),
-        ],
-    ),
-]
-
-
-def free_port() -> int:
-    """A TCP port that nobody has: BMv2 cannot do without one for Thrift."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
-def start(kind: str, stack: ExitStack) -> dict[str, Connection]:
-    """Switches without interfaces, and connections to them that are not open yet."""
-    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rh-")))
-    connections: dict[str, Connection] = {}
-    for number, name in enumerate(SWITCHES, start=1):
-        address = f"unix:{directory}/{name}"
-        if kind == "bmv2":
-            command = [str(shutil.which("simple_switch_grpc")), "-L", "off", "--no-p4"]
-            command += ["--device-id", str(number), "--thrift-port", str(free_port())]
-            process = subprocess.Popen(
-                [*command, "--", "--grpc-server-addr", address],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-        else:
-            device = Device(number)
-            stack.callback(device.close)
-            if kind == "in process":
-                connections[name] = DeviceConnection(name, device)
-                continue
-            server = serve(device, address)
-            stack.callback(server.stop)
-        connections[name] = GrpcConnection(name, address, number)
-    return connections
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def switches(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    """A fabric that is up."""
-    with ExitStack() as stack:
-        connections = start(request.param, stack)
-        addressing = Addressing(TOPOLOGY)
-        fabric = Fabric(TOPOLOGY, addressing, DataPlane.load(PROGRAM, P4INFO), connections)
-        fabric.bring_up()
-        stack.callback(fabric.close)
-        yield fabric
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def table(switches: Fabric) -> Iterator[JobTable]:
-    """Jobs on those switches; nothing of them is left for the next test."""
-    before = state(switches)
-    yield JobTable(switches, Clock(), lease=10, join=60)
-    assert state(switches) == before
-
-
-def state(fabric: Fabric) -> dict[str, set[bytes]]:
-    """All entries and multicast groups, by switch."""
-    found = {}
-    for name, connection in fabric.connections.items():
-        entities = connection.read([P4Info(fabric.dataplane.p4info.message).all_entries()])
-        for group in GROUPS:
-            try:
-                entities += connection.read([multicast_group(group, [])])
-            except SwitchError as error:
-                assert "NOT_FOUND" in str(error)  # noqa: PT017
-        found[name] = {e.SerializeToString(deterministic=True) for e in map(comparable, entities)}
-    return found
-
-
-def comparable(entity: Entity) -> Entity:
-    """Without what a target adds to an entry (BMv2: empty counters and controller data)."""
-    result = Entity()
-    result.CopyFrom(entity)
-    if result.HasField("table_entry"):
-        fields = sorted(result.table_entry.match, key=lambda field: field.field_id)
-        del result.table_entry.match[:]
-        result.table_entry.match.extend(fields)
-    return result
-
-
-def run(table: JobTable, kind: TreeKind, workers: str, servers: str, **more: int) -> Job:
-    """A job whose members are all in."""
-    job = table.create("digits", workers.split(), servers.split(), kind, **more)
-    enter(table, job)
-    return job
-
-
-def enter(table: JobTable, job: Job) -> None:
-    address = table.fabric.addressing.address
-    for rank, name in enumerate(job.servers):
-        table.connect(job.nonce, Role.SERVER, rank, Address(int(address(name)), PORT))
-    for rank, name in enumerate(job.workers):
-        table.connect(job.nonce, Role.WORKER, rank, Address(int(address(name)), 5000 + rank))
-        table.init(job.nonce, rank, KEYS)
-
-
-def leave(table: JobTable, job: Job) -> None:
-    for rank in range(len(job.workers)):
-        table.leave(job.nonce, Role.WORKER, rank)
-    assert job.state is State.GONE
-
-
-def entries(fabric: Fabric, switch: str, name: str) -> list[p4runtime_pb2.TableEntry]:
-    read = fabric.connections[switch].read([fabric.dataplane.p4info.all_entries(name)])
-    return [entity.table_entry for entity in read]
-
-
-def values(fabric: Fabric, entry: p4runtime_pb2.TableEntry) -> tuple[str, dict[str, int]]:
-    """Action name and parameters of an entry, by name."""
-    info = fabric.dataplane.p4info.message
-    (action,) = [a for a in info.actions if a.preamble.id == entry.action.action.action_id]
-    names = {param.id: param.name for param in action.params}
-    given = {names[p.param_id]: int.from_bytes(p.value, "big") for p in entry.action.action.params}
-    return action.preamble.name.rsplit(".", 1)[-1], given
+__all__ = ["switches", "table"]  # fixtures
 
 
 def test_switches_start_with_routes_guards_thresholds_and_impairments(switches: Fabric) -> None:
@@ -362,6 +201,39 @@ def test_a_failed_installation_leaves_nothing_and_tells_everyone(table: JobTable
     table.fabric.remove(last, [stranger])
 
 
+def what(table: JobTable, job: Job, rank: int) -> str | None:
+    """What a worker is to do now."""
+    told = table.instruction(job.nonce, Role.WORKER, rank)
+    return told.WhichOneof("what") if told is not None else None
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_switch_that_is_away_when_a_job_starts_is_waited_for(table: JobTable, told: bool) -> None:
+    """Whether it is there again before anybody missed it, or its end was told."""
+    job = table.create("digits", ["w0", "w2"], ["s0"], TreeKind.TWO_LEVEL)
+    connection = table.fabric.connections["tor1"]
+    connection.close()
+    try:
+        if told:
+            table.died("tor1", "was killed by SIGKILL", 0.0)
+        enter(table, job)
+        assert job.state is State.RUNNING
+        assert what(table, job, 0) == "halt"
+    finally:
+        connection.open()
+    table.regained("tor1")
+    assert not job.waiting
+    lanes = table.fabric.dataplane.lanes
+    for role, rank in ((Role.SERVER, 0), (Role.WORKER, 0), (Role.WORKER, 1)):
+        levels = b"" if role is Role.SERVER else bytes(4 * job.chunks(lanes))
+        report = jobs_pb2.ResyncRequest(epoch=job.epoch, report=jobs_pb2.Report(levels=levels))
+        table.resync(job.nonce, role, rank, report)
+    table.heartbeat(job.nonce, Role.SERVER, 0, job.epoch)
+    assert what(table, job, 1) == "plan"
+    assert len(entries(table.fabric, "tor1", "aggregation.nodes")) == 1
+    leave(table, job)
+
+
 def test_slots_stay_taken_until_the_switch_has_confirmed(table: JobTable) -> None:
     job = run(table, TreeKind.TWO_LEVEL, "w0 w2", "s0", window=16)
     connection = table.fabric.connections["tor1"]
@@ -431,217 +303,3 @@ def test_a_switch_that_is_not_there_is_named(
     connection = GrpcConnection("tor5", f"unix:{tmp_path}/none", 1)
     with pytest.raises(SwitchError, match=r"tor5: P4Runtime at unix:.*none: no answer within"):
         connection.open()
-
-
-def test_the_whole_job_service_over_its_socket(switches: Fabric, tmp_path: Path) -> None:
-    before = state(switches)
-    directory = tempfile.TemporaryDirectory(prefix="rh-")
-    address = f"unix:{directory.name}/jobs"
-    server = JobServer(JobTable(switches), address)
-    with directory, grpc.insecure_channel(address) as channel:
-        try:
-            talk(jobs_pb2_grpc.JobServiceStub(channel), switches.addressing)
-        finally:
-            server.stop()
-        assert not Path(directory.name, "jobs").exists()
-    assert state(switches) == before
-
-
-def talk(stub: jobs_pb2_grpc.JobServiceStub, addressing: Addressing) -> None:
-    """Two workers and a server, from CreateService to the end of their plans."""
-    request = jobs_pb2.CreateServiceRequest(
-        namespace="digits",
-        workers=[jobs_pb2.Member(host="w2", rank=1), jobs_pb2.Member(host="w0", rank=0)],
-        servers=[jobs_pb2.Member(host="s0", rank=0)],
-        tree=jobs_pb2.TWO_LEVEL,
-    )
-    created = stub.CreateService(request)
-    with pytest.raises(grpc.RpcError) as caught:
-        stub.CreateService(request)
-    assert caught.value.code() is grpc.StatusCode.ALREADY_EXISTS
-    watches = {}
-    for role, rank, host, port in (
-        (jobs_pb2.WORKER, 0, "w0", 5000),
-        (jobs_pb2.WORKER, 1, "w2", 5001),
-        (jobs_pb2.SERVER, 0, "s0", PORT),
-    ):
-        at = jobs_pb2.Address(ipv4=int(addressing.address(host)), port=port)
-        who = {"nonce": created.nonce, "role": role, "rank": rank}
-        reply = stub.ConnectService(jobs_pb2.ConnectServiceRequest(address=at, **who))
-        assert (reply.job, reply.world, reply.lanes) == (created.job, 2, 256)
-        watches[role, rank] = stub.Watch(jobs_pb2.WatchRequest(**who))
-    for rank in (0, 1):
-        key = jobs_pb2.Key(key=0, name="weight", elements=640)
-        stub.InitService(jobs_pb2.InitServiceRequest(nonce=created.nonce, rank=rank, keys=[key]))
-    server = (jobs_pb2.SERVER, 0)
-    plans = {server: next(watches[server]).plan}
-    stub.Heartbeat(
-        jobs_pb2.HeartbeatRequest(
-            nonce=created.nonce, role=jobs_pb2.SERVER, rank=0, epoch=plans[server].epoch
-        )
-    )
-    plans |= {who: next(watch).plan for who, watch in watches.items() if who != server}
-    assert WorkerPlan.from_message(plans[jobs_pb2.WORKER, 1]).rank == 1
-    assert plans[jobs_pb2.SERVER, 0].windows[0] == plans[jobs_pb2.WORKER, 0].streams[0].window
-    status = stub.Status(jobs_pb2.StatusRequest())
-    (job,) = status.jobs
-    assert (job.state, job.tree, job.world, job.connected) == ("running", "TWO_LEVEL", 2, 3)
-    assert dict(job.slots) == {b.switch: b.used for b in status.budgets}
-    for bad, code in (
-        (jobs_pb2.HeartbeatRequest(nonce="0" * 32, role=jobs_pb2.WORKER), "PERMISSION_DENIED"),
-        (jobs_pb2.HeartbeatRequest(nonce=created.nonce), "INVALID_ARGUMENT"),
-        (
-            jobs_pb2.HeartbeatRequest(nonce=created.nonce, role=jobs_pb2.SERVER, rank=1),
-            "INVALID_ARGUMENT",
-        ),
-    ):
-        with pytest.raises(grpc.RpcError) as caught:
-            stub.Heartbeat(bad)
-        assert caught.value.code().name == code
-        assert caught.value.details()
-    for rank in (0, 1):
-        stub.Leave(jobs_pb2.LeaveRequest(nonce=created.nonce, role=jobs_pb2.WORKER, rank=rank))
-    assert all(list(watch) == [] for watch in watches.values())
-    # A job that fails ends its watches with the reason.
-    again = stub.CreateService(request)
-    watch = stub.Watch(jobs_pb2.WatchRequest(nonce=again.nonce, role=jobs_pb2.SERVER, rank=0))
-    stub.Leave(
-        jobs_pb2.LeaveRequest(
-            nonce=again.nonce, role=jobs_pb2.WORKER, rank=0, reason="out of memory"
-        )
-    )
-    with pytest.raises(grpc.RpcError) as caught:
-        next(watch)
-    assert caught.value.code() is grpc.StatusCode.ABORTED
-    assert "worker 0 (w0) gave up: out of memory" in caught.value.details()
-
-
-def test_a_change_of_epoch_over_the_socket(switches: Fabric) -> None:
-    table = JobTable(switches)
-    with tempfile.TemporaryDirectory(prefix="rh-") as directory, ExitStack() as stack:
-        address = f"unix:{directory}/jobs"
-        server = JobServer(table, address)
-        stack.callback(server.stop)
-        channel = stack.enter_context(grpc.insecure_channel(address))
-        stub = jobs_pb2_grpc.JobServiceStub(channel)
-        job = run(table, TreeKind.TWO_LEVEL, "w0 w2", "s0")
-        workers = [{"nonce": job.nonce, "role": jobs_pb2.WORKER, "rank": rank} for rank in (0, 1)]
-        everyone = [*workers, {"nonce": job.nonce, "role": jobs_pb2.SERVER, "rank": 0}]
-        watches = [stub.Watch(jobs_pb2.WatchRequest(**who)) for who in everyone]
-
-        def beat() -> None:
-            reply = stub.Heartbeat(jobs_pb2.HeartbeatRequest(epoch=job.epoch, **everyone[2]))
-            assert reply.epoch == job.epoch
-
-        assert next(watches[2]).plan.epoch == 1
-        beat()
-        assert [next(watch).plan.epoch for watch in watches[:2]] == [1, 1]
-        broken = jobs_pb2.Broken(chunk=1, reason="checksum")
-        stub.Resync(jobs_pb2.ResyncRequest(epoch=1, broken=broken, **workers[1]))
-        assert job.epoch == 2
-        told = [next(watch) for watch in watches]
-        assert {i.halt.reason for i in told} == {"worker 1 (w2): chunk 1: checksum"}
-        assert {instruction.epoch for instruction in told} == {2}
-        report = jobs_pb2.Report(levels=bytes(5))
-        with pytest.raises(grpc.RpcError) as caught:
-            stub.Resync(jobs_pb2.ResyncRequest(epoch=2, report=report, **workers[0]))
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        # 640 elements are three chunks; the second worker lacks a result of the last one.
-        for who, last in zip(everyone, (1, 0, None), strict=True):
-            levels = (
-                b"" if last is None else b"".join(n.to_bytes(4, "little") for n in (1, 1, last))
-            )
-            report = jobs_pb2.Report(levels=levels)
-            stub.Resync(jobs_pb2.ResyncRequest(epoch=2, report=report, **who))
-        (want,) = next(watches[0]).hand.wants
-        assert (want.chunk, want.level) == (2, 1)
-        result = jobs_pb2.Result(chunk=2, level=1, header=bytes(32), payload=bytes(1024))
-        handed = jobs_pb2.Handed(results=[result], last=True)
-        stub.Resync(jobs_pb2.ResyncRequest(epoch=2, handed=handed, **workers[0]))
-        assert list(next(watches[1]).take.results) == [result]
-        # Whoever lost its connection is told again.
-        watches[1] = stub.Watch(jobs_pb2.WatchRequest(**workers[1]))
-        assert list(next(watches[1]).take.results) == [result]
-        stub.Resync(jobs_pb2.ResyncRequest(epoch=2, taken=jobs_pb2.Taken(page=0), **workers[1]))
-        assert next(watches[2]).plan.epoch == 2
-        beat()
-        assert [next(watch).plan.epoch for watch in watches[:2]] == [2, 2]
-        leaving = jobs_pb2.LeaveRequest(results=[result], levels=bytes(12), **workers[0])
-        stub.Leave(leaving)
-        assert list(job.kept.results.values()) == [result]
-        stub.Leave(jobs_pb2.LeaveRequest(**workers[1]))
-        assert all(list(watch) == [] for watch in watches)
-
-
-def test_a_socket_in_use_is_not_taken_over(switches: Fabric, tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="rh-") as directory:
-        address = f"unix:{directory}/jobs"
-        server = JobServer(JobTable(switches), address)
-        try:
-            with pytest.raises(ServiceError, match="a process is listening there already"):
-                JobServer(JobTable(switches), address)
-        finally:
-            server.stop()
-        with pytest.raises(ServiceError, match="sockets allow 107"):
-            JobServer(JobTable(switches), f"unix:{directory}/{'x' * 100}")
-        with pytest.raises(ServiceError, match="listens on unix sockets"):
-            JobServer(JobTable(switches), "127.0.0.1:5000")
-
-
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_the_process_says_when_it_is_ready_and_ends_when_told(kind: str, tmp_path: Path) -> None:
-    topology = tmp_path / "small.yaml"
-    topology.write_text(TOPOLOGY_TEXT)
-    with ExitStack() as stack:
-        connections = start(kind, stack)
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="rh-"))
-        command = [sys.executable, "-m", "controller", "--topology", str(topology)]
-        command += ["--program", str(PROGRAM), "--p4info", str(P4INFO)]
-        command += ["--listen", f"unix:{directory}/jobs"]
-        for name, connection in connections.items():
-            assert isinstance(connection, GrpcConnection)
-            command += ["--switch", f"{name}={connection.address},{connection.device_id}"]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=SOURCES.parent
-        )
-        stack.callback(process.kill)
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        assert ready == f"ready unix:{directory}/jobs\n", process.communicate()[1]
-        with grpc.insecure_channel(f"unix:{directory}/jobs") as channel:
-            reply = jobs_pb2_grpc.JobServiceStub(channel).Status(jobs_pb2.StatusRequest())
-            assert {budget.switch for budget in reply.budgets} == set(SWITCHES)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
-        assert process.returncode == 0
-        assert not Path(directory, "jobs").exists()
-
-
-def test_the_process_says_why_it_cannot_start(tmp_path: Path) -> None:
-    topology = tmp_path / "small.yaml"
-    topology.write_text(TOPOLOGY_TEXT + "core: 1\n")
-    command = [sys.executable, "-m", "controller", "--topology", str(topology)]
-    command += ["--program", str(PROGRAM), "--p4info", str(P4INFO), "--listen", "unix:x"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=SOURCES.parent, timeout=30)
-    assert ended.returncode == 1
-    assert f"{topology}:8: core: unknown field; allowed here: name, defaults" in ended.stderr
-    assert not ended.stdout
-
-
-def test_a_service_that_is_stopped_does_not_say_that_its_jobs_are_over(switches: Fabric) -> None:
-    table = JobTable(switches)
-    with tempfile.TemporaryDirectory(prefix="rh-") as directory:
-        address = f"unix:{directory}/jobs"
-        server = JobServer(table, address)
-        with grpc.insecure_channel(address) as channel:
-            stub = jobs_pb2_grpc.JobServiceStub(channel)
-            job = run(table, TreeKind.TWO_LEVEL, "w0 w2", "s0")
-            who = {"nonce": job.nonce, "role": jobs_pb2.SERVER, "rank": 0}
-            watch = stub.Watch(jobs_pb2.WatchRequest(**who))
-            assert next(watch).plan.epoch == 1
-            server.stop()
-            with pytest.raises(grpc.RpcError) as caught:
-                next(watch)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert "being stopped" in caught.value.details()
-    assert not job.state.over

@@ -20,7 +20,7 @@ from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.header import PORT
 from testbed.dataplane import SOURCES
-from tests.packet.test_controller import P4INFO, PROGRAM, state
+from tests.packet.controller_rig import P4INFO, PROGRAM, state
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
 from topologies.spec import parse
 
@@ -106,7 +106,11 @@ def test_a_change_under_way_is_begun_anew(plant: Plant) -> None:
     assert plant.table.resources.budgets["core0"].used == 0
 
 
-def test_a_switch_that_is_away_at_the_start_is_taken_up_later(plant: Plant) -> None:
+def test_a_switch_that_is_away_at_the_start_is_taken_up_later(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those that are there answer at once, and nobody comes meanwhile.
+    monkeypatch.setattr("controller.connection.CONNECT_SECONDS", 2.0)
     job = plant.train()
     plant.kill_controller()
     plant.stop("core0")

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import struct
 import subprocess
 import time
@@ -28,6 +27,7 @@ from tests.packet import test_corpus_arithmetic as arithmetic
 from tests.packet import test_corpus_parsing as parsing
 from tests.packet import test_corpus_replication as replication
 from tests.packet import test_corpus_state as state
+from tests.packet.thrift import free_port
 
 BMV2 = shutil.which("simple_switch_grpc")
 pytestmark = [
@@ -54,12 +54,6 @@ def read_capture(path: Path) -> list[bytes]:
             frames.append(data[at + 16 : at + 16 + length])
         at += 16 + length
     return frames
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def bmv2(

@@ -26,15 +26,15 @@ from controller.monitor import Monitor
 from controller.trees import TreeKind
 from protocol import jobs_pb2
 from switch.p4runtime import Device, Server, serve
-from tests.packet.test_controller import (
+from tests.packet.controller_rig import (
     P4INFO,
     PROGRAM,
     Clock,
     enter,
     entries,
-    free_port,
     values,
 )
+from tests.packet.thrift import free_port
 from topologies.addressing import Addressing
 from topologies.spec import parse
 from topologies.topology import Topology
@@ -104,11 +104,7 @@ class Plant:
             return
         command = [str(shutil.which("simple_switch_grpc")), "-L", "off", "--no-p4"]
         command += ["--device-id", str(self.number(name)), "--thrift-port", str(free_port())]
-        process = subprocess.Popen(
-            [*command, "--", "--grpc-server-addr", self.address(name)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = subprocess.Popen([*command, "--", "--grpc-server-addr", self.address(name)])
         stack.callback(process.wait)
         stack.callback(process.kill)
         self.processes[name] = process
@@ -341,6 +337,28 @@ def test_without_a_way_a_job_waits_and_says_so(one_core: Plant) -> None:
     assert job.status == ""
     assert one_core.roots(job) == ["core0"]
     assert one_core.whole()
+
+
+def test_members_held_for_a_change_do_not_make_a_switch_that_forwards_look_gone(
+    one_core: Plant,
+) -> None:
+    """They ask nobody meanwhile, and what they wait for is a ToR: the core only lost its
+    connection, and sums can be made behind it as soon as the ToR is back."""
+    job = one_core.train()
+    one_core.cut("core0")
+    assert not one_core.monitor.look("core0")
+    one_core.table.died("tor0", "was killed", one_core.clock())
+    assert "without tor0" in job.waiting
+    one_core.table.heartbeat(job.nonce, Role.WORKER, 0, 1, 60.0)
+    one_core.table.expire()
+    assert one_core.table.fabric.addressing.missing == {"tor0"}
+    one_core.restart("tor0")
+    one_core.mend("tor0")
+    one_core.table.heartbeat(job.nonce, Role.WORKER, 0, 1, 60.0)
+    one_core.table.expire()
+    one_core.follow(job)
+    assert job.waiting == ""
+    assert one_core.roots(job) == [None, None]
 
 
 def test_a_tor_out_of_reach_takes_no_part_in_new_plans_but_forwards(embedded: Plant) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import grpc
 
+from controller.joining import Join
 from controller.members import Membership, Role
 from controller.resync import Change
 from protocol import jobs_pb2, jobs_pb2_grpc
@@ -33,12 +34,17 @@ class SmallJob:
     keys: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     left: list[tuple[int, int, str]] = field(default_factory=list)
     kept: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # results, levels by rank
+    gone: list[tuple[int, int, str]] = field(default_factory=list)
     broken: list[jobs_pb2.Broken] = field(default_factory=list)
     epoch: int = 1
     window: int = WINDOW
     lost: set[int] = field(default_factory=set)
     served: int = 0  # the epoch that the server runs
     change: Change | None = None
+    processes: dict[int, int] = field(default_factory=dict)  # of workers, by rank
+    joiner: int | None = None  # rank that wants to come back; it has been told
+    join: Join | None = None
+    running: dict[int, int] = field(default_factory=dict)  # epoch, by worker's rank
     ended: tuple[grpc.StatusCode, str] | None = None
     _plans: dict[tuple[int, int, int], jobs_pb2.Instruction] = field(default_factory=dict)
 
@@ -50,11 +56,26 @@ class SmallJob:
     def begin(self, reason: str) -> None:
         """A change to the next epoch."""
         self.epoch += 1
+        self.join = None
         places = [Membership(Role.WORKER, rank) for rank in self.ranks]
         places.append(Membership(Role.SERVER, 0))
         chunks = sum(-(-elements // LANES) for _, elements in self.keys[0])
         self.change = Change(self.epoch, reason, places, chunks)
         self.change.installed = True
+
+    def advance(self) -> None:
+        """Somebody who wants to come back is let in when all others run the plan."""
+        settled = self.change is None or (self.change.settled and self.served == self.epoch)
+        if self.joiner is None or not settled:
+            return
+        if self.join is None and all(self.running.get(r) == self.epoch for r in self.ranks):
+            places = [Membership(Role.WORKER, rank) for rank in self.ranks]
+            joiner = Membership(Role.WORKER, self.joiner)
+            self.join = Join(self.epoch, 1000 * self.epoch, places, places, [joiner])
+        if self.join is not None and self.join.settled:
+            self.lost.remove(self.joiner)
+            self.joiner = None
+            self.begin("somebody joins")
 
     def instruction(self, role: int, rank: int) -> jobs_pb2.Instruction | None:
         if len(self.addresses) <= self.world or len(self.keys) < self.world:
@@ -65,6 +86,12 @@ class SmallJob:
             if not self.change.settled or (worker and self.served != self.epoch):
                 return self.change.instruction(Membership(Role(role), rank))
         if worker and self.served != self.epoch:
+            return None
+        if worker and self.join is not None:
+            told = self.join.instruction(Membership(Role.WORKER, rank))
+            if told is not None:
+                return told
+        if worker and rank not in self.ranks:
             return None
         key = (self.epoch, role, rank)
         if key not in self._plans:
@@ -80,6 +107,7 @@ class SmallJob:
             world=len(self.ranks),
             lanes=LANES,
             rank=place,
+            members=self.ranks if role == jobs_pb2.WORKER else (),
             servers=[self.addresses[jobs_pb2.SERVER, 0]],
             chunks_per_slice=4,
         )
@@ -151,6 +179,15 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
         with self.changed:
             job = self._job(request, context)
             job.addresses[request.role, request.rank] = request.address
+            if request.role == jobs_pb2.WORKER:
+                known = job.processes.get(request.rank)
+                job.processes[request.rank] = request.process
+                if known is not None and known != request.process:
+                    if request.rank not in job.lost:
+                        job.lost.add(request.rank)
+                        job.begin("another process")
+                    job.running.pop(request.rank, None)
+                    job.joiner = request.rank
             self.changed.notify_all()
             return jobs_pb2.ConnectServiceReply(job=job.number, world=job.world, lanes=LANES)
 
@@ -172,6 +209,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
                     if code == grpc.StatusCode.OK:
                         return
                     context.abort(code, text)
+                self._check(job, request, context)
                 instruction = job.instruction(request.role, request.rank)
                 if instruction is None or instruction is seen:
                     self.changed.wait()
@@ -182,11 +220,15 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
     def Resync(self, request, context):  # noqa: N802
         with self.changed:
             job = self._job(request, context)
+            self._check(job, request, context)
             what = request.WhichOneof("what")
             place = Membership(Role(request.role), request.rank)
             if what == "broken" and request.epoch == job.epoch:
                 job.broken.append(request.broken)
                 job.begin(request.broken.reason)
+            elif what in ("begun", "reached", "donated", "restored"):
+                if job.join is not None and request.epoch == job.epoch:
+                    getattr(job.join, what)(place, getattr(request, what))
             elif job.change is not None and request.epoch == job.epoch:
                 if what == "report":
                     job.change.report(place, request.report.levels)
@@ -195,16 +237,21 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
                     job.change.handed(place, handed.results, handed.last, 4 * LANES)
                 elif what == "taken":
                     job.change.taken(place, request.taken.page)
+            job.advance()
             self.changed.notify_all()
             return jobs_pb2.ResyncReply()
 
     def Heartbeat(self, request, context):  # noqa: N802
         with self.changed:
             job = self._job(request, context)
+            self._check(job, request, context)
             self.beats[request.nonce, request.role, request.rank] += 1
             self.unanswered[request.nonce, request.role, request.rank] = request.unanswered
             if request.role == jobs_pb2.SERVER:
                 job.served = request.epoch
+            else:
+                job.running[request.rank] = request.epoch
+            job.advance()
             self.changed.notify_all()
             return jobs_pb2.HeartbeatReply(epoch=job.epoch)
 
@@ -219,9 +266,21 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
             self.changed.notify_all()
             return jobs_pb2.LeaveReply()
 
+    def Gone(self, request, context):  # noqa: N802
+        with self.changed:
+            job = self._job(request, context)
+            job.gone.append((request.role, request.rank, request.reason))
+            return jobs_pb2.GoneReply()
+
     def _notify(self) -> None:
         with self.changed:
             self.changed.notify_all()
+
+    def _check(self, job: SmallJob, request, context) -> None:
+        """Only the newest process in a worker's place is heard."""
+        known = job.processes.get(request.rank, request.process)
+        if request.role == jobs_pb2.WORKER and known != request.process:
+            context.abort(grpc.StatusCode.ABORTED, f"job {job.number} goes on without this worker")
 
     def _job(self, request, context) -> SmallJob:
         if request.nonce not in self.jobs:

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.chunks import Layout
-from hosts.optimizers import MomentumSGD
+from hosts.optimizers import Optimizer
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import ENTRY, Pacer, Queue
 from hosts.waves import waves
 from protocol.header import HEADER_BYTES
+from protocol.optimizer import OptimizerPlan
 
 pytestmark = pytest.mark.unit
 
@@ -116,7 +117,7 @@ def test_waves_keep_the_order_within_a_slot(slots: list[int]) -> None:
 
 def test_momentum_descends_a_quadratic_and_matches_its_closed_form() -> None:
     parameters = [np.array([1.0], np.float32)]
-    optimizer = MomentumSGD(rate=0.5, momentum=0.5)
+    optimizer = Optimizer(OptimizerPlan("momentum", rate=0.5, momentum=0.5))
     # Gradient g = x: v1 = 1, x1 = 0.5; v2 = 0.5 + 0.5 = 1, x2 = 0; v3 = 0.5 + 0 = 0.5, x3 = -0.25.
     for expected in (0.5, 0.0, -0.25):
         optimizer.step(parameters, [parameters[0].copy()])
@@ -124,4 +125,4 @@ def test_momentum_descends_a_quadratic_and_matches_its_closed_form() -> None:
     with pytest.raises(ValueError, match="gradient"):
         optimizer.step(parameters, [np.zeros(1)])
     with pytest.raises(ValueError, match="momentum"):
-        MomentumSGD(rate=0.1, momentum=1.0)
+        OptimizerPlan("momentum", rate=0.1, momentum=1.0)

@@ -127,3 +127,10 @@ def test_graph_draws_every_node() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_are_printed(shell: str) -> None:
     assert "_RACKHUB_COMPLETE" in rackhub("completion", shell).stdout
+
+
+def test_the_list_of_commands_is_not_cut_off_at_80_columns() -> None:
+    listed = CliRunner().invoke(main, ["--help"], terminal_width=80).output
+    commands = listed.split("Commands:\n", 1)[1].splitlines()
+    assert len(commands) >= len(main.commands)
+    assert not [line for line in commands if line.endswith("...")]

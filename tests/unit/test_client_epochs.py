@@ -4,11 +4,13 @@ goes away and comes back."""
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,6 +124,30 @@ def test_a_job_service_that_is_restarted_is_waited_for(
     second.leave()
     timer.join()
     assert [reason for _, _, reason in service.jobs[nonce].left] == ["", ""]
+
+
+def test_a_job_service_that_is_away_when_members_come_is_waited_for(
+    service: SmallService, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its process was killed, and leaves a socket that nobody listens at."""
+    nonce = create(service, 1)
+    path = Path(service.address.removeprefix("unix:"))
+    service.stop()
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    caplog.set_level("INFO", "hosts.membership")
+    with (
+        ThreadPoolExecutor(2) as pool,
+        Client(service.address, address="127.0.0.1") as client,
+    ):
+        joined = pool.submit(server.command, f"join {nonce} 0")
+        connected = pool.submit(client.connect_service, nonce, 0)
+        while "it is asked again" not in caplog.text:
+            assert not connected.done()
+        service.start()
+        connected.result(30)
+        assert joined.result(30) == "joined 1"
 
 
 def test_who_leaves_hands_over_the_last_results(service: SmallService, server: Server) -> None:

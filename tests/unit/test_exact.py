@@ -39,7 +39,7 @@ def rounds(seed: int = 1) -> list[np.ndarray]:
 
 
 def checked(policy: Exponents) -> ExactSums:
-    exact = ExactSums(WORLD, CHUNKS)
+    exact = ExactSums(CHUNKS)
     for values in rounds():
         exact.check(values, reference_round(values, np.arange(CHUNKS), policy).sums)
     return exact
@@ -52,7 +52,7 @@ def test_sums_as_documented_pass_and_their_errors_are_told() -> None:
 
 def all_alike(world: int, value: float, turns: int) -> ExactSums:
     """Rounds of one chunk in which every lane of every worker has the same value."""
-    exact, policy = ExactSums(world, 1), Exponents(1, world)
+    exact, policy = ExactSums(1), Exponents(1, world)
     values = np.full((world, 1, LANES), value, np.float32)
     for _ in range(turns):
         exact.check(values, reference_round(values, np.arange(1), policy).sums)
@@ -75,7 +75,7 @@ def test_an_infinity_of_the_wrong_sign_or_place_is_an_error(wrong: float) -> Non
         values /= 100
     sums[0, 5] = wrong
     with pytest.raises(InexactSumError, match="lane"):
-        ExactSums(8, 1).check(values, sums)
+        ExactSums(1).check(values, sums)
 
 
 def job_sums() -> None:
@@ -130,7 +130,7 @@ def test_a_scale_that_is_too_coarse_does_not_widen_its_own_bound() -> None:
 
 
 def test_one_lane_wrong_in_a_direct_sum_is_found() -> None:
-    exact = ExactSums(WORLD, CHUNKS)
+    exact = ExactSums(CHUNKS)
     policy = Exponents(CHUNKS, WORLD)
     first, second = rounds()[:2]
     exact.check(first, reference_round(first, np.arange(CHUNKS), policy).sums)

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from testbed.faults import KINDS, Fault, FaultsError, parse, schedule
+from testbed.faults import EVERY_LINK, KINDS, Fault, FaultsError, load, parse, schedule
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 
@@ -25,6 +25,11 @@ def refusals(text: str, seed: int | None = None) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+def test_the_file_that_comes_along_has_every_kind() -> None:
+    found = schedule(load(ROOT / "faults" / "every-kind.yaml"), TOPOLOGY)
+    assert {fault.kind for fault in found} == set(KINDS)
+
+
 def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
     found = faults(
         "faults:\n"
@@ -34,6 +39,10 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         "  - {at: 6, repush: tor1}\n"
         "  - {at: 7 s, impair: {ends: [core0, tor0], loss: 10 %, reorder: 0.5}, for: 5 s}\n"
         "  - {at: 8 s, kill: controller}\n"
+        "  - {at: 9 s, disconnect: core0, for: 3 s}\n"
+        "  - {at: 9 s, impair: {ends: all, loss: 30 %}, for: 400 chunks}\n"
+        "  - {at: 9 s, kill: w1, gone: 3 s}\n"
+        "  - {after: 500 chunks, repush: core0}\n"
     )
     assert found == [
         Fault("kill", 0.5, node="tor0", seconds=2.0),
@@ -44,9 +53,18 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
             quality=(("loss", 0.1), ("reorder", 0.5)),
         ),
         Fault("kill", 8.0, node="controller"),
+        Fault("disconnect", 9.0, node="core0", seconds=3.0),
+        Fault("impair", 9.0, ends=EVERY_LINK, quality=(("loss", 0.3),), lasts=400),
+        Fault("kill", 9.0, node="w1", seconds=3.0),
         Fault("kill", chunks=1500, node="core0", seconds=math.inf),
+        Fault("repush", node="core0", after=500),
     ]  # fmt: skip
-    assert [fault.where for fault in found[3:5]] == ["core0-tor0", "controller"]
+    assert [fault.where for fault in found[3:7]] == [
+        "core0-tor0",
+        "controller",
+        "core0",
+        "every link",
+    ]
     for fault in found:  # as it goes over the control socket
         assert Fault.from_message(json.loads(json.dumps(fault.to_message()))) == fault
 
@@ -59,19 +77,27 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
             "faults: [{at: 1 s, kill: s0, stop: s0, for: 1 s}]",
             "x.yaml:2: faults[0]: needs exactly one",
         ),
+        ("faults: [{kill: s0}]", "x.yaml:2: faults[0]: needs either `at` or `after`"),
+        ("faults: [{after: 1 s, kill: s0}]", "x.yaml:2: faults[0].after: '1 s' is not understood"),
         ("faults: [{at: soon, kill: s0}]", "x.yaml:2: faults[0].at: 'soon' is not understood"),
         ("faults: [{at: 1 s, kill: w99}]", "x.yaml:2: faults[0].kill: there is no such thing"),
         ("faults: [{at: 1 s, repush: w0}]", "x.yaml:2: faults[0].repush: there is no such thing"),
         ("faults: [{at: 1 s, stop: s0}]", "x.yaml:2: faults[0]: stop needs `for`"),
+        ("faults: [{at: 1 s, disconnect: tor0}]", "x.yaml:2: faults[0]: disconnect needs `for`"),
+        (
+            "faults: [{at: 1 s, disconnect: s0, for: 1 s}]",
+            "x.yaml:2: faults[0].disconnect: there is no such thing",
+        ),
         ("faults: [{at: 1 s, kill: s0, for: 1 s}]", "x.yaml:2: faults[0]: kill takes no `for`"),
+        ("faults: [{at: 1 s, stop: s0, for: 0 s}]", "x.yaml:2: faults[0].for: "),
+        ("faults: [{at: 1 s, stop: s0, for: 9 chunks}]", "x.yaml:2: faults[0].for: stop lasts for"),
         (
             "faults: [{at: 1 s, stop: s0, for: 1 s, gone: 1 s}]",
             "x.yaml:2: faults[0].gone: is for kill",
         ),
-        ("faults: [{at: 1 s, kill: w0, gone: 1 s}]", "x.yaml:2: faults[0].gone: is for what is"),
         (
             "faults:\n  - {at: 1 s, impair: {ends: [w0, tor1], loss: 1 %}, for: 1 s}",
-            "x.yaml:3: faults[0].impair.ends: no link joins w0 and tor1",
+            "x.yaml:3: faults[0].impair.ends: no link joins 'w0' and 'tor1'",
         ),
         (
             "faults: [{at: 1 s, impair: {ends: [w0, tor0]}, for: 1 s}]",
@@ -80,8 +106,8 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         ("faults: []", "x.yaml:1: says of no fault"),
         ("random: {every: 1 s, count: 1, nodes: [w99]}", "x.yaml:2: random.nodes[0]: 'w99' is no"),
         (
-            "random: {every: 1 s, count: 1, nodes: [servers], kinds: [repush]}",
-            "x.yaml:2: random.kinds: repush and impair need switches",
+            "random: {every: 1 s, count: 1, nodes: [servers], kinds: [repush, disconnect]}",
+            "x.yaml:2: random.kinds: of repush and disconnect only switches can have any",
         ),
         ("faults: [{at: 1 s, bite: s0}]", "x.yaml:2: faults[0].bite: unknown field; allowed here:"),
     ],
@@ -110,5 +136,6 @@ def test_random_faults_follow_their_seed_and_their_choice_of_nodes() -> None:
             assert switches & set(fault.ends)
             assert all(0 < value <= 0.1 for _, value in fault.quality)
         else:
-            assert fault.node in switches | ({"s1"} if fault.kind != "repush" else set())
-        assert (fault.seconds > 0) == (fault.kind in ("stop", "impair"))
+            others = {"s1"} if fault.kind in ("kill", "stop") else set()
+            assert fault.node in switches | others
+        assert (fault.seconds > 0) == (fault.kind in ("stop", "disconnect", "impair"))

@@ -36,20 +36,33 @@ def test_every_problem_is_named_with_line_and_field() -> None:
     [
         ("window: 48", "job.yaml:4: window: 48 is no power of two"),
         ("placement: {workers: [w0, w9]}", "workers[1]: two-racks has no worker 'w9'"),
-        ("placement: {workers: [w0, s0]}", "has no worker 's0'; allowed: w0, w1"),
+        ("placement: {workers: [w0, s0]}", "has no worker 's0'; allowed: w0..w7"),
         ("placement: {workers: [w0, w0]}", "workers[1]: w0 is named twice"),
         ("placement: {servers: []}", "placement.servers: is empty"),
         ("placement: {servers: some}", "should be all, or a list of node names"),
         ("batch: 12", "job.yaml:4: batch: 12 cannot be split evenly over 8 workers"),
         ("tree: ring", "job.yaml:4: tree: should be two-level, tor, core or none, not 'ring'"),
-        ("patience: 0", "job.yaml:4: patience: should be at least 1, not 0"),
-        ("patience: soon", "job.yaml:4: patience: should be a number, not 'soon'"),
+        ("patience: 0", "job.yaml:4: patience: 0 is out of range; allowed: 1 s to 86400 s"),
+        (
+            "patience: soon",
+            "job.yaml:4: patience: 'soon' is not understood; write it like \"120 s\"",
+        ),
         ("optimizer: {momentum: 1}", "optimizer.momentum: should be less than 1, not 1"),
+        ("optimizer: {at: servers}", "job.yaml:4: optimizer.at: servers take steps where a tree's"),
+        ("optimizer: {rate: 1, at: switches}", "optimizer.at: should be workers or servers"),
         ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(line: str, expected: str) -> None:
     assert expected in problems(f"name: x\niterations: 5\nseed: 1\n{line}\n")
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("40", 40.0), ("40 s", 40.0), ("5500 ms", 5.5)])
+def test_a_time_may_have_a_unit(written: str, seconds: float) -> None:
+    spec = parse(
+        f"name: x\niterations: 5\nlease: {written}\npatience: {written}\n", "job.yaml"
+    ).spec
+    assert (spec.lease, spec.patience) == (seconds, seconds)
 
 
 def test_a_missing_file_is_an_error_of_that_file() -> None:

@@ -187,7 +187,7 @@ def test_workers_keys_must_be_equal(table: Table) -> None:
         ([], "0 keys; allowed: 1 to"),
         ([Key(0, "weight", 0)], "no elements"),
         ([KEYS[0], KEYS[0]], "key 0 is given twice"),
-        ([Key(0, "huge", 2**45)], "chunk number of a packet counts up to"),
+        ([Key(0, "huge", 2**45)], "chunks; allowed: 2097152, 536870912 elements"),
     ):
         with pytest.raises(JobError, match=says) as caught:
             table.init(job.nonce, 1, keys)
@@ -200,7 +200,7 @@ def test_workers_keys_must_be_equal(table: Table) -> None:
     [
         ({"namespace": "a/b"}, Refusal.INVALID_ARGUMENT, "namespace 'a/b': 1 to 63"),
         ({"workers": ["w0", "w9"]}, Refusal.INVALID_ARGUMENT, "worker 'w9' is no host of"),
-        ({"workers": ["tor0"]}, Refusal.INVALID_ARGUMENT, "hosts: w0, w1"),
+        ({"workers": ["tor0"]}, Refusal.INVALID_ARGUMENT, r"hosts: w0\.\.w7, s0, s1"),
         ({"workers": ["w0", "w0"]}, Refusal.INVALID_ARGUMENT, "w0: named twice"),
         ({"workers": []}, Refusal.INVALID_ARGUMENT, "no workers"),
         ({"servers": []}, Refusal.INVALID_ARGUMENT, "no servers"),

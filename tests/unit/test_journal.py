@@ -121,6 +121,19 @@ def test_numbers_and_epochs_go_on(table: Journaled) -> None:
     assert (job.number, job.epoch) == (1, 2)
 
 
+def test_whoever_has_a_journal_learns_that_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    said: list[str] = []
+    journal = Journal(path, said.append)
+    journal.save_gone(["core0"])
+    journal._database.execute("PRAGMA max_page_count = 1")  # as many as there are
+    with pytest.raises(JournalError, match="disk is full"):
+        journal.save_gone([f"tor{number:0100}" for number in range(1000)])
+    assert said == [f"journal {path}: database or disk is full"]
+    assert journal.gone() == {"core0"}
+    journal.close()
+
+
 def test_a_journal_is_one_controllers(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal(path)
@@ -140,5 +153,5 @@ def test_a_journal_is_one_controllers(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other")
     other.execute("PRAGMA user_version = 7")
     other.close()
-    with pytest.raises(JournalError, match="has version 7, this program writes 1; move it away"):
+    with pytest.raises(JournalError, match="has version 7, this program writes 3; move it away"):
         Journal(tmp_path / "other")

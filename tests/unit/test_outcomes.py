@@ -90,7 +90,7 @@ def test_a_switch_that_does_not_answer_is_named(
         listener.listen()
         (error,) = asyncio.run(run())
     assert error.name == "hangs"
-    assert "hangs does not answer P4Runtime within 0.5 s: DEADLINE_EXCEEDED" in str(error)
+    assert "hangs does not answer P4Runtime within 0.5 s" in str(error)
 
 
 def report(children: int, node: int, phase: str | None = "AGGREGATING") -> dict[str, object]:
@@ -106,7 +106,7 @@ def test_who_is_missing_is_told_by_name() -> None:
     waits.take(4, report(0b10, core.node))  # rack 1 is in, rack 0 is not
     assert (waits.missing(), waits.seconds) == (["tor0 at core0"], 7.5)
     waits.take(0, report(0b1011, tor0.node))
-    assert str(waits) == "not in: w2 at tor0"
+    assert str(waits) == "missing: w2 at tor0"
     waits.over(0)
     waits.over(4)
     waits.take(1, report(0, tor0.node, phase=None))

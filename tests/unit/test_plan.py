@@ -33,6 +33,8 @@ WORKER = WorkerPlan(
     servers=SERVERS,
     chunks_per_slice=32,
     link_rate=10_000_000,
+    tree="tor",
+    roots=("s0", "s1"),
 )
 SERVER = ServerPlan(
     job=3,

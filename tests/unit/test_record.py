@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,8 +15,9 @@ import pytest
 from controller.trees import TreeKind, plan_trees
 from testbed import record
 from testbed.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
+from testbed.launcher import Launch
 from testbed.processes import CONSEQUENCE, ProcessError, Processes, describe
-from testbed.record import RunError
+from testbed.record import RunDirectory, RunError
 from testbed.shaping import passed
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
@@ -241,3 +243,13 @@ def test_a_process_that_ignores_sigterm_is_killed(
         return await process.exited
 
     assert asyncio.run(run()) == -9
+
+
+def test_a_testbed_that_could_not_write_why_it_ended_is_no_error_without_words(
+    tmp_path: Path,
+) -> None:
+    """A full disk takes the file, and nothing of what is in it."""
+    (tmp_path / "failure.txt").touch()
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        failure = Launch(RunDirectory(tmp_path), process).failure()
+    assert f"could not write why to {tmp_path}/failure.txt" in str(failure)

@@ -21,7 +21,8 @@ async def nothing(_: Iterable[SwitchProcess]) -> outcomes.Counts:
 
 def report(began: float, ended: float, *, sent: int, completed: int, plan: int) -> dict[str, Any]:
     statistics = {
-        "sent": sent, "completed": completed, "completed_direct": 0, "exponent_rounds": 10
+        "sent": sent, "completed": completed, "completed_direct": 0,
+        "exponent_rounds": 10, "initial": 0,
     }  # fmt: skip
     return {"spans": [(began, ended)], "plan": plan, "statistics": statistics}
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from testbed.results import chunks, weights
+from testbed.results import chunks, plans, weights
 
 NAMES = ("w0", "w1", "w2")
+
+REFERENCE = {"digest": "a", "accuracy": 0.8, "in_float32": 0}
 
 
 def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str, Any]:
     statistics = {
         "sent": sent, "retransmitted": retransmitted, "completed": 100, "completed_direct": 0,
-        "exponent_rounds": 10, "wrong_checksum": 1,
+        "exponent_rounds": 10, "initial": 0, "wrong_checksum": 1,
     }  # fmt: skip
     return {"digest": digest, "accuracy": 0.9, "seconds": [0.1], "statistics": statistics}
 
@@ -23,22 +25,28 @@ def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str,
 @pytest.mark.parametrize(("digests", "matches"), [("aaa", True), ("bbb", False), ("aab", False)])
 def test_weights_match_only_if_all_workers_have_the_references(digests: str, matches: bool) -> None:
     reports = {rank: result(digest) for rank, digest in enumerate(digests)}
-    told = weights(NAMES, reports, {}, {"digest": "a", "accuracy": 0.8})
+    told = weights(NAMES, reports, {}, REFERENCE)
     assert told["matches_reference"] is matches
     assert told["workers_agree"] is (len(set(digests)) == 1)
     assert told["no_reference"] == ""
     assert told["finished_workers"] == list(NAMES)
 
 
-def test_without_some_workers_there_is_no_reference_but_the_rest_must_agree() -> None:
+def test_what_a_reference_cannot_follow_is_not_judged_unless_workers_disagree() -> None:
     lost = {0: "was killed by SIGKILL"}
-    told = weights(NAMES, {1: result("a"), 2: result("a")}, lost, None)
+    told = weights(NAMES, {1: result("a"), 2: result("a")}, lost, None, "nobody lived to tell")
     assert told["matches_reference"] is None
-    assert told["no_reference"].startswith("the job went on without w0,")
+    assert told["no_reference"] == "nobody lived to tell"
     assert told["lost_workers"] == {"w0": "was killed by SIGKILL"}
     assert told["finished_workers"] == ["w1", "w2"]
-    told = weights(NAMES, {1: result("a"), 2: result("b")}, lost, None)
+    told = weights(NAMES, {1: result("a"), 2: result("b")}, lost, None, "nobody lived to tell")
     assert told["matches_reference"] is False
+
+
+def test_figures_are_those_of_a_worker_that_was_there_all_the_time() -> None:
+    late, early = result("a"), {**result("a"), "seconds": [0.1, 0.2]}
+    told = weights(NAMES, {0: late, 1: early}, {}, REFERENCE)
+    assert told["seconds_per_iteration"] == [0.1, 0.2]
 
 
 def test_what_nobody_can_tell_is_none_with_a_reason() -> None:
@@ -52,3 +60,19 @@ def test_what_nobody_can_tell_is_none_with_a_reason() -> None:
     assert told["retransmitted_by_switches"] is None
     assert told["retransmitted"] == 3 + 5
     assert told["unknown"] == "tor0 lost what was counted there"
+
+
+def test_each_plan_says_where_its_sums_were_completed() -> None:
+    had = [
+        {"epoch": 1, "tree": "two-level", "roots": ["core0"], "chunks": 60},
+        {"epoch": 2, "tree": "tor", "roots": ["s0", "s1"], "chunks": 30},
+        {"epoch": 4, "tree": "none", "roots": ["s1"], "chunks": 10},
+    ]
+    early, late = {**result("a"), "seconds": [0.1, 0.1]}, result("a")
+    early["statistics"]["plans"], late["statistics"]["plans"] = had, had[1:]
+    told = plans({0: late, 1: early})
+    assert [(one["by_switch"], one["by_server"]) for one in told] == [(60, 0), (0, 30), (0, 10)]
+    for one, plan in zip(told, had, strict=True):
+        assert {name: one[name] for name in ("epoch", "tree", "roots")} == {
+            name: plan[name] for name in ("epoch", "tree", "roots")
+        }

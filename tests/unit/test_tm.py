@@ -37,17 +37,17 @@ class Queue:
     """One port, number 1, of a traffic manager; packets have names."""
 
     def __init__(self, limit: int = 1 << 20, rate: int = 0, pool: int = 100) -> None:
-        self.library = library()
-        self.library.tm_dequeue.restype = ctypes.c_void_p
-        self.library.tm_enqueue.restype = ctypes.c_void_p
-        self.library.tm_ready_ns.restype = ctypes.c_uint64
+        self.native = library()
+        self.native.tm_dequeue.restype = ctypes.c_void_p
+        self.native.tm_enqueue.restype = ctypes.c_void_p
+        self.native.tm_ready_ns.restype = ctypes.c_uint64
         self.memory = (ctypes.c_uint64 * 1024)()  # struct traffic_manager
         self.port = (ctypes.c_uint64 * 64)()  # struct tm_port
         self.packets: dict[str, Packet] = {}
         self.freed: list[str] = []
         self.free = FREE(lambda _, packet: self.freed.append(self.name(packet)))
-        self.library.tm_init(self.memory, None, pool, self.free)
-        self.library.tm_port_init(self.port, ctypes.c_uint64(limit), ctypes.c_uint64(rate))
+        self.native.tm_init(self.memory, None, pool, self.free)
+        self.native.tm_port_init(self.port, ctypes.c_uint64(limit), ctypes.c_uint64(rate))
         self.memory[1] = ctypes.addressof(self.port)  # ports[1]
 
     def name(self, at: int) -> str:
@@ -58,20 +58,20 @@ class Queue:
     ) -> bool:
         packet = self.packets[name] = Packet(port=port, priority=priority, length=length)
         micro, nano = ctypes.c_uint64(now // 1000), ctypes.c_uint64(now)
-        return bool(self.library.tm_enqueue(self.memory, ctypes.byref(packet), micro, nano))
+        return bool(self.native.tm_enqueue(self.memory, ctypes.byref(packet), micro, nano))
 
     def get(self) -> str | None:
-        at = self.library.tm_dequeue(self.memory, self.port)
+        at = self.native.tm_dequeue(self.memory, self.port)
         return self.name(at) if at else None
 
     def get_all(self) -> list[str]:
         return list(iter(self.get, None))
 
     def ready(self) -> int:
-        return int(self.library.tm_ready_ns(self.port))
+        return int(self.native.tm_ready_ns(self.port))
 
     def charge(self, length: int, now: int) -> None:
-        self.library.tm_charge(self.port, length, ctypes.c_uint64(now))
+        self.native.tm_charge(self.port, length, ctypes.c_uint64(now))
 
 
 def test_first_in_first_out_with_depths_as_simple_switch_counts_them() -> None:

@@ -14,6 +14,7 @@ from testbed import training
 from testbed.digits import Parameters, Perceptron, batches, load_digits, shard, split
 from testbed.jobfile import JobSpec, parse
 from testbed.processes import environment, python
+from testbed.reference import Means
 from tests.conftest import ROOT
 
 WORLD = 4
@@ -108,3 +109,30 @@ def test_more_than_one_blas_thread_is_refused() -> None:
     assert result.returncode != 0
     assert "set OPENBLAS_NUM_THREADS=1" in result.stderr
     assert subprocess.run(command, env=environment()).returncode == 0
+
+
+def test_chunks_with_poison_and_no_others_do_not_fit() -> None:
+    spec, world, lanes = job(poison=3, hidden=[64]), 4, 256
+    clean = spec.model_copy(update={"poison": 0})
+    ranks = [training.Replica(spec, rank, world) for rank in range(world)]
+    others = [training.Replica(clean, rank, world) for rank in range(world)]
+    means = Means([values.size for values in ranks[0].parameters.values()], lanes, world)
+    spoiled_ranks = set()
+    total = 0
+    for _ in range(spec.iterations):
+        gradients = {number: rank.gradients()[1] for number, rank in enumerate(ranks)}
+        spoiled, not_finite = set(), set()
+        for number, (mine, other) in enumerate(zip(gradients.values(), others, strict=True)):
+            for name, clear in other.gradients()[1].items():
+                for place in np.flatnonzero(mine[name] != clear):
+                    chunk = (name, int(place) // lanes)
+                    spoiled.add(chunk)
+                    spoiled_ranks.add(number)
+                    if not np.isfinite(mine[name].flat[place]):
+                        not_finite.add(chunk)
+        means_of_all = ranks[0].cure(means(gradients))
+        assert all(np.isfinite(values).all() for values in means_of_all.values())
+        assert len(not_finite) <= means.in_float32 - total <= len(spoiled)
+        total = means.in_float32
+    assert spoiled_ranks == set(range(world))
+    assert total > spec.iterations

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.unit
 
 
 def next_plan(transport: WorkerTransport, **changes: object) -> WorkerPlan:
-    return replace(transport.plan, epoch=transport.plan.epoch + 1, **changes)
+    fields = {"epoch": transport.plan.epoch + 1, "members": (), **changes}
+    return replace(transport.plan, **fields)
 
 
 def one(transport: WorkerTransport) -> Batch:
@@ -127,6 +128,12 @@ def test_every_ticket_completes_once_across_epochs_with_its_own_values() -> None
     done = [*zip(first.tickets.tolist(), first.chunks.tolist(), first.sums.tolist(), strict=True)]
     assert sorted(done + finished(heir)) == expected
     assert heir.levels()[[5, 1, 9]].tolist() == [4, 3, 3]
+    # Each counts under the plan that it was summed by; some did not fit their chunk's scale.
+    statistics = heir.statistics
+    by_plan = [(plan.epoch, plan.chunks) for plan in statistics.plans]
+    later = 5 - statistics.completed_direct
+    assert 0 < later < 5
+    assert by_plan == [(transport.plan.epoch, 2), (heir.plan.epoch, later)]
 
 
 def test_sums_say_how_many_workers_are_in_them() -> None:

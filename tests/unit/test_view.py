@@ -147,6 +147,14 @@ def test_links_shared_with_another_job_are_said_to_be() -> None:
     assert not any("expected" in line for line in lines(piped))
 
 
+def test_a_link_that_nobody_knows_of_is_said_to_be_one_and_why() -> None:
+    piped = console(None)
+    lost = {**link("tor0", "w0", 0, None), "bytes": None, "unknown": "tor0 has lost it"}
+    show_results(piped, [job()], [*LINKS, lost])
+    assert ["tor0", "to", "w0", "unknown"] in [line.split() for line in lines(piped)]
+    assert lines(piped)[-1] == "unknown: tor0 has lost it."
+
+
 @pytest.mark.parametrize(
     ("carried", "wanted", "text"),
     [

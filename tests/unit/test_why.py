@@ -102,7 +102,7 @@ def test_a_missing_worker_is_named_with_the_nodes_that_wait_and_what_it_does(
     }
     assert found["seconds"] == 5.0
     lines = sentences("digits", found)
-    assert lines[0] == f"digits waits for 5.0 s: {found['reason']}"
+    assert lines[0] == f"digits has waited for 5.0 s: {found['reason']}"
     assert "  tor1: AGGREGATING, for 5.0 s; missing w6; in w4, w5, w7; told w4 0.1 s ago" in lines
 
 
@@ -111,7 +111,7 @@ def test_a_job_waits_from_ten_timeouts_on() -> None:
     found = why(stopped_worker("computes", LATE * TIMEOUT * 0.99))
     assert not found["waits"]
     assert sentences("digits", found) == [
-        "digits does not wait: its oldest chunk is in flight for 0.990 s, 9.9 timeouts"
+        "digits does not wait: its oldest chunk has been in flight for 0.990 s (9.9 timeouts)"
     ]
 
 
@@ -183,6 +183,14 @@ def test_workers_that_are_held_for_a_change_of_plan_are_named_first() -> None:
         workers[rank]["outline"]["frozen"] = True
     found = why(workers)
     assert found["reason"].startswith("held for a change of plan: w0, w3; core0 waits for tor1; ")
+
+
+def test_what_a_change_of_plan_waits_for_is_said_though_nothing_is_in_flight() -> None:
+    change = "worker 2 (w2) is about to join; waits for worker 0 (w0) to complete call 7"
+    workers = [worker(rank, "waits", outline(rank)) for rank in range(8)]
+    found = explain(workers, trees(TreeKind.TWO_LEVEL), str, {}, change)
+    assert found["waits"] is True
+    assert sentences("digits", found)[0] == f"digits waits: {change}"
 
 
 def test_a_worker_of_an_older_epoch_is_not_so_far() -> None:

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds parameters and optimizer state of a job whose servers optimize, in a change of epoch.
+
+A chunk's primary is the server that it is addressed to, its backup the next one. Whoever is to be
+either and lacks the chunk's last level gets it from a server that has it; if none has, parameters
+come from a worker (every worker keeps its last results), and the optimizer's state begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.members import Membership
+from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import Address, backup_of, server_of
+
+__all__ = ["STARTED", "Holding", "Needs", "Restored"]
+
+STARTED = 2  # level of a chunk whose initial parameters are there; 1 is the exponent round's
+
+Levels = npt.NDArray[np.uint32]
+Chunks = npt.NDArray[np.int64]
+
+
+class Restored(NamedTuple):
+    """A server that came to hold chunks, and where from: a server or a worker; itself: it had a
+    replica, and has become the primary."""
+
+    server: Membership
+    source: Membership | None  # None: handed over by a worker that has left
+    chunks: int
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Servers of the coming epoch by rank, those of the last one, and what they run.
+
+    before: empty if there was none, or it is not known.
+    """
+
+    servers: tuple[Membership, ...]
+    addresses: tuple[Address, ...]
+    before: tuple[Membership, ...]
+    optimizer: OptimizerPlan
+    chunks: int
+    lanes: int
+    chunks_per_slice: int
+
+    def halt(self, reason: str) -> jobs_pb2.Halt:
+        """What all are told at first."""
+        return jobs_pb2.Halt(
+            reason=reason,
+            servers=[jobs_pb2.Address(ipv4=a.ipv4, port=a.port) for a in self.addresses],
+            optimizer=self.optimizer.to_message(),
+            chunks=self.chunks,
+            lanes=self.lanes,
+        )
+
+    def needs(self, top: Levels, levels: Mapping[Membership, Levels]) -> Needs:
+        """Who needs what from whom. top: (chunks,) the levels that all are to reach; levels: those
+        that servers report."""
+        count = len(self.servers)
+        primary = server_of(np.arange(self.chunks), self.chunks_per_slice, count)
+        started = top >= STARTED
+        held = {place: started & (levels[place] == top) for place in self.servers}
+        fetches: dict[Membership, dict[Membership, Chunks]] = {}
+        orphans: dict[Membership, Chunks] = {}
+        restored: list[Restored] = []
+        for rank, place in enumerate(self.servers):
+            mine = started & ((primary == rank) | (backup_of(primary, count) == rank))
+            lacks = mine & ~held[place]
+            for source in self.servers:
+                chunks = np.flatnonzero(lacks & held[source])
+                if len(chunks):
+                    fetches.setdefault(place, {})[source] = chunks
+                    restored.append(Restored(place, source, len(chunks)))
+                    lacks &= ~held[source]
+            if lacks.any():
+                orphans[place] = np.flatnonzero(lacks)
+            taken_over = (primary == rank) & held[place] & ~self._were_of(place)
+            if taken_over.any():
+                restored.append(Restored(place, place, int(np.count_nonzero(taken_over))))
+        return Needs(fetches, orphans, restored)
+
+    def fetch(self, sources: Mapping[Membership, Chunks]) -> jobs_pb2.Fetch:
+        """What a server is told to get."""
+        address = dict(zip(self.servers, self.addresses, strict=True))
+        return jobs_pb2.Fetch(
+            sources=[
+                jobs_pb2.Source(
+                    server=jobs_pb2.Address(ipv4=address[source].ipv4, port=address[source].port),
+                    chunks=chunks.astype("<u4").tobytes(),
+                )
+                for source, chunks in sources.items()
+            ]
+        )
+
+    def _were_of(self, place: Membership) -> npt.NDArray[np.bool_]:
+        """(chunks,) which had this server as their primary before."""
+        if not self.before:
+            return np.ones(self.chunks, np.bool_)
+        ranks = server_of(np.arange(self.chunks), self.chunks_per_slice, len(self.before))
+        here: npt.NDArray[np.bool_] = np.array([server == place for server in self.before])
+        return np.asarray(here[ranks], np.bool_)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """fetches: chunks by who lacks and who has them; orphans: chunks that no server has, by who
+    lacks them; restored: all of it but orphans, for the record."""
+
+    fetches: dict[Membership, dict[Membership, Chunks]]
+    orphans: dict[Membership, Chunks]
+    restored: list[Restored]

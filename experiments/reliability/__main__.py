@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: ``python -m experiments.reliability --help``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from experiments.reliability.page import page, table
+from experiments.reliability.playing import Line, play
+from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
+from experiments.reliability.soak import command, play_round
+from testbed.record import machine
+from testbed.targets import TargetError, choose
+from testbed.view import View, show
+
+_NAMES = sorted({one.name for one in SCENARIOS})
+_TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--target", "targets", multiple=True, help="embedded, bmv2 or auto; repeatable.")
+@click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Which; repeatable.")
+@click.option("--topology", type=click.Choice(_TOPOLOGIES), help="On this one only.")
+@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write the page.")
+@click.option(
+    "--keep",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Lines in JSON: those of this run are added, or replaced; --write takes all of them.",
+)
+@click.option(
+    "--soak", type=click.FloatRange(0), metavar="MINUTES", help="Random faults for so long instead."
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, help="Of the first round.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(
+    targets: tuple[str, ...],
+    only: tuple[str, ...],
+    topology: str | None,
+    write: Path | None,
+    keep: Path | None,
+    soak: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Have every fault happen to training jobs, and see what surviving it takes.
+
+    Exit status 1 if something does not hold that must.
+    """
+    if write is not None and keep is None and (only or topology or soak is not None):
+        raise click.UsageError("--write with some of the faults needs --keep, for the others")
+    console = Console(stderr=as_json, highlight=False)
+    try:
+        found = [choose(target) for target in targets or ("auto",)]
+    except TargetError as error:
+        raise click.ClickException(str(error)) from error
+    lines: list[Line] = []
+    with tempfile.TemporaryDirectory(prefix="reliability-") as name:
+        for target in found:
+            if soak is None:
+                lines += _play_all(chosen(only, topology), target, Path(name), console)
+            else:
+                lines += _soak(soak, seed, target, Path(name), console)
+    if as_json:
+        click.echo(json.dumps([line.message() for line in lines], indent=2))
+    else:
+        show(console)
+        show(console, table(lines))
+    kept = lines
+    if keep is not None:
+        kept = _kept(keep, lines)
+        keep.write_text(json.dumps([line.message() for line in kept], indent=2) + "\n")
+    if write is not None:
+        targets = tuple(dict.fromkeys(line.target for line in kept))
+        options = "".join(f" --target {target}" for target in targets)
+        options += " --keep FILE" if keep is not None else ""
+        write.write_text(page(kept, machine(found[0]), options))
+    failed = [line for line in lines if line.problems]
+    for line in failed:
+        click.echo(f"error: {line.scenario}, {line.topology}, {line.target}:", err=True)
+        for problem in line.problems:
+            click.echo(f"  {problem}", err=True)
+    sys.exit(1 if failed else 0)
+
+
+def _play_all(
+    scenarios: Sequence[Scenario], target: str, folder: Path, console: Console
+) -> Iterator[Line]:
+    """All of them in as few runs as can be; of a run that breaks off, each by itself."""
+    for course in courses(scenarios):
+        names = ", ".join(one.name for one in course.scenarios)
+        console.rule(f"{course.topology}, {target}: {names}", align="left")
+        lines = _play(course, target, folder, console)
+        if len(lines) > 1 and all(line.matches is None for line in lines):
+            lines = [
+                line
+                for one in course.scenarios
+                for line in _play(Course((one,)), target, folder, console)
+            ]
+        yield from lines
+
+
+def _kept(file: Path, lines: Sequence[Line]) -> list[Line]:
+    """The lines of a file, if it is there, and these instead of, or after, its own."""
+    old = json.loads(file.read_text()) if file.exists() else []
+    found = {(one.scenario, one.topology, one.target): one for one in (Line(**one) for one in old)}
+    found.update({(one.scenario, one.topology, one.target): one for one in lines})
+    order = [(one.topology, one.name) for one in SCENARIOS]
+
+    def place(line: Line) -> int:
+        here = line.topology, line.scenario
+        return order.index(here) if here in order else len(order)
+
+    return sorted(found.values(), key=place)
+
+
+def _play(course: Course, target: str, folder: Path, console: Console) -> list[Line]:
+    with View(console) as view:
+        return play(course, target, folder, view)
+
+
+def _soak(minutes: float, seed: int, target: str, folder: Path, console: Console) -> Iterator[Line]:
+    """Rounds until the time is over, one at least, or something does not hold."""
+    end = time.monotonic() + 60 * minutes
+    while True:
+        console.rule(f"seed {seed}: {command(seed, target)}", align="left")
+        with View(console) as view:
+            line = play_round(seed, target, folder, view)
+        yield line
+        if line.problems:
+            click.echo(f"repeat it: {command(seed, target)}", err=True)
+            return
+        if time.monotonic() >= end:
+            return
+        seed += 1
+
+
+if __name__ == "__main__":
+    main()

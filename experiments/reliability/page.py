@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table, on a terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.reliability.playing import Line
+
+_HEADINGS = (
+    "weights", "recovered after, s", "fault lasted, s", "packets again", "bytes again",
+    "AGGREGATING", "PARTIAL",
+)  # fmt: skip
+_INTRODUCTION = """\
+# Reliability
+
+Every fault that a job has to survive, and what surviving it took. Written by
+`python -m experiments.reliability{options} --write docs/reliability.md` on {machine}.
+
+Each line is a fault in the middle of a training job on real processes; several lines may be of
+one job, one after the other. *weights*: `same` are bit by bit those of one process that trains
+without a network, with those workers in each sum who were in it; `no reference`: the optimizer's
+state was lost with all who had it, and all workers still ended with the same. *recovered after*:
+from the fault, or, where it lasts, from its end, until every worker has ended an iteration that it
+began after that. *again*: packets, and bytes of them, that workers and switches sent once more by
+then; a switch that was killed took its count along.
+*AGGREGATING*, *PARTIAL*: slots of switches that the fault met in these phases, by the switches' own
+counters, at least; of several faults at once, the first one. (Slots at servers are not counted.)
+Times are this machine's, which had its CPUs busy with all of these processes.
+
+The list is `experiments/reliability/scenarios.py`; `make reliability` runs it, and
+`python -m experiments.reliability --only NAME` one of it.
+"""
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """A line of the table, as text."""
+    weights = {True: "same", None: "no reference", False: "DIFFER"}[line.matches]
+    return (
+        weights,
+        _number(line.seconds, ".2f"),
+        _number(line.lasted, ".2f"),
+        _number(line.again, ","),
+        _number(line.bytes, ","),
+        _number(line.aggregating, ","),
+        _number(line.partial, ","),
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def table(lines: Sequence[Line]) -> Table:
+    """For a terminal; what fails is below its line."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("fault", "topology", "target"):
+        shown.add_column(heading)
+    for heading in _HEADINGS:
+        shown.add_column(heading, justify="right")
+    for line in lines:
+        style = "red" if line.problems else ""
+        shown.add_row(line.scenario, line.topology, line.target, *cells(line), style=style)
+        for problem in line.problems:
+            shown.add_row(f"[red]  {escape(problem.splitlines()[0])}[/]")
+    return shown
+
+
+def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:
+    """docs/reliability.md."""
+    where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
+    parts = [_INTRODUCTION.format(options=options, machine=where)]
+    for topology, target in dict.fromkeys((one.topology, one.target) for one in lines):
+        parts.append(f"\n## {topology}, {target}\n")
+        parts.append("| fault | " + " | ".join(_HEADINGS) + " |")
+        parts.append("|---|---" + "|---:" * (len(_HEADINGS) - 1) + "|")
+        for one in lines:
+            if (one.topology, one.target) == (topology, target):
+                what = f"**{one.scenario}**: {one.what}"
+                if one.problems:
+                    what += f" (**{one.problems[0].splitlines()[0]}**)"
+                parts.append(f"| {what} | " + " | ".join(cells(one)) + " |")
+    return "\n".join(parts) + "\n"

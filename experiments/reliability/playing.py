@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs scenarios on real processes, and holds what came of it against what must."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.reliability.scenarios import Course, Scenario
+from testbed import faults
+from testbed.launcher import LaunchError
+from testbed.processes import ROOT
+from testbed.run import run
+from testbed.view import View
+from topologies.spec import load as load_topology
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: what a scenario came to on a target.
+
+    matches: weights are the reference's; None: there is none. seconds: of the recovery, from the
+    fault, or where it lasts its end; None: there was none. again: packets sent again. aggregating,
+    partial: slots that the fault met, at least. problems: what should hold and does not.
+    """
+
+    scenario: str
+    what: str
+    topology: str
+    target: str
+    matches: bool | None
+    seconds: float | None = None
+    lasted: float | None = None
+    again: int | None = None
+    bytes: int | None = None
+    aggregating: int | None = None
+    partial: int | None = None
+    wall: float | None = None
+    run: str = ""
+    problems: list[str] = field(default_factory=list)
+
+    def message(self) -> Message:
+        """As JSON takes it."""
+        return asdict(self)
+
+
+def write(job: Message, faults_of_it: Message, folder: Path) -> tuple[Path, Path]:
+    """Writes a job and its faults as `rackhub chaos` reads them; returns both paths."""
+    paths = []
+    for name, content in (("job", job), ("faults", faults_of_it)):
+        path = folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content, sort_keys=False, width=100))
+        paths.append(path)
+    return paths[0], paths[1]
+
+
+def play(course: Course, target: str, folder: Path, view: View) -> list[Line]:
+    """Runs a course in a testbed of its own; a line for each of its scenarios."""
+    given = {"name": "reliability", "faults": course.faults}
+    try:
+        summary, where = carry_out(course.topology, course.job, given, target, folder, view)
+    except LaunchError as error:
+        return [_failed(scenario, target, str(error)) for scenario in course.scenarios]
+    return judge(course.scenarios, target, summary, where)
+
+
+def carry_out(
+    topology: str,
+    job: Message,
+    faults_of_it: Message,
+    target: str,
+    folder: Path,
+    view: View,
+) -> tuple[Message, str]:
+    """Runs a job under faults in a testbed of its own; its summary, and the run's name.
+
+    Raises ``LaunchError`` if it does not come to an end.
+    """
+    path, file = write(job, faults_of_it, folder)
+    place = ROOT / "topologies" / f"{topology}.yaml"
+    schedule: list[faults.Fault] = []
+    if faults_of_it.get("faults") or faults_of_it.get("random"):
+        schedule = faults.schedule(faults.load(file), load_topology(place))
+    launched, _ = run(place, [path], view, faults=schedule, target=target)
+    return json.loads(launched.run.summary.read_text()), launched.run.path.name
+
+
+def judge(
+    scenarios: Sequence[Scenario], target: str, summary: Message, where: str = ""
+) -> list[Line]:
+    """What a run's summary says of each of the scenarios that it had, in their order."""
+    rows = list(summary["faults"])
+    lines = []
+    for scenario in scenarios:
+        mine = []
+        for fault in scenario.faults:
+            kind = next(kind for kind in faults.KINDS if kind in fault)
+            node = "every link" if kind == "impair" else fault[kind]
+            found = [r for r in rows if (r["kind"], r["node"]) == (kind, node)][:1]
+            rows = [row for row in rows if row not in found]
+            mine += found
+        lines.append(_line(scenario, target, summary, mine, where))
+    for row in rows:
+        lines[-1].problems.append(f"nobody asked for this: {row['node']} {row['what']}")
+    return lines
+
+
+def _line(
+    scenario: Scenario, target: str, summary: Message, rows: Sequence[Message], where: str
+) -> Line:
+    matches = summary["matches_reference"]
+    known = [row for row in rows if row["seconds"] is not None]
+    # Those at once have most of what was sent again in common, and what the first of them made the
+    # job give up looks open to the next.
+    again, size = (
+        max((row[name] for row in known), default=0) for name in ("resent_packets", "resent_bytes")
+    )
+    first = min(rows, key=lambda row: float(row["at"]), default={})
+    aggregating, partial = first.get("aggregating"), first.get("partial")
+    line = Line(
+        scenario.name,
+        scenario.what,
+        scenario.topology,
+        target,
+        matches,
+        seconds=max((row["seconds"] - (row["lasted"] or 0.0) for row in known), default=None),
+        lasted=max((row["lasted"] or 0.0 for row in known), default=0.0) or None,
+        again=again,
+        bytes=size,
+        aggregating=aggregating,
+        partial=partial,
+        wall=summary["machine"].get("wall_seconds"),
+        run=where,
+    )
+    line.problems.extend(_problems(scenario, summary, rows, line))
+    return line
+
+
+def _problems(
+    scenario: Scenario, summary: Message, rows: Sequence[Message], line: Line
+) -> Iterator[str]:
+    """What should hold of a scenario and does not."""
+    holds, chunks, plans = scenario.holds, summary["chunks"], summary["plans"]
+    for row in rows:
+        what = f"{row['node']} {row['what']}"
+        if row["seconds"] is None:
+            yield f"the job has not gone on after: {what}"
+            continue
+        anew = row["epoch_after"] > row["epoch_before"]
+        if holds.epoch not in (None, anew):
+            yield f"{'' if anew else 'not '}planned anew, though: {what}"
+    going = [row["seconds"] for row in rows if row["seconds"] is not None]
+    joined = any(row["rejoined_after"] is not None for row in rows)
+    sources = {row["from"][0] for row in summary["restored"] or () if row["from"] != row["server"]}
+    for bad, text in (
+        (line.matches is False, "the weights are not the reference's"),
+        (
+            line.matches is None and holds.restored != "worker",
+            f"there is no reference: {summary['no_reference']}",
+        ),
+        (not summary["workers_agree"], "workers ended with different weights"),
+        (
+            # The one may then have it from the other.
+            sources - {"s"} != set(holds.restored[:1]) - {"s"}
+            or bool(sources) != bool(holds.restored),
+            f"what servers lost came from {', '.join(sorted(sources)) or 'nobody'}",
+        ),
+        (
+            holds.detour and not any(plan["by_server"] for plan in plans),
+            "no sums were made at servers",
+        ),
+        (
+            holds.detour and not plans[-1]["by_switch"],
+            "the sums were not made in the network again",
+        ),
+        (
+            set(summary["lost_workers"]) != set(holds.lost),
+            "it has not ended with the right workers",
+        ),
+        (holds.joins and not joined, "the worker was not in the job again"),
+        (len(rows) != len(scenario.faults), "the job was over before all of its faults"),
+        (max(going, default=0.0) < holds.least, f"it took less than {holds.least:g} s"),
+        (holds.again and not line.again, "nothing was sent again"),
+        (holds.hits and not line.aggregating, "it met no slot that was AGGREGATING"),
+        (holds.hits and not line.partial, "it met no slot that was PARTIAL"),
+        (holds.corrupted and not summary["wrong_checksum"], "nothing failed its check"),
+        (
+            holds.unfit and not 0 < chunks["in_float32"] == summary["reference_in_float32"],
+            f"{chunks['in_float32']} chunks went to servers in float32, not"
+            f" {summary['reference_in_float32']}",
+        ),
+    ):
+        if bad:
+            yield text
+
+
+def _failed(scenario: Scenario, target: str, text: str) -> Line:
+    return Line(scenario.name, scenario.what, scenario.topology, target, None, problems=[text])

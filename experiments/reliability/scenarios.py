@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of all faults: where each happens, and what must hold after it.
+
+A scenario is one fault, or several at once, on one topology. Those of one topology and one kind of
+job can be had in one run, one after the other (``Course``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+# Of the jobs that are hit: 70 chunks an iteration, which is what a window of 64 holds and a bit.
+JOB: dict[str, Any] = {
+    "workload": "digits",
+    "hidden": [128, 64],
+    "batch": 512,
+    "seed": 1,
+    "optimizer": {"name": "momentum", "rate": 0.05, "momentum": 0.9},
+}
+CHUNKS = 70
+# Chunks before the first fault, after each one for the job to go on, and after the last.
+START, REST, TAIL = 5 * CHUNKS, 2 * CHUNKS, 8 * CHUNKS
+# Those that go by until it is known that the job has gone on, while links become bad or good, or a
+# process that is not missed comes back: a second or more, whatever an iteration takes.
+SLACK = 12 * CHUNKS
+
+TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What must hold of a fault, beside weights that are the reference's.
+
+    epoch: whether the job is planned anew for it; None where that depends on luck. again: whether
+    something must have been sent again. hits: whether it must have met slots that were AGGREGATING
+    and PARTIAL. least: seconds that it takes at least. corrupted: whether receivers must have
+    dropped what fails its check. unfit: whether chunks must have gone to servers in float32, those
+    that have to and no others. lost: workers that the job ends without. joins: whether one that it
+    went on without is in it again.
+    """
+
+    epoch: bool | None = None
+    again: bool = False
+    hits: bool = True
+    least: float = 0.0
+    corrupted: bool = False
+    unfit: bool = False
+    lost: tuple[str, ...] = ()
+    joins: bool = False
+    restored: str = ""
+    detour: bool = False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One line of the table.
+
+    faults: as in a file of faults (docs/files.md), each without ``at``; all at once. job: what
+    differs from ``JOB``. chunks: how many they last, if so given. alone: what comes after it would
+    not be the same, so it needs a run of its own.
+    """
+
+    name: str
+    what: str
+    topology: str
+    faults: tuple[Mapping[str, Any], ...]
+    holds: Holds = Holds()
+    job: Mapping[str, Any] = field(default_factory=dict)
+    chunks: int = 0
+    alone: bool = False
+
+    @property
+    def identity(self) -> str:
+        """A name that no other one has, for tests."""
+        return f"{self.name} at {self.topology}"
+
+
+@dataclass(frozen=True)
+class Course:
+    """Scenarios one after the other in one run of one job."""
+
+    scenarios: tuple[Scenario, ...]
+
+    @property
+    def topology(self) -> str:
+        """Its topology's name."""
+        return self.scenarios[0].topology
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The job file's content, with as many iterations as all of them need."""
+        chunks = START + sum(one.chunks + REST + SLACK for one in self.scenarios) + TAIL
+        own = {"name": "reliability", **JOB, "iterations": math.ceil(chunks / CHUNKS)}
+        return {**own, **self.scenarios[0].job}
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        """The list in its file of faults."""
+        return list(self._faults())
+
+    def _faults(self) -> Iterator[dict[str, Any]]:
+        for number, scenario in enumerate(self.scenarios):
+            for fault in scenario.faults:
+                # One after the other, so that each is measured by itself.
+                yield (
+                    {"after": f"{REST} chunks", **fault}
+                    if number
+                    else {
+                        "at": f"{START} chunks",
+                        **fault,
+                    }
+                )
+
+
+def courses(scenarios: Sequence[Scenario]) -> list[Course]:
+    """As few runs as these can be had in."""
+
+    def key(number: int) -> tuple[Any, ...]:
+        one = scenarios[number]
+        return one.topology, sorted(one.job.items()), number if one.alone else -1
+
+    runs = groupby(sorted(range(len(scenarios)), key=lambda i: str(key(i))), key)
+    return [Course(tuple(scenarios[number] for number in numbers)) for _, numbers in runs]
+
+
+def _impaired(chunks: int, **quality: str) -> tuple[dict[str, Any], ...]:
+    return ({"impair": {"ends": "all", **quality}, "for": f"{chunks} chunks"},)
+
+
+def _links(topology: str) -> Iterator[Scenario]:
+    """Every hop is bad, those between ToRs and cores included."""
+    for share, chunks in (("0.1 %", 700), ("1 %", 350), ("10 %", 140), ("30 %", 70)):
+        yield Scenario(
+            f"loss of {share}", f"every hop loses {share} of the packets", topology,
+            _impaired(chunks, loss=share), Holds(epoch=False, again=True), chunks=chunks,
+        )  # fmt: skip
+    yield Scenario(
+        "duplication", "every hop sends 10 % of the packets twice", topology,
+        _impaired(350, duplicate="10 %"), Holds(epoch=False), chunks=350,
+    )  # fmt: skip
+    yield Scenario(
+        "reordering", "every hop delays 10 % of the packets", topology,
+        _impaired(350, reorder="10 %"), Holds(epoch=False), chunks=350,
+    )  # fmt: skip
+    yield Scenario(
+        "corruption", "every hop changes a lane of 0.01 % of the packets", topology,
+        _impaired(1400, corrupt="0.01 %"), Holds(corrupted=True), chunks=1400,
+    )  # fmt: skip
+
+
+def _nodes(topology: str) -> Iterator[Scenario]:
+    """Processes and connections."""
+    anew = Holds(epoch=True, again=True)
+    unnoticed = Holds(epoch=False)
+    for name, what, fault, holds in (
+        ("ToR killed", "a ToR is killed and started again", {"kill": "tor0"}, anew),
+        ("core killed", "a core is killed and started again", {"kill": "core0"}, anew),
+        ("ToR pushed", "a ToR's program is pushed anew", {"repush": "tor1"}, anew),
+        ("core pushed", "a core's program is pushed anew", {"repush": "core0"}, anew),
+        (
+            "ToR disconnected", "a ToR forwards, and the controller cannot talk to it",
+            {"disconnect": "tor1", "for": "700 chunks"}, unnoticed,
+        ),
+        (
+            "core disconnected", "a core forwards, and the controller cannot talk to it",
+            {"disconnect": "core0", "for": "700 chunks"}, unnoticed,
+        ),
+        (
+            "controller killed", "the controller is killed and started again",
+            {"kill": "controller"}, unnoticed,
+        ),
+        (
+            "worker stopped", "a worker is stopped for 10 s",
+            {"stop": "w2", "for": "10 s"}, Holds(epoch=False, least=10),
+        ),
+    ):  # fmt: skip
+        chunks = 700 if "disconnect" in fault else 0
+        yield Scenario(name, what, topology, (fault,), holds, chunks=chunks)
+
+
+def _others(topology: str, *cores: str) -> Iterator[Scenario]:
+    """What needs a job, or a run, of its own."""
+    # Three windows an iteration: those sums that a server's end was aimed at, by counters that are
+    # some 50 ms old, may be over by then, but others are under way.
+    summing = {"tree": "tor", "hidden": [256, 128], "iterations": 18}
+    yield Scenario(
+        "server killed", "a server that is the root of trees is killed and started again", topology,
+        ({"kill": "s0"},), Holds(epoch=True, again=True), summing,
+    )  # fmt: skip
+    optimizer = {**summing, "optimizer": {**JOB["optimizer"], "at": "servers"}}
+    yield Scenario(
+        "optimizer killed", "a server that has the optimizer is killed and started again", topology,
+        ({"kill": "s0"},), Holds(epoch=True, again=True, restored="server"), optimizer,
+    )  # fmt: skip
+    yield Scenario(
+        "optimizer and replica killed", "with it the one that has its replica", topology,
+        ({"kill": "s0"}, {"kill": "s1"}), Holds(epoch=True, again=True, restored="worker"),
+        optimizer, alone=True,
+    )  # fmt: skip
+    yield Scenario(
+        "no core to plan with", "cores only forward, out of the controller's reach, when a ToR is"
+        " killed: servers sum until the cores are back", topology,
+        (*({"disconnect": core, "for": "700 chunks"} for core in cores), {"kill": "tor0"}),
+        Holds(again=True, detour=True), chunks=700, alone=True,
+    )  # fmt: skip
+    yield Scenario(
+        "worker killed", "a worker is killed and stays away", topology,
+        ({"kill": "w2", "gone": "forever"},), Holds(epoch=True, lost=("w2",)), alone=True,
+    )  # fmt: skip
+    yield Scenario(
+        "worker restarted", "a worker is killed, and is in the job again", topology,
+        ({"kill": "w2", "gone": "500 ms"},), Holds(epoch=True, joins=True), alone=True,
+        job={"iterations": 100},
+    )  # fmt: skip
+    yield Scenario(
+        "values", "two values in each iteration are too large, infinite or no number", topology,
+        (), Holds(hits=False, unfit=True), {"poison": 2},
+    )  # fmt: skip
+    faults: tuple[dict[str, Any], ...] = (
+        {"impair": {"ends": "all", "loss": "5 %"}, "for": "140 chunks"},
+        {"stop": "w3", "for": "2 s"},
+        {"kill": "tor1"},
+        {"repush": "core0"},
+        {"kill": "controller"},
+    )
+    yield Scenario(
+        "several at once", "loss, a stopped worker, a killed ToR and controller, a pushed core",
+        topology, faults, Holds(again=True, least=2), chunks=140, alone=True,
+    )  # fmt: skip
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *_links(TWO_RACKS),
+    *_nodes(TWO_RACKS),
+    Scenario(
+        "only core gone", "the only core stays away for 5 s", TWO_RACKS,
+        ({"kill": "core0", "gone": "5 s"},), Holds(epoch=True, again=True, least=5),
+    ),
+    *_others(TWO_RACKS, "core0"),
+    *_links(FOUR_RACKS),
+    *_nodes(FOUR_RACKS),
+    Scenario(
+        "core gone", "a core is killed and never comes back: there is another one", FOUR_RACKS,
+        ({"kill": "core0", "gone": "forever"},), Holds(epoch=True, again=True),
+    ),
+    *_others(FOUR_RACKS, "core0", "core1"),
+)  # fmt: skip
+
+
+def chosen(names: Sequence[str], topology: str | None = None) -> list[Scenario]:
+    """Scenarios by name, of one topology or all; raises ``KeyError`` for a name that none has."""
+    for name in names:
+        if all(one.name != name for one in SCENARIOS):
+            raise KeyError(name)
+    return [
+        one for one in SCENARIOS
+        if (not names or one.name in names) and topology in (None, one.topology)
+    ]  # fmt: skip

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's calls of `push_pull`, and the boundaries between them at which others may join.
+
+A state machine without connection, clock or thread. Told of a boundary, a worker says how many
+calls it has begun and begins no other until it knows how far all go; when it has completed that
+many it says so, and waits: for a plan of a newer epoch, with those who have joined, or for the one
+at hand once more, which ends an attempt that came to nothing. Meanwhile it may be asked for what
+its application knows.
+"""
+
+from __future__ import annotations
+
+from protocol import jobs_pb2
+from protocol.state import Pages, StateError
+
+
+class Gate:
+    """`begun` and `completed` count calls. Answers are taken with `take_answers`."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.completed = 0
+        self._hold: jobs_pb2.Boundary | None = None
+        self._reached = False  # and said so
+        self._donate: jobs_pb2.Donate | None = None
+        self._given: tuple[int, Pages | str] | None = None  # number, and what or why not
+        self._answers: list[jobs_pb2.ResyncRequest] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether another call may begin."""
+        hold = self._hold
+        return hold is None or (hold.HasField("until") and self.begun < hold.until)
+
+    @property
+    def wanted(self) -> int | None:
+        """The number of the donation that the application is asked for; None: of none."""
+        if self._donate is None or (self._given and self._given[0] == self._donate.number):
+            return None
+        return self._donate.number
+
+    def begin(self) -> bool:
+        """Begins a call, if one may; whether it has."""
+        if not self.open:
+            return False
+        self.begun += 1
+        return True
+
+    def complete(self) -> None:
+        """A call is complete."""
+        self.completed += 1
+        self._look()
+
+    def told(self, boundary: jobs_pb2.Boundary) -> None:
+        """The job service speaks of a boundary."""
+        before = self._hold
+        if before is None or before.number != boundary.number:
+            self._reached = False
+        self._hold, self._donate = boundary, None
+        if not boundary.HasField("until"):
+            begun = jobs_pb2.Begun(number=boundary.number, calls=self.begun)
+            self._answers.append(jobs_pb2.ResyncRequest(begun=begun))
+        self._look()
+
+    def asked(self, donate: jobs_pb2.Donate) -> None:
+        """The job service asks for a page of the application's state."""
+        self._donate = donate
+        self._look()
+
+    def give(self, number: int, data: bytes | None, unable: str = "") -> None:
+        """The application's state for a donation, as bytes, or why there is none."""
+        self._given = number, (Pages(data) if data is not None else unable)
+        self._look()
+
+    def release(self) -> None:
+        """There is no boundary any more."""
+        self._hold = self._donate = self._given = None
+
+    def take_answers(self) -> list[jobs_pb2.ResyncRequest]:
+        """What there is to say since the last call; only the epoch is missing in it."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _look(self) -> None:
+        hold, donate, given = self._hold, self._donate, self._given
+        if hold is not None and hold.HasField("until") and not self._reached:
+            self._reached = self.completed >= hold.until
+            if self._reached:
+                reached = jobs_pb2.Reached(number=hold.number)
+                self._answers.append(jobs_pb2.ResyncRequest(reached=reached))
+        if donate is None or given is None or given[0] != donate.number:
+            return
+        donated = jobs_pb2.Donated(number=donate.number)
+        try:
+            if isinstance(given[1], str):
+                donated.unable = given[1]
+            else:
+                donated.page.CopyFrom(given[1].page(donate.page))
+        except StateError as error:
+            donated.unable = str(error)
+        self._answers.append(jobs_pb2.ResyncRequest(donated=donated))

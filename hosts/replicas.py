@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers of a job with an optimizer among themselves: gRPC over TCP, across the data network.
+
+`ShardServer` answers other servers; `Peers` calls them. Both only carry: who may do what is for
+the state machines to say, by the caller's address, which edge ports vouch for.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from ipaddress import IPv4Address
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+
+from hosts.follower import Errand
+from hosts.server import NotHereError, Update
+from hosts.shards import Chunks, Snapshot
+from protocol import shards_pb2
+from protocol.header import HEADER
+from protocol.plan import Address
+from protocol.shards_pb2_grpc import (
+    ShardServiceServicer,
+    ShardServiceStub,
+    add_ShardServiceServicer_to_server,
+)
+
+_log = logging.getLogger(__name__)
+
+# A call that takes longer was lost with its connection (a switch that restarts): it is made again.
+_CALL_SECONDS = 2.0
+_AGAIN_SECONDS = 0.2
+_WORK_SECONDS = 5.0  # for the thread that has the state machines; then the caller asks again
+_PAGE_BYTES = 1 << 20
+_MOST_MESSAGE_BYTES = 256 << 20
+_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
+    # TCP's own timeouts double; a connection that is dead for 2 s is better made anew.
+    ("grpc.keepalive_time_ms", 2000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+Result = TypeVar("Result")
+Later = Callable[[Callable[[], None]], None]
+
+
+def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
+    """A snapshot as other servers get it."""
+    return shards_pb2.Shard(
+        job=job,
+        epoch=epoch,
+        chunks=snapshot.chunks.astype("<u4").tobytes(),
+        levels=snapshot.levels.astype("<u4").tobytes(),
+        headers=np.ascontiguousarray(snapshot.headers, HEADER).tobytes(),
+        parameters=snapshot.parameters.astype("<f4").tobytes(),
+        state=snapshot.state.astype("<f4").tobytes(),
+    )
+
+
+def from_message(message: shards_pb2.Shard) -> Snapshot:
+    """Raises ValueError for rows of different numbers."""
+    chunks = np.frombuffer(message.chunks, "<u4").astype(np.int64)
+    levels = np.frombuffer(message.levels, "<u4").astype(np.uint32)
+    headers = np.frombuffer(message.headers, HEADER)
+    n = len(chunks)
+    if not n or len(levels) != n or len(headers) != n or len(np.unique(chunks)) != n:
+        raise ValueError(f"{n} chunks with {len(levels)} levels and {len(headers)} headers")
+    parameters = np.frombuffer(message.parameters, "<f4").astype(np.float32).reshape(n, -1)
+    lanes = parameters.shape[1]
+    arrays = len(message.state) // (4 * n * lanes) if lanes else 0
+    state = np.frombuffer(message.state, "<f4").astype(np.float32).reshape(arrays, n, lanes)
+    return Snapshot(chunks, levels, headers, parameters, state)
+
+
+class ShardServer(ShardServiceServicer):
+    """Answers other servers at an address (`stop` ends it).
+
+    later: has work done by the thread that has the state machines. replicate, give: see
+    ServerState.replicate and ServerFollower.give, the latter with the job first. Raises OSError if
+    the port is taken.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        later: Later,
+        replicate: Callable[[int, int, int, Snapshot], None],
+        give: Callable[[int, int, int, Chunks], Snapshot],
+    ) -> None:
+        self._later = later
+        self._replicate = replicate
+        self._give = give
+        self._server = grpc.server(
+            ThreadPoolExecutor(8, thread_name_prefix="shards"), options=_OPTIONS
+        )
+        add_ShardServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        try:
+            port = self._server.add_insecure_port(str(address))
+        except RuntimeError as error:  # what grpcio raises; before 1.60 it returned 0
+            raise OSError(0, f"cannot listen at {address} (TCP): {error}") from error
+        if not port:
+            raise OSError(0, f"cannot listen at {address} (TCP)")
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends all calls."""
+        self._server.stop(grace=None).wait()
+
+    def Replicate(  # noqa: N802
+        self, request: shards_pb2.Shard, context: grpc.ServicerContext
+    ) -> shards_pb2.Held:
+        """See shards.proto."""
+        source = _source(context)
+        self._do(
+            context,
+            lambda: self._replicate(request.job, request.epoch, source, from_message(request)),
+        )
+        return shards_pb2.Held()
+
+    def Fetch(  # noqa: N802
+        self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[shards_pb2.Shard]:
+        """See shards.proto."""
+        source = _source(context)
+
+        def give() -> Snapshot:
+            chunks = np.frombuffer(request.chunks, "<u4").astype(np.int64)
+            return self._give(request.job, request.epoch, source, chunks)
+
+        held = self._do(context, give)
+        room = 4 * held.parameters.shape[1] * (1 + len(held.state)) + 64
+        rows = max(1, _PAGE_BYTES // room)
+        for first in range(0, len(held), rows):
+            part = held.select(np.arange(first, min(first + rows, len(held))))
+            yield to_message(request.job, request.epoch, part)
+
+    def _do(self, context: grpc.ServicerContext, work: Callable[[], Result]) -> Result:
+        """Work of the thread that has the state machines; ends the call with why it cannot be."""
+        done: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except ValueError as error:  # NotHereError included
+                done.set_exception(error)
+
+        self._later(run)
+        try:
+            return done.result(_WORK_SECONDS)
+        except NotHereError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except concurrent.futures.TimeoutError:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"busy for {_WORK_SECONDS:g} s")
+        raise AssertionError("abort returned")
+
+
+def _source(context: grpc.ServicerContext) -> int:
+    """IPv4 address of the caller; the call ends if there is none."""
+    kind, _, rest = context.peer().partition(":")
+    if kind != "ipv4":
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{kind} callers are no servers")
+    return int(IPv4Address(rest.rpartition(":")[0]))
+
+
+class Peers:
+    """Calls other servers, from the address that this one is known by, until they have answered.
+
+    later: has work done by the thread that has the state machines.
+    """
+
+    def __init__(self, later: Later) -> None:
+        self._later = later
+        self._channels: dict[Address, grpc.Channel] = {}
+        self._over = threading.Event()
+
+    def close(self) -> None:
+        """Ends all calls."""
+        self._over.set()
+        for channel in self._channels.values():
+            channel.close()
+
+    def replicate(
+        self, update: Update, waits: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        """Has a backup hold an update, then does `done`; tries as long as the state machine
+        `waits` for it."""
+        message = to_message(update.job, update.epoch, update.snapshot)
+        self._send(update, message, waits, done)
+
+    def fetch(
+        self,
+        job: int,
+        errand: Errand,
+        wants: Callable[[], bool],
+        take: Callable[[Snapshot], None],
+        done: Callable[[], None],
+    ) -> None:
+        """Has a thread get what an errand is about: `take` gets each part, `done` ends it.
+
+        Tries again as long as the follower `wants` it; those are called where state machines are.
+        """
+        stub = self._stub(errand.server)
+        request = shards_pb2.FetchRequest(
+            job=job, epoch=errand.epoch, chunks=errand.chunks.astype("<u4").tobytes()
+        )
+
+        def again() -> None:
+            while not self._over.is_set() and wants():
+                try:
+                    for message in stub.Fetch(request, timeout=30.0):
+                        part = from_message(message)
+                        self._later(lambda part=part: take(part))  # type: ignore[misc]
+                    self._later(done)
+                    return
+                except (grpc.RpcError, ValueError) as error:
+                    if self._over.is_set():
+                        return
+                    _log.info("job %d: fetching from %s: %s", job, errand.server, _words(error))
+                self._over.wait(_AGAIN_SECONDS)
+
+        threading.Thread(target=again, name=f"fetch-{errand.server}", daemon=True).start()
+
+    def _send(
+        self,
+        update: Update,
+        message: shards_pb2.Shard,
+        waits: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        call = self._stub(update.backup).Replicate.future(message, timeout=_CALL_SECONDS)
+
+        def ended(call: Any) -> None:
+            if self._over.is_set():
+                return
+            error = call.exception()
+            if error is None:
+                self._later(done)
+                return
+            _log.info("job %d: replica at %s: %s", update.job, update.backup, _words(error))
+            timer = threading.Timer(_AGAIN_SECONDS, lambda: self._later(again))
+            timer.daemon = True
+            timer.start()
+
+        def again() -> None:
+            if waits() and not self._over.is_set():
+                self._send(update, message, waits, done)
+
+        call.add_done_callback(ended)
+
+    def _stub(self, address: Address) -> Any:
+        if address not in self._channels:
+            self._channels[address] = grpc.insecure_channel(str(address), options=_OPTIONS)
+        return ShardServiceStub(self._channels[address])  # type: ignore[no-untyped-call]
+
+
+def _words(error: Any) -> str:
+    if isinstance(error, grpc.Call):
+        return f"{error.code().name.lower()}, {error.details()}"
+    return str(error)

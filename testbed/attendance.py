@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is in the sums of each iteration, as workers tell it.
+
+An *entry* is what is told of one iteration: parts of ``[ranks, chunks]``, where ``chunks`` is None
+for all of them. There is more than one part where a worker was lost in the middle: some chunks were
+complete by then, and the others were summed again without it.
+
+A worker tells of an iteration when the next one is complete, or at the end. One that dies may take
+a sum with it that the others then make without it; it has not completed the next one, so whatever
+is told is what all who stay have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Part = tuple[tuple[int, ...], tuple[int, ...] | None]
+Entry = tuple[Part, ...]
+
+
+def entry_of(workers: npt.NDArray[np.int64], members: Mapping[int, Sequence[int]]) -> Entry:
+    """From how many are in the sum of each chunk (chunks,), and who they are by how many."""
+    counts = np.unique(workers)[::-1].tolist()
+    if len(counts) == 1:
+        return ((tuple(members[counts[0]]), None),)
+    return tuple((tuple(members[n]), tuple(np.flatnonzero(workers == n).tolist())) for n in counts)
+
+
+class Diary:
+    """What one worker process tells. It begins after iteration ``before``."""
+
+    def __init__(self, before: int = 0) -> None:
+        self._told = before
+        self._noted = before
+        self._waiting: list[tuple[int, Entry]] = []
+        self._last: Entry | None = None
+
+    def note(self, entry: Entry) -> None:
+        """The next iteration is complete."""
+        self._noted += 1
+        self._waiting.append((self._noted, entry))
+
+    def tell(self, *, all_of_it: bool = False) -> dict[str, Any]:
+        """What is certain and was not told: the iterations after ``after`` up to ``until``, and
+        ``changes``, the entries of those that differ from the one before."""
+        until = self._noted if all_of_it else max(self._told, self._noted - 1)
+        changes = []
+        for iteration, entry in self._waiting:
+            if iteration <= until and entry != self._last:
+                changes.append([iteration, entry])
+                self._last = entry
+        self._waiting = [one for one in self._waiting if one[0] > until]
+        after, self._told = self._told, until
+        return {"after": after, "until": until, "changes": changes}
+
+
+class Attendance:
+    """What all workers of a job have told."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._last: dict[int, Entry] = {}  # by rank
+
+    def begin(self, rank: int) -> None:
+        """A process begins to tell."""
+        self._last.pop(rank, None)
+
+    def take(self, rank: int, told: Mapping[str, Any]) -> None:
+        """See ``Diary.tell``."""
+        changes = {int(iteration): _entry(given) for iteration, given in told["changes"]}
+        for iteration in range(told["after"] + 1, told["until"] + 1):
+            self._last[rank] = changes.get(iteration, self._last.get(rank, ()))
+            self._entries[iteration] = self._last[rank]
+
+    def counts(self) -> list[int | None]:
+        """How many workers are in the sums of each iteration, the fewest in any chunk; None where
+        nobody lived to tell."""
+        last = max(self._entries, default=0)
+        return [
+            min(len(ranks) for ranks, _ in self._entries[i]) if i in self._entries else None
+            for i in range(1, last + 1)
+        ]
+
+    def absent(self, rank: int) -> bool:
+        """Whether a worker is not in the last sums that were told of."""
+        last = self._entries[max(self._entries)] if self._entries else ()
+        return bool(last) and not any(rank in ranks for ranks, _ in last)
+
+    def spans(self) -> list[tuple[int, int, Entry]]:
+        """(first iteration, last, entry), in order."""
+        numbered = sorted(self._entries.items())
+        spans = []
+        for entry, group in groupby(numbered, key=lambda item: item[1]):
+            inside = [iteration for iteration, _ in group]
+            spans.append((inside[0], inside[-1], entry))
+        return spans
+
+    def told(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """``spans`` for people: workers' names, and how many chunks (None: all)."""
+        return [
+            {
+                "from": first,
+                "to": last,
+                "sums": [
+                    {"workers": [names[r] for r in ranks], "chunks": chunks and len(chunks)}
+                    for ranks, chunks in entry
+                ],
+            }
+            for first, last, entry in self.spans()
+        ]
+
+    def unknown(self, iterations: int, world: int, *, start: bool = False) -> str:
+        """Why a reference cannot follow it; empty if it can. ``start``: the first iteration's
+        exponents are those of initial parameters, whoever took part."""
+        missing = [i for i in range(1, iterations + 1) if i not in self._entries]
+        if missing:
+            return f"nobody lived to tell who took part in iteration {missing[0]}"
+        everyone: Entry = ((tuple(range(world)), None),)
+        if iterations and not start and self._entries[1] != everyone:
+            # Its exponent rounds may have had more workers than its sums.
+            return "a worker was lost in the first iteration, whose exponents nobody can tell"
+        return ""
+
+
+def entries(spans: Sequence[Any], iterations: int) -> Iterator[Entry]:
+    """The entry of each iteration, from ``Attendance.spans`` as JSON has them."""
+    by_first = {int(first): (int(last), _entry(given)) for first, last, given in spans}
+    iteration = 1
+    while iteration <= iterations:
+        last, entry = by_first[iteration]
+        for _ in range(iteration, last + 1):
+            yield entry
+        iteration = last + 1
+
+
+def _entry(given: Any) -> Entry:
+    return tuple(
+        (tuple(ranks), None if chunks is None else tuple(chunks)) for ranks, chunks in given
+    )

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every fault of the table (docs/reliability.md): exact sums, no hang, and it met what it should.
+
+All at two racks on the embedded target, some at four racks; the rest with ``make soak``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from experiments.reliability.scenarios import FOUR_RACKS, SCENARIOS, TWO_RACKS, Scenario
+from tests.network.fault_lines import Lines, named, parameters, runs_in
+
+HERE = named(TWO_RACKS)
+SOME = named(FOUR_RACKS, "loss of 1 %", "core pushed", "core gone")
+REST = [one for one in SCENARIOS if one not in HERE and one not in SOME]
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lines]:
+    folder = tmp_path_factory.mktemp("here")
+    with runs_in(folder):
+        yield Lines([*HERE, *SOME], folder)
+
+
+@pytest.fixture(scope="module")
+def all_lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lines]:
+    folder = tmp_path_factory.mktemp("all")
+    with runs_in(folder):
+        yield Lines(SCENARIOS, folder)
+
+
+@pytest.mark.parametrize("scenario", parameters([*HERE, *SOME]))
+def test_fault(scenario: Scenario, lines: Lines) -> None:
+    assert lines.of(scenario, "embedded").problems == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scenario", parameters(REST))
+def test_fault_at_four_racks(scenario: Scenario, all_lines: Lines) -> None:
+    assert all_lines.of(scenario, "embedded").problems == []
+
+
+@pytest.mark.soak
+@pytest.mark.bmv2
+@pytest.mark.parametrize("scenario", parameters(SCENARIOS))
+def test_fault_on_bmv2(scenario: Scenario, all_lines: Lines) -> None:
+    assert all_lines.of(scenario, "bmv2").problems == []

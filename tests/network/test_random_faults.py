@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two minutes of what ``make soak`` does for long: random faults, several at a time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from experiments.reliability.soak import command, play_round
+from testbed.view import View
+
+# Rounds of more than half a minute each.
+SEEDS = (1, 2, 3)
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_faults_several_at_a_time(seed: int, tmp_path: Path, runs: Path) -> None:
+    with View(Console(file=sys.stderr)) as view:
+        line = play_round(seed, "embedded", tmp_path, view)
+    assert line.problems == [], f"repeat it: {command(seed, 'embedded')}"

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller does on orders of whoever started it, on switches behind gRPC."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from controller.job import Job, Role, State
+from controller.orders import obey
+from controller.trees import TreeKind
+from protocol import jobs_pb2
+from protocol.header import PORT
+from protocol.plan import Address
+from tests.packet.controller_rig import entries, values
+from tests.packet.test_switch_faults import KINDS, TEXT, Plant
+from topologies.spec import parse
+
+pytestmark = pytest.mark.packet
+
+PLAIN = {"loss": 0, "duplicate": 0, "reorder": 0, "corrupt": 0}
+
+
+@pytest.fixture(params=KINDS)
+def plant(request: pytest.FixtureRequest) -> Iterator[Plant]:
+    with ExitStack() as stack:
+        yield Plant(parse(TEXT % 2), request.param, stack)
+
+
+@pytest.fixture
+def embedded() -> Iterator[Plant]:
+    with ExitStack() as stack:
+        yield Plant(parse(TEXT % 2), "embedded", stack)
+
+
+def told(plant: Plant, capsys: pytest.CaptureFixture[str], *orders: object) -> list[str]:
+    """The answers to orders."""
+    lines = [order if isinstance(order, bytes) else json.dumps(order).encode() for order in orders]
+    obey(plant.table, lines)
+    return capsys.readouterr().out.splitlines()
+
+
+def impaired(plant: Plant) -> dict[tuple[str, str], list[dict[str, int]]]:
+    """What is in the impairment tables, less seeds, by switch and way; where there is anything."""
+    found = {}
+    for name in plant.names:
+        for way in ("arrival", "departure"):
+            rows = [
+                values(plant.fabric, e)[1]
+                for e in entries(plant.fabric, name, f"{way}.impairments")
+            ]
+            for row in rows:
+                del row["seed"]
+            if rows:
+                found[name, way] = rows
+    return found
+
+
+def test_links_are_impaired_both_ways_until_they_are_mended(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = plant.train()
+    links: list[dict[str, Any]] = [{"ends": ["core0", "tor0"], "loss": 0.5, "duplicate": 0.25}]
+    assert told(plant, capsys, {"impair": links}) == ["done"]
+    row = {**PLAIN, "loss": 1 << 31, "duplicate": 1 << 30}
+    assert impaired(plant) == {("tor0", "departure"): [row], ("core0", "departure"): [row]}
+    # Another set takes the place of the first; a host's link is impaired at its switch.
+    links = [{"ends": ["w0", "tor0"], "reorder": 1.0}, {"ends": ["tor0", "core0"], "loss": 0.5}]
+    assert told(plant, capsys, {"impair": links}) == ["done"]
+    lost, late = {**PLAIN, "loss": 1 << 31}, {**PLAIN, "reorder": (1 << 32) - 1}
+    found = impaired(plant)
+    departures = found.pop(("tor0", "departure"))
+    assert sorted(map(str, departures)) == sorted(map(str, [lost, late]))
+    assert found == {("tor0", "arrival"): [late], ("core0", "departure"): [lost]}
+    # A switch that comes back has what the link still is.
+    plant.restart("core0")
+    plant.mend("core0")
+    assert impaired(plant)["core0", "departure"] == [lost]
+    assert told(plant, capsys, {"impair": []}) == ["done"]
+    assert impaired(plant) == {}
+    plant.follow(job)
+    assert plant.whole()
+
+
+def test_a_switch_that_is_away_learns_of_it_when_it_is_back(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant.stop("core1")
+    assert not plant.monitor.look("core1")
+    links = [{"ends": ["tor1", "core1"], "corrupt": 0.5}]
+    assert told(plant, capsys, {"impair": links}) == ["done"]
+    plant.start("core1")
+    plant.mend("core1")
+    assert impaired(plant)["core1", "departure"] == [{**PLAIN, "corrupt": 1 << 31}]
+
+
+DIED = {"how": "was killed by SIGKILL"}
+
+
+def test_a_switch_that_died_is_avoided_at_once_and_used_again_when_it_is_back(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = plant.train()
+    assert plant.roots(job) == ["core0"]
+    plant.stop("core0")
+    # Nobody has missed it yet: neither a member nor the monitor.
+    assert told(plant, capsys, {"died": "core0", **DIED}) == ["done"]
+    assert (job.epoch, plant.roots(job)) == (2, ["core1"])
+    plant.follow(job)
+    assert told(plant, capsys, {"died": "core0", **DIED}) == ["done"]
+    assert job.epoch == 2
+    plant.start("core0")
+    plant.mend("core0")
+    assert (job.epoch, plant.roots(job)) == (3, ["core0"])
+    plant.follow(job)
+    assert plant.whole()
+
+
+def test_without_another_core_streams_go_to_servers_and_come_back_with_it(
+    embedded: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told_to_workers(job: Job) -> tuple[int, list[str]]:
+        instruction = embedded.table.instruction(job.nonce, Role.WORKER, 0)
+        assert instruction is not None
+        return instruction.plan.tree, list(instruction.plan.summed_at)
+
+    job = embedded.train()
+    assert told_to_workers(job) == (jobs_pb2.TWO_LEVEL, ["core0"])
+    embedded.cut("core1")  # it forwards, but takes no entries
+    assert not embedded.monitor.look("core1")
+    embedded.stop("core0")
+    assert told(embedded, capsys, {"died": "core0", **DIED}) == ["done"]
+    embedded.follow(job)
+    assert told_to_workers(job) == (jobs_pb2.TOR, ["s0", "s1"])
+    embedded.start("core0")
+    embedded.mend("core0")
+    embedded.follow(job)
+    assert told_to_workers(job) == (jobs_pb2.TWO_LEVEL, ["core0"])
+    embedded.serve_again("core1")
+    embedded.mend("core1")
+    assert embedded.whole()
+
+
+def test_jobs_go_on_at_once_without_a_server_that_died(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = plant.train()
+    assert told(plant, capsys, {"died": "s0", **DIED}) == ["done"]
+    assert (job.epoch, job.scheme.servers) == (2, (1,))
+    plant.follow(job)
+    assert plant.whole()
+    assert told(plant, capsys, {"died": "s1", **DIED}) == ["done"]
+    # The last one may be started again; nobody has to wait longer than its lease for that.
+    assert (job.state, job.epoch) == (State.RUNNING, 2)
+    plant.clock.now += job.lease + 1
+    plant.table.expire()
+    assert job.state is State.FAILED
+    assert "server 1 (s1) was killed by SIGKILL" in job.reason
+
+
+def test_the_next_process_of_a_server_is_not_the_one_that_died(embedded: Plant) -> None:
+    embedded.clock.now = 5.0
+    job = embedded.train()
+    embedded.table.died("s0", "was killed by SIGKILL", when=4.0)
+    assert (job.epoch, job.scheme.servers) == (1, (0, 1))
+    embedded.table.died("s0", "was killed by SIGKILL", when=6.0)
+    assert (job.epoch, job.scheme.servers) == (2, (1,))
+
+
+def test_a_job_whose_server_dies_before_it_starts_waits_for_another_until_all_have_to_be_in(
+    embedded: Plant,
+) -> None:
+    table = embedded.table
+    job = table.create("digits", ["w0"], ["s0"], TreeKind.TOR)
+    address = Address(int(embedded.fabric.addressing.address("s0")), PORT)
+    table.connect(job.nonce, Role.SERVER, 0, address, process=1)
+    table.died("s0", "was killed by SIGKILL", when=0.0)
+    assert [job.name(place) for place in job.absent()] == ["worker 0 (w0)", "server 0 (s0)"]
+    table.connect(job.nonce, Role.SERVER, 0, address, process=2)
+    assert [job.name(place) for place in job.absent()] == ["worker 0 (w0)"]
+    table.died("s0", "was killed by SIGKILL", when=1.0)
+    embedded.clock.now = table.join + 1
+    table.expire()
+    why = f"not in after {table.join:.0f} s: worker 0 (w0), server 0 (s0)"
+    assert (job.state, job.reason) == (State.FAILED, why)
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (b"impair everything", "an order is a JSON object on a line"),
+        (b"\xff\xfe{}", "an order is a JSON object on a line"),
+        (b"[" * 100_000, "an order is a JSON object on a line"),
+        (b"[]", "an order is"),
+        ({}, "an order is"),
+        ({"impair": {}}, "an order is"),
+        ({"died": "w0", "how": "was killed"}, "'w0' is neither a switch nor a server here"),
+        ({"died": "s9", "how": "was killed"}, "'s9' is neither a switch nor a server here"),
+        ({"died": "s0"}, "an order is"),
+        ({"impair": [], "more": 1}, "an order is"),
+        ({"impair": [7]}, "a link to impair is"),
+        ({"impair": [{"ends": ["tor0"], "loss": 0.1}]}, "a link to impair is"),
+        ({"impair": [{"ends": ["tor0", 7], "loss": 0.1}]}, "a link to impair is"),
+        ({"impair": [{"ends": ["tor0", "tor1"], "loss": 0.1}]}, "no link of two-cores joins tor"),
+        ({"impair": [{"ends": ["tor0", "core0"], "lost": 0.1}]}, "'lost' is none of loss, dup"),
+        ({"impair": [{"ends": ["tor0", "core0"], "loss": 1.1}]}, "loss is a probability, 0 to 1"),
+        ({"impair": [{"ends": ["tor0", "core0"], "loss": True}]}, "loss is a probability, 0 to 1"),
+        (b'{"impair": [{"ends": ["tor0", "core0"], "loss": NaN}]}', "loss is a probability"),
+    ],
+)
+def test_what_is_no_order_is_refused_and_changes_nothing(
+    embedded: Plant, capsys: pytest.CaptureFixture[str], order: object, why: str
+) -> None:
+    answers = told(embedded, capsys, order, b"", {"impair": []})
+    assert answers[0].startswith(f"refused {why}")
+    assert answers[1:] == ["done"]
+    assert impaired(embedded) == {}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What links have carried, where a switch was killed and took its counters along."""
+
+from __future__ import annotations
+
+from testbed.expected import Direction
+from testbed.links import Carried, Measured, rows, since
+from tests.conftest import ROOT
+from topologies.addressing import Addressing
+from topologies.spec import load
+
+ADDRESSING = Addressing(load(ROOT / "topologies" / "two-racks.yaml"))
+SWITCHES = ("tor0", "tor1", "core0")
+
+
+def measured(scale: int, **starts: int | None) -> Measured:
+    """Every direction carried ``scale`` times a number of its own, in bytes; packets: a tenth."""
+    sent, received = {}, {}
+    for name in SWITCHES:
+        for port in ADDRESSING.ports(name):
+            own = scale * number(name, port.peer)
+            sent[Direction(name, port.interface)] = Carried(own, own // 10)
+            other = scale * number(port.peer, name)
+            way = Direction(port.peer, port.peer_interface)
+            if port.peer_is_host:
+                sent[way] = Carried(other, other // 10)
+            else:
+                # Receivers have counted ten bytes less: one can tell whose count it is.
+                received[way] = Carried(other - 10 * scale, other // 10 - scale)
+    counting: dict[str, int | None] = {**dict.fromkeys(SWITCHES, 1), **starts}
+    for name, start in starts.items():
+        if start is None:
+            for port in ADDRESSING.ports(name):
+                sent[Direction(name, port.interface)] = Carried(None, None)
+                received.pop(Direction(port.peer, port.peer_interface), None)
+    return Measured(sent, received, counting)
+
+
+def number(sender: str, receiver: str) -> int:
+    names = [node.name for node in ADDRESSING.topology.nodes]
+    return 1000 * (names.index(sender) + 1) + 10 * names.index(receiver)
+
+
+def carried(before: Measured, now: Measured) -> dict[tuple[str, str], Carried]:
+    found = since(ADDRESSING, before, now)
+    told = rows(ADDRESSING, found, None)
+    return {(r["from"], r["to"]): Carried(r["bytes"], r["packets"], r["unknown"]) for r in told}
+
+
+def test_what_was_added_is_the_senders_count() -> None:
+    for (sender, receiver), found in carried(measured(1), measured(3)).items():
+        own = 2 * number(sender, receiver)
+        assert found == Carried(own, own // 10)
+
+
+def test_a_switch_that_was_started_again_is_known_by_its_neighbours() -> None:
+    for now in (measured(3, core0=2), measured(3, core0=None)):
+        found = carried(measured(1), now)
+        for tor in ("tor0", "tor1"):
+            own = 2 * number("core0", tor)
+            assert found["core0", tor] == Carried(own - 20, own // 10 - 2)
+            assert found[tor, "core0"] == Carried(
+                2 * number(tor, "core0"), number(tor, "core0") // 5
+            )
+
+
+def test_what_only_the_lost_counters_knew_is_unknown_and_why_is_said() -> None:
+    found = carried(measured(1), measured(3, tor0=2))
+    why = "tor0 has lost what it had counted"
+    assert found["tor0", "w0"] == Carried(None, None, why)
+    assert found["w0", "tor0"] == Carried(2 * number("w0", "tor0"), None, f"packets: {why}")
+    assert found["tor0", "core0"].bytes == 2 * number("tor0", "core0") - 20
+    assert found["core0", "tor0"].bytes == 2 * number("core0", "tor0")
+    assert found["w4", "tor1"].packets == number("w4", "tor1") // 5
+
+
+def test_between_two_that_were_started_again_nobody_knows() -> None:
+    found = carried(measured(1), measured(3, tor0=2, core0=2))
+    assert found["tor0", "core0"] == Carried(None, None, "tor0 has lost what it had counted")
+    assert found["core0", "tor0"] == Carried(None, None, "core0 has lost what it had counted")
+    assert found["core0", "tor1"].bytes == 2 * number("core0", "tor1") - 20
