@@ -191,16 +191,17 @@ class Chaos:
         controller = self._place.nodes.controller
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.where} {what}")
-        answer = controller.impair(links, quality)
         try:
-            await self._ordered(fault, answer)
+            await self._ordered(fault, controller.impair(links, quality))
             await self._last(fault)
-        finally:
-            # Nobody waits for it in a job that is over.
-            answer = controller.mend(links, quality)
+        except BaseException:  # nobody waits for it in a job that is over
+            controller.mend(links, quality)
             record.over = time.monotonic()
-        await self._ordered(fault, answer)
-        record.over = time.monotonic()
+            raise
+        try:
+            await self._ordered(fault, controller.mend(links, quality))
+        finally:
+            record.over = time.monotonic()
 
     async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
         """The controller does it at once, or when it can."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,18 @@ _POLL_SECONDS = 0.02
 _BUILD_SECONDS = 300.0
 # Between the end of a supervisor's connections and that of the process that started it.
 _REAP_SECONDS = 5.0
+
+
+def _own_group() -> dict[str, Any]:
+    """Ctrl-C is for this process, which then takes the testbed down in order. (sudo remembers a
+    password per terminal, so that is kept.)
+
+    `preexec_fn` needs fork(), and threads of gRPC do not live through that (their own fork handler
+    aborts the child when its descriptors close); `process_group` is new in Python 3.11.
+    """
+    if sys.version_info >= (3, 11):
+        return {"process_group": 0}
+    return {"preexec_fn": os.setpgrp}
 
 
 class LaunchError(Exception):
@@ -263,9 +276,7 @@ def launch(
                 env=environment(),
                 # The outermost process, which ends last, holds it too.
                 pass_fds=[lock.fileno()],
-                # Ctrl-C is for this process, which then takes the testbed down in order. (sudo
-                # remembers a password per terminal, so that is kept.)
-                preexec_fn=os.setpgrp,
+                **_own_group(),
             )
         with Launch(run, process) as started:
             yield started

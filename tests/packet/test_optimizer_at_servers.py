@@ -63,7 +63,6 @@ def restored(run: Run) -> set[tuple[str, str]]:
 
 
 KINDS = pytest.mark.parametrize("kind", [TreeKind.TOR, TreeKind.NONE], ids=str)
-SHARES = pytest.mark.parametrize("share", [0.3, 0.7])
 
 
 @KINDS
@@ -79,8 +78,7 @@ def test_all_have_the_parameters_of_a_single_optimizer_whatever_the_network_does
 
 
 @KINDS
-@SHARES
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("victim", "share"), [(0, 0.3), (1, 0.7)])
 def test_a_server_that_dies_takes_no_step_with_it(kind, share, victim, networks) -> None:
     """Its chunks go to the other server, which goes on with the very state that it had."""
     run = begin(networks, kind, faults=Faults(0.01, 0.0, 0.01))
@@ -93,8 +91,11 @@ def test_a_server_that_dies_takes_no_step_with_it(kind, share, victim, networks)
     assert restored(run) == {(f"s{other}", f"s{other}")}
 
 
-@KINDS
-@pytest.mark.parametrize("away", [0.3, 10.0], ids=["soon", "after its lease"])
+@pytest.mark.parametrize(
+    ("kind", "away"),
+    [(TreeKind.NONE, 0.3), (TreeKind.TOR, 10.0)],
+    ids=["soon", "after its lease"],
+)
 def test_a_server_that_is_back_gets_its_shard_from_the_replica(kind, away, networks) -> None:
     run = begin(networks, kind, faults=Faults(0.01, 0.0, 0.01), rounds=8, skew=away)
     network, started = networks[0], run.started
@@ -168,8 +169,7 @@ def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, 
 
 
 @KINDS
-@SHARES
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize(("told", "share"), [(False, 0.7), (True, 0.3)])
 def test_without_any_server_left_parameters_come_from_workers(kind, share, told, networks) -> None:
     """No worker takes a parameter back; the optimizer's state begins anew, and the job says so."""
     run = begin(networks, kind, rounds=8)
