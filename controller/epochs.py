@@ -333,7 +333,7 @@ class Epochs:
             tuple(job.members[place].address for place in places),
             tuple(Membership(Role.SERVER, rank) for rank in job.served_by),
             job.optimizer,
-            job.chunks(plane.lanes),
+            job.counts(plane.lanes),
             plane.lanes,
             plane.chunks_per_slice,
         )

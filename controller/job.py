@@ -214,9 +214,13 @@ class Job:
             if place.role is Role.SERVER
         )
 
+    def counts(self, lanes: int) -> tuple[int, ...]:
+        """Chunks of so many lanes that each of its keys makes."""
+        return tuple(-(-key.elements // lanes) for key in self.keys)
+
     def chunks(self, lanes: int) -> int:
-        """Chunks of so many lanes that its keys make."""
-        return sum(-(-key.elements // lanes) for key in self.keys)
+        """Chunks of so many lanes that all of them make."""
+        return sum(self.counts(lanes))
 
     def active(self, role: Role) -> tuple[int, ...]:
         """Ranks of the workers or servers that are still in."""
@@ -290,6 +294,7 @@ def plans_of(
     scheme = job.scheme
     workers = _addresses(job, Role.WORKER, scheme.workers)
     servers = _addresses(job, Role.SERVER, scheme.servers)
+    counts = job.counts(lanes)
     plans = {}
     for rank, member in enumerate(scheme.workers):
         place = Membership(Role.WORKER, member)
@@ -305,6 +310,7 @@ def plans_of(
                 for stream, node, child in leaves
             ),
             servers=servers,
+            counts=counts,
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             members=scheme.workers,
@@ -323,6 +329,7 @@ def plans_of(
             servers=servers,
             workers=workers,
             windows={tree.stream: window for tree in scheme.trees},
+            counts=counts,
             roots=tuple(
                 RootStream(tree.stream, tree.root.node, window, _children(tree.root, workers))
                 for tree in scheme.trees
@@ -331,7 +338,6 @@ def plans_of(
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             optimizer=job.optimizer,
-            chunks=job.chunks(lanes),
         ).to_message()
     return plans
 

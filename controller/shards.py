@@ -18,7 +18,8 @@ import numpy.typing as npt
 from controller.members import Membership
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
-from protocol.plan import Address, backup_of, server_of
+from protocol.partition import shares
+from protocol.plan import Address, backup_of
 
 __all__ = ["STARTED", "Holding", "Needs", "Restored"]
 
@@ -48,9 +49,14 @@ class Holding:
     addresses: tuple[Address, ...]
     before: tuple[Membership, ...]
     optimizer: OptimizerPlan
-    chunks: int
+    counts: tuple[int, ...]
     lanes: int
     chunks_per_slice: int
+
+    @property
+    def chunks(self) -> int:
+        """Of the job."""
+        return sum(self.counts)
 
     def halt(self, reason: str) -> jobs_pb2.Halt:
         """What all are told at first."""
@@ -66,7 +72,7 @@ class Holding:
         """Who needs what from whom. top: (chunks,) the levels that all are to reach; levels: those
         that servers report."""
         count = len(self.servers)
-        primary = server_of(np.arange(self.chunks), self.chunks_per_slice, count)
+        primary = self._primary(count)
         started = top >= STARTED
         held = {place: started & (levels[place] == top) for place in self.servers}
         fetches: dict[Membership, dict[Membership, Chunks]] = {}
@@ -105,9 +111,14 @@ class Holding:
         """(chunks,) which had this server as their primary before."""
         if not self.before:
             return np.ones(self.chunks, np.bool_)
-        ranks = server_of(np.arange(self.chunks), self.chunks_per_slice, len(self.before))
+        ranks = self._primary(len(self.before))
         here: npt.NDArray[np.bool_] = np.array([server == place for server in self.before])
         return np.asarray(here[ranks], np.bool_)
+
+    def _primary(self, servers: int) -> Chunks:
+        """(chunks,) the rank of each chunk's server, of so many."""
+        where = shares(self.counts, self.chunks_per_slice, servers, 1)
+        return np.asarray(where.server_of(np.arange(self.chunks)), np.int64)
 
 
 @dataclass(frozen=True)

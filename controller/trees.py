@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from ipaddress import IPv4Address
-from math import gcd
 
+from protocol.partition import servers_of
 from topologies.addressing import Addressing, NoRouteError
 from topologies.topology import Topology
 
@@ -135,16 +135,6 @@ class Tree:
             for child in node.children
             if child.rank is not None
         }
-
-
-def servers_of(stream: int, streams: int, servers: int) -> tuple[int, ...]:
-    """Ranks of the servers that a stream's chunks go to.
-
-    Slices of chunks go to streams and to servers in turn, so a stream meets every server whose rank
-    has the same remainder to the common divisor.
-    """
-    common = gcd(streams, servers)
-    return tuple(rank for rank in range(servers) if rank % common == stream % common)
 
 
 def plan_trees(

@@ -231,6 +231,8 @@ class ServerState:
         plan = current.plan
         ranks = np.unique(plan.server_of(snapshot.chunks)).tolist()
         for rank in ranks:
+            if rank < 0:
+                raise ValueError(f"job {job} has chunks 0..{plan.chunks - 1}")
             if plan.servers[rank].ipv4 != source or backup_of(rank, len(plan.servers)) != plan.rank:
                 address = IPv4Address(source)
                 raise NotHereError(f"job {job}: {address} has no replica of these chunks here")

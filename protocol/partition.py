@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,3 +60,50 @@ def imbalance(loads: Sequence[int] | Indices, assigned: Indices, bins: int) -> f
     """The most loaded bin's load over the mean of all; 1.0 is perfect."""
     sums = np.bincount(assigned, weights=np.asarray(loads, np.float64), minlength=bins)
     return float(sums.max() * bins / sums.sum())
+
+
+class Shares:
+    """Where each chunk of a job goes: to which server, in which stream."""
+
+    def __init__(self, counts: Sequence[int], most: int, servers: int, streams: int) -> None:
+        pieces = slices(counts, most)
+        lengths = pieces[:, 2]
+        owners = partition(lengths, servers)
+        # The slices of one server take turns in the streams that lead to it.
+        turns = np.zeros(len(pieces), np.int64)
+        for server in range(servers):
+            mine = owners == server
+            turns[mine] = np.arange(np.count_nonzero(mine))
+        # Whatever anybody says of chunks that there are not is said of the last element.
+        self._servers = np.append(np.repeat(owners, lengths), -1)
+        self._streams = np.append(np.repeat(_stream(owners, turns, servers, streams), lengths), -1)
+
+    def server_of(self, chunk: Any) -> Any:
+        """Rank of the server of a chunk (of each of an array); -1 if the job has no such chunk."""
+        return self._servers.take(chunk, mode="clip")
+
+    def stream_of(self, chunk: Any) -> Any:
+        """Index of the stream of a chunk (of each of an array); -1 if the job has no such chunk."""
+        return self._streams.take(chunk, mode="clip")
+
+
+@lru_cache(maxsize=64)
+def shares(counts: tuple[int, ...], most: int, servers: int, streams: int) -> Shares:
+    """The same on every node of a job.
+
+    counts: chunks of each key, in order. most: chunks of a slice. Raises ValueError.
+    """
+    return Shares(counts, most, servers, streams)
+
+
+def servers_of(stream: int, streams: int, servers: int) -> tuple[int, ...]:
+    """Ranks of the servers that a stream leads to: as many of them as can have one of their own."""
+    return tuple(range(stream, servers, streams)) if stream < servers else (stream % servers,)
+
+
+def _stream(owners: Indices, turns: Indices, servers: int, streams: int) -> Indices:
+    """The inverse of `servers_of`, for each slice's owner and its turn among the owner's."""
+    if streams <= servers:
+        return owners % streams
+    own = (streams - owners - 1) // servers + 1
+    return owners + servers * (turns % own)

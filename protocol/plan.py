@@ -16,6 +16,7 @@ from typing import Any
 
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
+from protocol.partition import Shares, shares
 
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
@@ -67,10 +68,10 @@ class StreamPlan:
 class WorkerPlan:
     """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing).
 
-    `members`: who is in it, by rank: the ranks that they had when the job was created; none stands
-    for all that there are. `optimizer`: what the servers run; results are parameters then, not
-    sums. `tree` (as job files spell it) and `roots` (names of switches or servers) tell people
-    where its sums are made.
+    `counts`: chunks of each key, in order. `members`: who is in it, by rank: the ranks that they
+    had when the job was created; none stands for all that there are. `optimizer`: what the servers
+    run; results are parameters then, not sums. `tree` (as job files spell it) and `roots` (names of
+    switches or servers) tell people where its sums are made.
     """
 
     job: int
@@ -80,6 +81,7 @@ class WorkerPlan:
     rank: int
     streams: tuple[StreamPlan, ...]
     servers: tuple[Address, ...]
+    counts: tuple[int, ...]
     chunks_per_slice: int = 1
     link_rate: int = 0
     members: tuple[int, ...] = ()
@@ -88,7 +90,8 @@ class WorkerPlan:
     roots: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
+        _check_common(self.job, self.epoch, self.world, self.lanes)
+        _check_slices(self.counts, self.chunks_per_slice)
         _ascending(self.members, "members")
         _need(
             len(self.members) in (0, self.world),
@@ -107,11 +110,15 @@ class WorkerPlan:
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server that a chunk (or each of an array of them) is addressed to."""
-        return server_of(chunk, self.chunks_per_slice, len(self.servers))
+        return self._shares.server_of(chunk)
 
     def stream_of(self, chunk: Any) -> Any:
         """Index into `streams` of the stream that carries a chunk (or each of an array)."""
-        return stream_of(chunk, self.chunks_per_slice, len(self.streams))
+        return self._shares.stream_of(chunk)
+
+    @property
+    def _shares(self) -> Shares:
+        return shares(self.counts, self.chunks_per_slice, len(self.servers), len(self.streams))
 
     @staticmethod
     def from_message(message: jobs_pb2.Plan) -> WorkerPlan:
@@ -132,6 +139,7 @@ class WorkerPlan:
                 )
             ),
             servers=_addresses(message.servers),
+            counts=tuple(message.key_chunks),
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
             members=tuple(message.members),
@@ -158,6 +166,7 @@ class WorkerPlan:
                 for s in self.streams
             ],
             servers=[_message(a) for a in self.servers],
+            key_chunks=self.counts,
             chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
             members=self.members,
@@ -194,7 +203,7 @@ class RootStream:
 class ServerPlan:
     """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of.
 
-    optimizer: what it makes of sums, of a job with so many `chunks`; every stream's root is a
+    counts: chunks of each key, in order. optimizer: what it makes of sums; every stream's root is a
     server then.
     """
 
@@ -206,14 +215,15 @@ class ServerPlan:
     servers: tuple[Address, ...]
     workers: tuple[Address, ...]
     windows: Mapping[int, int]
+    counts: tuple[int, ...]
     roots: tuple[RootStream, ...] = ()
     chunks_per_slice: int = 1
     link_rate: int = 0
     optimizer: OptimizerPlan | None = None
-    chunks: int = 0
 
     def __post_init__(self) -> None:
-        _check_common(self.job, self.epoch, self.world, self.lanes, self.chunks_per_slice)
+        _check_common(self.job, self.epoch, self.world, self.lanes)
+        _check_slices(self.counts, self.chunks_per_slice)
         object.__setattr__(self, "windows", MappingProxyType(dict(self.windows)))
         _need(
             0 <= self.rank < len(self.servers),
@@ -229,14 +239,19 @@ class ServerPlan:
         for root in self.roots:
             _check_stream(root.stream, root.node, root.window)
             _check_children(root, self.world)
-        _need(
-            self.optimizer is None or self.chunks > 0,
-            "servers that optimize a job are told how many chunks it has, this plan does not",
-        )
+
+    @property
+    def chunks(self) -> int:
+        """Of the whole job."""
+        return sum(self.counts)
 
     def server_of(self, chunk: Any) -> Any:
-        """Rank of the server that a chunk (or each of an array of them) is addressed to."""
-        return server_of(chunk, self.chunks_per_slice, len(self.servers))
+        """Rank of the server that a chunk (or each of an array of them) is addressed to; -1 if the
+        job has no such chunk."""
+        streams = max(1, len(self.windows))
+        return shares(self.counts, self.chunks_per_slice, len(self.servers), streams).server_of(
+            chunk
+        )
 
     @staticmethod
     def from_message(message: jobs_pb2.Plan) -> ServerPlan:
@@ -250,6 +265,7 @@ class ServerPlan:
             servers=_addresses(message.servers),
             workers=_addresses(message.workers),
             windows=dict(message.windows),
+            counts=tuple(message.key_chunks),
             roots=tuple(
                 RootStream(
                     r.stream,
@@ -265,7 +281,6 @@ class ServerPlan:
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
             optimizer=_optimizer(message),
-            chunks=message.chunks,
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -295,16 +310,11 @@ class ServerPlan:
                 )
                 for r in self.roots
             ],
-            chunks_per_slice=self.chunks_per_slice,
             link_rate=self.link_rate,
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
-            chunks=self.chunks,
+            key_chunks=self.counts,
+            chunks_per_slice=self.chunks_per_slice,
         )
-
-
-def server_of(chunk: Any, chunks_per_slice: int, servers: int) -> Any:
-    """Rank of the server of a chunk: slices go to the servers in turn."""
-    return chunk // chunks_per_slice % servers
 
 
 def backup_of(server: Any, servers: int) -> Any:
@@ -313,21 +323,21 @@ def backup_of(server: Any, servers: int) -> Any:
     return (server + 1) % servers
 
 
-def stream_of(chunk: Any, chunks_per_slice: int, streams: int) -> Any:
-    """Index (in ascending order of stream numbers) of the stream of a chunk."""
-    return chunk // chunks_per_slice % streams
-
-
 def _need(holds: bool, otherwise: str) -> None:
     if not holds:
         raise PlanError(otherwise)
 
 
-def _check_common(job: int, epoch: int, world: int, lanes: int, chunks_per_slice: int) -> None:
+def _check_common(job: int, epoch: int, world: int, lanes: int) -> None:
     _need(0 < job < 1 << 16, f"job {job} is not in 1..65535 (0 is never used)")
     _need(0 < epoch < 1 << 16, f"epoch {epoch} is not in 1..65535 (0 is never used)")
     _need(0 < world <= LARGEST_WORLD, f"world {world} is not in 1..{LARGEST_WORLD}")
     _need(0 <= lanes < 1 << 16, f"lanes {lanes} is not in 0..65535")
+
+
+def _check_slices(counts: Sequence[int], chunks_per_slice: int) -> None:
+    _need(bool(counts), "a job has at least one key, this plan tells the chunks of none")
+    _need(min(counts) > 0, f"key {counts.index(min(counts))} has no chunks")
     _need(chunks_per_slice > 0, "chunks_per_slice must be at least 1")
 
 

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from controller.trees import Child, Tree, TreeNode
-from protocol.plan import server_of, stream_of
+from protocol.partition import shares
 from topologies.addressing import Addressing
 
 # Ethernet, IPv4, UDP, aggregation header.
@@ -56,9 +56,14 @@ class Workload:
     chunks_per_slice: int
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """Chunks of each tensor; a chunk never spans two of them."""
+        return tuple(-(-size // self.lanes) for size in self.sizes)
+
+    @property
     def chunks(self) -> int:
-        """Chunks of one iteration; a chunk never spans two tensors."""
-        return sum(-(-size // self.lanes) for size in self.sizes)
+        """Chunks of one iteration."""
+        return sum(self.counts)
 
     @property
     def frame_bytes(self) -> int:
@@ -80,16 +85,14 @@ def expected(
     workload: Workload,
 ) -> dict[Direction, Load]:
     """Load of every link direction that the job uses. ``servers``: names by rank."""
-    groups: Counter[tuple[int, int]] = Counter(
-        (
-            int(stream_of(chunk, workload.chunks_per_slice, len(trees))),
-            int(server_of(chunk, workload.chunks_per_slice, len(servers))),
-        )
-        for chunk in range(workload.chunks)
+    where = shares(workload.counts, workload.chunks_per_slice, len(servers), len(trees))
+    chunks = range(workload.chunks)
+    groups = Counter(
+        zip(where.stream_of(chunks).tolist(), where.server_of(chunks).tolist(), strict=True)
     )
     loads: dict[Direction, Load] = {}
-    for (stream, server), chunks in groups.items():
-        load = workload.edge(chunks)
+    for (stream, server), count in groups.items():
+        load = workload.edge(count)
         tree = trees[stream]
         by_number = {node.node: node for node in tree.nodes}
         for node, child in _edges(tree):

@@ -18,7 +18,7 @@ import grpc
 
 from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
 from protocol import jobs_pb2, jobs_pb2_grpc
-from protocol.plan import server_of
+from protocol.partition import shares
 from testbed import outcomes
 from testbed.control import ControlError
 from testbed.processes import Process, ProcessError
@@ -56,11 +56,12 @@ class Inquiry:
         job = self._job
         workers = await self._workers()
         trees = await self._planned([one["outline"] for one in workers if one["outline"]])
-        slices, servers = job.place.dataplane.chunks_per_slice, job.placement.servers
+        servers, work = job.placement.servers, job.workload
+        where = shares(work.counts, work.chunks_per_slice, len(servers), 1)
         # Of a job that is over the service tells how it ended.
         change = await self._change() if job.state in ("starting", "running") else ""
         told = explain(
-            workers, trees, lambda chunk: servers[server_of(chunk, slices, len(servers))],
+            workers, trees, lambda chunk: servers[where.server_of(chunk)],
             self._stuck(), change,
         )  # fmt: skip
         reason = told["reason"] or job.reason.split("\n", 1)[0]

@@ -123,6 +123,7 @@ class Job:
                     StreamPlan(s, NODE, rank, window, priorities[s]) for s in range(streams)
                 ),
                 servers=self.server_addresses,
+                counts=(self.chunks,),
                 chunks_per_slice=SLICE,
             )
             for rank in range(len(self.live))
@@ -144,6 +145,7 @@ class Job:
                 servers=self.server_addresses,
                 workers=addresses,
                 windows=dict.fromkeys(range(streams), window),
+                counts=(self.chunks,),
                 roots=tuple(
                     RootStream(s, NODE, window, children) for s in range(k, streams, servers)
                 ),

@@ -7,10 +7,10 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.partition import imbalance, partition, slices
+from protocol.partition import imbalance, partition, servers_of, shares, slices
 
 pytestmark = pytest.mark.unit
 
@@ -41,6 +41,7 @@ def test_vgg_19_over_ten_bins() -> None:
     assert imbalance(cut, partition(cut, 10), 10) <= 1.01
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=8), st.integers(1, 9))
 def test_slices_cover_every_chunk_once_in_order(counts: list[int], most: int) -> None:
     made = slices(counts, most)
@@ -52,6 +53,7 @@ def test_slices_cover_every_chunk_once_in_order(counts: list[int], most: int) ->
         assert {owner[c] for c in range(first, first + n)} == {key}
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=7), st.integers(1, 3))
 def test_it_is_within_grahams_bound_of_the_best(loads: list[int], bins: int) -> None:
     def worst(assigned: tuple[int, ...] | np.ndarray) -> float:
@@ -72,3 +74,23 @@ def test_what_cannot_be_cut_is_an_error(counts: list[int], most: int) -> None:
         slices(counts, most)
     with pytest.raises(ValueError, match="over 0 bins"):
         partition(counts, 0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 7), st.integers(1, 9))
+def test_a_stream_leads_to_the_servers_of_its_chunks(
+    counts: list[int], servers: int, streams: int
+) -> None:
+    where = shares(tuple(counts), 3, servers, streams)
+    chunks = np.arange(sum(counts))
+    leads = [servers_of(stream, streams, servers) for stream in range(streams)]
+    assert {server for ranks in leads for server in ranks} == set(range(servers))
+    for stream, server in zip(where.stream_of(chunks), where.server_of(chunks), strict=True):
+        assert server in leads[stream]
+    assert where.server_of(len(chunks)) == where.stream_of(1 << 31) == -1
+
+
+def test_slices_of_a_server_take_turns_in_its_streams() -> None:
+    where = shares((8,), 1, 2, 4)
+    assert where.server_of(np.arange(8)).tolist() == [0, 1] * 4
+    assert where.stream_of(np.arange(8)).tolist() == [0, 1, 2, 3] * 2

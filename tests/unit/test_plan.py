@@ -31,6 +31,7 @@ WORKER = WorkerPlan(
     rank=1,
     streams=(StreamPlan(0, 7, 1, 16, 2), StreamPlan(4, 8, 0, 32, 0)),
     servers=SERVERS,
+    counts=(40, 30),
     chunks_per_slice=32,
     link_rate=10_000_000,
     tree="tor",
@@ -45,6 +46,7 @@ SERVER = ServerPlan(
     servers=SERVERS,
     workers=WORKERS,
     windows={0: 16, 4: 32},
+    counts=(40, 30),
     roots=(RootStream(4, 9, 32, (Child(0, WORKERS[0], 1, 0), Child(1, SERVERS[0], 2, 5))),),
     chunks_per_slice=32,
 )
@@ -56,11 +58,13 @@ def test_plans_survive_the_wire() -> None:
         assert kind.from_message(message) == plan
 
 
-def test_slices_go_to_streams_and_servers_in_turn() -> None:
-    chunks = np.array([0, 31, 32, 63, 64])
-    assert WORKER.server_of(chunks).tolist() == [0, 0, 1, 1, 0]
-    assert WORKER.stream_of(chunks).tolist() == [0, 0, 1, 1, 0]
+def test_slices_of_keys_go_to_servers_by_their_size() -> None:
+    """Slices of 32, 8 and 30 chunks: the largest, then the next, then the smallest to that one."""
+    chunks = np.array([0, 31, 32, 39, 40, 69])
+    assert WORKER.server_of(chunks).tolist() == [0, 0, 1, 1, 1, 1]
+    assert WORKER.stream_of(chunks).tolist() == [0, 0, 1, 1, 1, 1]
     assert SERVER.server_of(40) == 1
+    assert SERVER.server_of(np.array([69, 70, 1 << 31])).tolist() == [1, -1, -1]
 
 
 def test_addresses_read_as_people_write_them() -> None:
@@ -75,6 +79,8 @@ def test_addresses_read_as_people_write_them() -> None:
         ({"rank": 3}, "rank 3"),
         ({"servers": ()}, "at least one server"),
         ({"chunks_per_slice": 0}, "chunks_per_slice"),
+        ({"counts": ()}, "at least one key"),
+        ({"counts": (4, 0)}, "key 1 has no chunks"),
         ({"streams": (StreamPlan(0, 7, 1, 12),)}, "window 12"),
         ({"streams": (StreamPlan(0, 7, 32, 16),)}, "sender 32"),
         ({"streams": (StreamPlan(0, 7, 1, 16), StreamPlan(0, 8, 1, 16))}, "ascending"),

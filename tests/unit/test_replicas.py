@@ -38,8 +38,8 @@ PRIMARY = ServerPlan(
     workers=(WORKER,),
     windows={0: 2},
     roots=(RootStream(0, 9, 2, (Child(0, WORKER, 1, 0),)),),
+    counts=(1, 1),  # the first is the primary's
     optimizer=OptimizerPlan("momentum", 0.5, 0.5),
-    chunks=2,  # the first is the primary's
 )
 BACKUP = replace(PRIMARY, rank=1)
 

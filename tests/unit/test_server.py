@@ -43,6 +43,7 @@ PLAN = ServerPlan(
     servers=(Address(1000, PORT),),
     workers=WORKERS,
     windows={0: WINDOW, 1: WINDOW},
+    counts=(100,),
     roots=(
         RootStream(0, NODE, WINDOW, (Child(0, WORKERS[0], 1, 0), Child(1, SWITCH, 3, 5))),
         RootStream(1, NODE, WINDOW, tuple(Child(r, WORKERS[r], 1, 0) for r in range(4))),

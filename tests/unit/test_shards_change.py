@@ -26,7 +26,7 @@ def change(*servers: Membership, before: tuple[Membership, ...] = (S0, S1, S2)) 
         tuple(Address(1000 + server.rank, 47110) for server in servers),
         before,
         OptimizerPlan("sgd", 0.1),
-        CHUNKS,
+        (CHUNKS,),
         lanes=4,
         chunks_per_slice=1,
     )

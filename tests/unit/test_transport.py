@@ -38,6 +38,7 @@ def lone(window: int = 2, world: int = 2, **more: object) -> WorkerTransport:
         rank=0,
         streams=(StreamPlan(0, 7, 0, window),),
         servers=(Address(*SERVER),),
+        counts=(64,),
         chunks_per_slice=1,
     )
     return WorkerTransport(plan, Exponents(64, world), **more)
@@ -311,6 +312,7 @@ def test_urgent_streams_go_first_and_no_stream_is_reordered() -> None:
         rank=0,
         streams=(StreamPlan(0, 7, 0, 8, 0), StreamPlan(1, 7, 0, 8, 5)),
         servers=(Address(*SERVER),),
+        counts=(8,),
         chunks_per_slice=1,
         link_rate=1_000_000,
     )

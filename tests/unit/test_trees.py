@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+import numpy as np
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees, servers_of
+from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
 from controller.windows import choose_window
-from protocol.plan import server_of, stream_of
+from protocol.partition import servers_of, shares
 from topologies.addressing import Addressing
 from topologies.spec import parse
 from topologies.topology import Topology
@@ -109,13 +110,11 @@ def test_any_plan_counts_every_worker_once_and_stands_where_packets_pass(
     numbers = [node.node for tree in trees for node in tree.nodes]
     assert len(set(numbers)) == len(numbers)
     assert 0 not in numbers
+    where = shares((1,) * len(servers) * len(trees), 1, len(servers), len(trees))
     for tree in trees:
         check_counts(tree, len(workers))
-        reached = {
-            server_of(chunk, 1, len(servers))
-            for chunk in range(len(servers) * len(trees))
-            if stream_of(chunk, 1, len(trees)) == tree.stream
-        }
+        chunks = np.arange(len(servers) * len(trees))
+        reached = set(where.server_of(chunks[where.stream_of(chunks) == tree.stream]).tolist())
         assert set(servers_of(tree.stream, len(trees), len(servers))) == reached
         for rank, worker in enumerate(workers):
             for server in sorted(reached):
