@@ -73,7 +73,7 @@ def table(lines: Sequence[Line]) -> Table:
 def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:
     """docs/reliability.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
-    parts = [_INTRODUCTION.format(options=options, machine=where)]
+    parts = [_INTRODUCTION.format(options=options, machine=where).rstrip("\n")]
     for topology, target in dict.fromkeys((one.topology, one.target) for one in lines):
         parts.append(f"\n## {topology}, {target}\n")
         parts.append("| fault | " + " | ".join(_HEADINGS) + " |")
