@@ -149,7 +149,8 @@ def read(path: Path) -> Series:
         if "state" in row:
             curve.states.append((row["t"], row["state"]))
             continue
-        for number, (ended, loss) in enumerate(zip(row["ended"], row["loss"], strict=True), row["first"]):
+        done = zip(row["ended"], row["loss"], strict=True)
+        for number, (ended, loss) in enumerate(done, row["first"]):
             accuracy = row["accuracy"].get(str(number))
             curve.iterations.append(Iteration(number, ended, loss, accuracy))
     return series
