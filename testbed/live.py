@@ -86,7 +86,7 @@ def picture(snapshot: Message, before: Message | None, width: int) -> Renderable
         parts.append(Text(text, style="yellow"))
     parts.append(Text())
     if snapshot["jobs"]:
-        parts.append(_jobs(snapshot["jobs"], width))
+        parts.append(_jobs(snapshot["jobs"], width, bar=growth.per_second))
         parts += [
             Text(f"{job['job']}: {job['reason']}", style="dim")
             for job in snapshot["jobs"]
@@ -130,7 +130,7 @@ def _why(run: RunDirectory) -> str:
 # --- tables ---
 
 
-def _jobs(jobs: Sequence[Message], width: int) -> Table:
+def _jobs(jobs: Sequence[Message], width: int, *, bar: bool) -> Table:
     columns = [
         Column("job", lambda job: str(job["job"]), left=True),
         Column("state", lambda job: str(job["state"]), left=True),
@@ -138,12 +138,13 @@ def _jobs(jobs: Sequence[Message], width: int) -> Table:
         Column("loss", lambda job: _number(job["loss"], ".4f"), 8),
         Column("accuracy", lambda job: _number(job["accuracy"], ".3f"), 6),
         Column("chunks/s", lambda job: _number(job["chunks_per_second"], ",.0f"), 5),
-        Column("in network", lambda job: _percent(job["share_in_network"]), 7),
+        Column("in network", lambda job: _percent(job["share_in_network"], ".1f"), 7),
         Column("workers", _workers, 3),
         Column("tree", lambda job: str(job["tree"]), 1, left=True),
         Column("epoch", lambda job: _number(job["plan_epoch"], "d"), 2),
     ]
-    return _table(jobs, columns, width, bar=lambda job: (job["iteration"], job["iterations"]))
+    done = (lambda job: (job["iteration"], job["iterations"])) if bar else None
+    return _table(jobs, columns, width, done)
 
 
 def _workers(job: Message) -> str:
@@ -219,8 +220,8 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f} %"
+def _percent(share: float | None, form: str = ".0f") -> str:
+    return "-" if share is None else f"{format(100 * share, form)} %"
 
 
 def _of(part: int | None, whole: int | None) -> str:
@@ -256,5 +257,5 @@ def _table(
         if barred and bar is not None:
             done, total = bar(row)
             shown.append(ProgressBar(total or 1, done, width=long))
-        table.add_row(*shown)
+        table.add_row(*shown, style="red" if row.get("up") is False else None)
     return table

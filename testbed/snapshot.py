@@ -36,7 +36,9 @@ Message = dict[str, Any]
 
 # Those who ask within that of each other get the same.
 FRESH_SECONDS = 0.2
+_ABOUT = ("name", "topology", "target", "clock", "seconds_up")
 _ANSWER_SECONDS = 1.0
+_STATUS_SECONDS = 2.0  # it may be busy with a change of plan
 # Between samples of the series: at first, at most, and so many in the time that has gone by.
 _LEAST_PAUSE, _MOST_PAUSE, _SAMPLES = 0.25, 5.0, 240
 # A sample that took long is not taken again before so many times that have gone by.
@@ -44,7 +46,7 @@ _REST = 10
 
 
 class Observer:
-    """Takes snapshots of a testbed. ``describe``: name, target, topology, seconds_up."""
+    """Takes snapshots of a testbed. ``describe``: tells what it is, ``_ABOUT`` at least."""
 
     def __init__(
         self,
@@ -101,9 +103,10 @@ class Observer:
         self._taken = time.monotonic()
         jobs = {job.job: job for job in status.jobs} if status is not None else {}
         self._open.plans({number: job.epoch for number, job in jobs.items()})
+        about = self._describe()
         budgets = {one.switch: one for one in status.budgets} if status is not None else {}
         return {
-            **self._describe(),
+            **{name: about[name] for name in _ABOUT},
             "monotonic": when,
             "controller": self._up(CONTROLLER),
             "switches": [
@@ -248,7 +251,7 @@ def _status() -> jobs_pb2.StatusReply | None:
         stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
         try:
             reply: jobs_pb2.StatusReply = stub.Status(
-                jobs_pb2.StatusRequest(), timeout=_ANSWER_SECONDS
+                jobs_pb2.StatusRequest(), timeout=_STATUS_SECONDS
             )
         except grpc.RpcError:
             return None

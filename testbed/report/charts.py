@@ -18,6 +18,8 @@ TICK_LENGTH = 4.0
 LETTER = 6.6
 # Of a curve no more points are drawn than can be told apart.
 MOST_POINTS = 600
+_MOST_DOTS = 60
+_MOST_TICKS = 7
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,15 @@ class Mark:
 
 @dataclass(frozen=True)
 class Axis:
-    """What is along an axis: its title, and the ends that it must have at least."""
+    """What is along an axis: its title, and the ends that it must have at least.
+
+    log: for values above 0, its scale is logarithmic.
+    """
 
     title: str
     low: float | None = None
     high: float | None = None
+    log: bool = False
 
 
 def chart(
@@ -71,7 +77,8 @@ def chart(
     xs = [point[0] for line in lines for point in line.points] + [mark.x for mark in marks]
     ys = [p[1] for line in lines for p in line.points if p[1] is not None and math.isfinite(p[1])]
     across = _Scale(_span(xs, x), LEFT, WIDTH - RIGHT, 7)
-    upwards = _Scale(_span(ys, y), height - BOTTOM, TOP, 5, whole_ticks=True)
+    ends = height - BOTTOM, TOP
+    upwards = _LogScale(_span(ys, y), *ends) if y.log else _Scale(_span(ys, y), *ends, 5, True)
     _grid(svg, across, upwards, x, y, height)
     _marks(svg, across, marks, height)
     for line in lines:
@@ -91,7 +98,6 @@ class _Scale:
         start: float,
         end: float,
         count: int,
-        *,
         whole_ticks: bool = False,
     ) -> None:
         low, high = span
@@ -113,6 +119,32 @@ class _Scale:
         return f"{tick:,.{self._digits}f}"
 
 
+class _LogScale:
+    """Like ``_Scale``, by the logarithms of values above 0."""
+
+    def __init__(self, span: tuple[float, float], start: float, end: float) -> None:
+        powers = range(math.floor(math.log10(span[0])), math.ceil(math.log10(span[1])) + 1)
+        every = [n * 10.0**power for power in powers for n in (1, 2, 5)]
+        self.low = max((tick for tick in every if tick <= span[0]), default=span[0])
+        self.high = min((tick for tick in every if tick >= span[1]), default=span[1])
+        self.ticks = [tick for tick in every if self.low <= tick <= self.high]
+        if len(self.ticks) > _MOST_TICKS:
+            self.ticks = [tick for tick in self.ticks if 10.0 ** round(math.log10(tick)) == tick]
+        self._start = start
+        self._factor = (end - start) / math.log10(self.high / self.low)
+
+    def __call__(self, value: float) -> float:
+        inside = min(max(value, self.low), self.high)
+        return self._start + math.log10(inside / self.low) * self._factor
+
+    def text(self, tick: float) -> str:
+        """A tick as it is written."""
+        return f"{tick:g}"
+
+
+Scale = _Scale | _LogScale
+
+
 def _step(least: float) -> float:
     """The smallest of 1, 2 and 5 times a power of ten that is no less."""
     power = 10.0 ** math.floor(math.log10(least))
@@ -129,7 +161,7 @@ def _span(values: Sequence[float], axis: Axis) -> tuple[float, float]:
 
 
 def _grid(
-    svg: ElementTree.Element, across: _Scale, upwards: _Scale, x: Axis, y: Axis, height: float
+    svg: ElementTree.Element, across: _Scale, upwards: Scale, x: Axis, y: Axis, height: float
 ) -> None:
     bottom = height - BOTTOM
     for tick in upwards.ticks:
@@ -162,7 +194,7 @@ def _marks(svg: ElementTree.Element, across: _Scale, marks: Sequence[Mark], heig
             reached = at + half
 
 
-def _line(svg: ElementTree.Element, line: Line, across: _Scale, upwards: _Scale) -> None:
+def _line(svg: ElementTree.Element, line: Line, across: _Scale, upwards: Scale) -> None:
     group = ElementTree.SubElement(svg, "g", {"class": f"line s{line.style}"})
     ElementTree.SubElement(group, "title").text = line.name
     for run in _runs(line.points):
@@ -176,7 +208,7 @@ def _line(svg: ElementTree.Element, line: Line, across: _Scale, upwards: _Scale)
             around = f"{path}L{places[-1][0]:.1f},{floor:.1f}L{places[0][0]:.1f},{floor:.1f}Z"
             _add(group, "path", "area", d=around)
         _add(group, "path", "curve", d=path)
-        if line.dots or len(places) == 1:
+        if (line.dots and len(places) <= _MOST_DOTS) or len(places) == 1:
             for x, y in places:
                 _add(group, "circle", "dot", cx=round(x, 1), cy=round(y, 1), r=2)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,6 +20,7 @@ Message = dict[str, Any]
 # More switches than that are not drawn over time; those that held most are.
 MOST_PANELS = 12
 STYLES = 8
+_FAR = 10.0
 _SECONDS = Axis("seconds since the first job ran")
 
 
@@ -185,7 +187,7 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
         {
             "title": "Loss",
             "note": "Mean over workers, each iteration when its last worker ended it.",
-            "svg": chart("Loss of each job over time", loss, x, Axis("loss", 0.0), marks),
+            "svg": chart("Loss of each job over time", loss, x, _loss_axis(loss), marks),
             "legend": legend,
         },
         {
@@ -197,6 +199,14 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
             "legend": legend,
         },
     ]
+
+
+def _loss_axis(lines: Sequence[Line]) -> Axis:
+    """Logarithmic where a loss went down so far that its end could not be told otherwise."""
+    values = [y for line in lines for _, y in line.points if y is not None and math.isfinite(y)]
+    if values and min(values) > 0 and max(values) > _FAR * min(values):
+        return Axis("loss (logarithmic)", log=True)
+    return Axis("loss", 0.0)
 
 
 def _switches(series: Series) -> list[str]:
