@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 from testbed.view import deviation
 from topologies.addressing import Addressing
@@ -19,6 +20,7 @@ CLASSES = 5
 # What deviates more from the closed form stands out, in shares of it (of the largest one where
 # nothing was expected).
 TOLERANCE = 0.02
+_SHRUNK = 0.7
 _WIDTHS = (1.2, 1.8, 2.3, 2.8, 3.3, 3.8)
 
 
@@ -60,7 +62,7 @@ def loads(topology: Topology | None, links: list[Message], seconds: float | None
     ]
     step = top / CLASSES
     classes = [f"{100 * n * step:g} to {100 * (n + 1) * step:g} %" for n in range(CLASSES)]
-    drawing = "" if topology is None else draw(topology, _lanes(topology, rows), style=False)
+    drawing = "" if topology is None else _drawing(topology, rows)
     return Loads(rows, drawing, classes, of_rate)
 
 
@@ -111,6 +113,15 @@ def _off(row: Message, largest: int) -> bool:
     if carried is None or wanted is None:
         return False
     return bool(abs(carried - wanted) > TOLERANCE * (wanted or largest))
+
+
+def _drawing(topology: Topology, rows: list[Message]) -> str:
+    """SVG text of a topology and its loads, not to be shrunk until nobody can read it."""
+    lines = draw(topology, _lanes(topology, rows), style=False)
+    ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
+    svg = ElementTree.fromstring(lines)
+    svg.set("style", f"min-width: {_SHRUNK * float(svg.get('width', 0)):.0f}px")
+    return ElementTree.tostring(svg, encoding="unicode")
 
 
 def _lanes(topology: Topology, rows: list[Message]) -> dict[tuple[str, str], Lane]:

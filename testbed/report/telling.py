@@ -21,6 +21,7 @@ Message = dict[str, Any]
 MOST_PANELS = 12
 STYLES = 8
 _FAR = 10.0
+_FEWEST_SAMPLES = 2
 _SECONDS = Axis("seconds since the first job ran")
 
 
@@ -149,9 +150,10 @@ def _chunks(chunks: Message, plans: Sequence[Message]) -> Message | None:
     if not chunks:
         return None
     network, server = chunks["aggregated_in_network"], chunks["served_by_server"]
-    if network is None:  # a fault took switches' counts along; a worker knows where its sums ended
-        network = sum(plan["by_switch"] for plan in plans)
-        server = sum(plan["by_server"] for plan in plans) + chunks["in_float32"]
+    if network is None:  # a fault took switches' counts along; a worker knows what trees summed
+        sums = [(plan["tree"], plan["by_switch"] + plan["by_server"]) for plan in plans]
+        network = sum(n for tree, n in sums if tree != "none")
+        server = sum(n for tree, n in sums if tree == "none") + chunks["in_float32"]
     total = network + server
     share = network / total if total else None
     return {**chunks, "network": network, "server": server, "share": share}
@@ -217,7 +219,7 @@ def _switches(series: Series) -> list[str]:
 def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
     """A chart of each switch: slots that jobs hold, and those with a sum under way."""
     began = series.began
-    if began is None or not series.samples:
+    if began is None or len(series.samples) < _FEWEST_SAMPLES:
         return []
     held: dict[str, list[tuple[float, float | None]]] = {}
     busy: dict[str, list[tuple[float, float | None]]] = {}

@@ -87,8 +87,8 @@ def test_a_job_that_was_done_is_told_with_its_figures() -> None:
     tiles = dict(zip(page.all("dt"), page.all("dd"), strict=True))
     assert tiles["test accuracy"] == "0.9000"
     assert tiles["iterations"] == "4"
-    assert tiles["time per iteration"] == "750.0 ms median"
-    assert tiles["summed in the network"] == "100.0 %"
+    assert tiles["median iteration"] == "750.0 ms"
+    assert tiles["in the network"] == "100.0 %"
     assert tiles["packets sent again"] == "3"
     assert {"Loss", "Test accuracy", "tor0", "tor1", "core0"} <= set(page.all("strong"))
     assert tiles["kernel"]
