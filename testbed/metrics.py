@@ -112,8 +112,8 @@ def _server(to: _Families, where: dict[str, str], one: Message) -> None:
         text = "Bytes on the server's links, frames without FCS."
         to.counter("server_bytes", text, one[f"{direction}_bytes"], **where, direction=direction)
         text = "Rate of the server's links."
-        rate = one[f"{verb}_rate"]
-        to.gauge("server_link_bits_per_second", text, rate, **where, direction=direction)
+        rate = one[f"{verb}_rate"] / 8
+        to.gauge("server_link_bytes_per_second", text, rate, **where, direction=direction)
 
 
 def _job(to: _Families, where: dict[str, str], job: Message) -> None:

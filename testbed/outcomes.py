@@ -27,12 +27,13 @@ Counts = dict[str, Counter[Outcome]]
 
 
 async def read(
-    switches: Iterable[SwitchProcess], dataplane: DataPlane, seconds: float = ANSWER_SECONDS
+    switches: Iterable[SwitchProcess], dataplane: DataPlane, seconds: float | None = None
 ) -> tuple[Counts, list[ProcessError]]:
     """The counters of each switch by name, and an error for each that does not answer in time.
 
-    Neither for one that refuses: it is being started again.
+    Neither for one that refuses: it is being started again. seconds: ``ANSWER_SECONDS`` if None.
     """
+    seconds = ANSWER_SECONDS if seconds is None else seconds
     chosen = list(switches)
     request = p4runtime_pb2.ReadRequest(
         device_id=DEVICE_ID, entities=[dataplane.p4info.counter_entry("outcomes")]

@@ -84,6 +84,8 @@ def test_all_of_a_snapshot_is_told_under_its_labels() -> None:
         assert value(told, "switch_packets_total", switch=switch, outcome="added") == 210
     assert value(told, "server_bytes_total", server="s1", direction="received") == 4000
     assert value(told, "server_bytes_total", server="s1", direction="sent") == 2000
+    way = {"server": "s1", "direction": "sent"}
+    assert value(told, "server_link_bytes_per_second", **way) == 20e6 / 8
     states = {state: value(told, "jobs", state=state) for state in JOB_STATES}
     assert states == {**dict.fromkeys(JOB_STATES, 0), "running": 1}
     for name, wanted in (
