@@ -254,7 +254,6 @@ def launch(
     start = command([*python("testbed.supervisor")], tied=tied)
     wanted = checked.topology.name if name is None else name
     with record.create(wanted, chosen=name is not None, facts=facts) as run:
-        run.topology.write_text(Path(topology).read_text())
         with (run.logs / "supervisor.log").open("wb") as log, run.lock() as lock:
             process = subprocess.Popen(
                 [*start, str(run.path)],

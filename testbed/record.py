@@ -308,6 +308,8 @@ def _begin(
         held.enter_context(run.lock())  # before it has anything that another might sweep
         for part in (run.logs, run.sockets):
             part.mkdir()
+        if "topology" in facts:  # it may be changed later
+            shutil.copyfile(facts["topology"], run.topology)
         (run.path / "testbed.json").write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
         return run
 

@@ -44,7 +44,6 @@ def facts(**changes: Any) -> Message:
 def begun(name: str = "small") -> Iterator[tuple[RunDirectory, SeriesWriter]]:
     """A run directory that is alive while the context lasts, and its series."""
     with record.create(name, chosen=False, facts=facts()) as run:
-        run.topology.write_text(TOPOLOGY.read_text())
         yield run, SeriesWriter(run.path / series.FILE)
 
 

@@ -259,6 +259,9 @@ def test_what_is_no_run_is_refused_with_what_there_is(tmp_path: Path) -> None:
     status, said = rackhub("report", "-o", str(tmp_path / "no" / "page.html"))
     assert status == 1
     assert "page.html cannot be written: No such file or directory" in said
+    (run.path / "series.jsonl").write_text('{"t": 1.0}\n')
+    with pytest.raises(RunError, match=r"series\.jsonl cannot be read: 'job'"):
+        make(run)
     (run.path / "testbed.json").write_text("{")
     with pytest.raises(RunError, match=r"tells nothing of a run: its testbed\.json"):
         make(RunDirectory(run.path))
