@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from testbed.report.charts import Axis, Line, Mark, chart
@@ -52,6 +53,7 @@ def tell(story: Story) -> Message:
         "curves": _curves(series, marks),
         "slots": _slots(series, marks),
         "slots_left_out": max(0, len(_switches(series)) - MOST_PANELS),
+        "servers": _servers(series, marks),
         "faults": faults,
         "machine": _machine(summary.get("machine", {})),
         "styles": STYLES,
@@ -249,6 +251,36 @@ def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
         for name in held
         if name in chosen
     ]  # fmt: skip
+
+
+def _servers(series: Series, marks: Sequence[Mark]) -> list[Message]:
+    """Charts of what servers received and sent; none where that was next to nothing."""
+    began = series.began
+    if began is None:
+        return []
+    charts = []
+    for field, title in (("received_bytes", "Received"), ("sent_bytes", "Sent")):
+        lines = _rates(series, field, began)
+        if max((y for line in lines for _, y in line.points if y is not None), default=0) <= 0:
+            continue
+        about = f"Mbit/s that each server {title.lower()} over time"
+        axes = Axis(_SECONDS.title, 0.0), Axis("Mbit/s", 0.0)
+        svg = chart(about, lines, *axes, marks, height=150.0)
+        charts.append({"title": title, "svg": svg, "legend": [line.name for line in lines]})
+    return charts
+
+
+def _rates(series: Series, field: str, began: float) -> list[Line]:
+    """A line of each server: Mbit/s from sample to sample, None where counting began anew."""
+    points: dict[str, list[tuple[float, float | None]]] = {}
+    for before, now in pairwise(series.samples):
+        for name, counts in now.servers.items():
+            then, there = before.servers.get(name, {}).get(field), counts[field]
+            rate = None
+            if then is not None and there is not None and there >= then:
+                rate = 8e-6 * (there - then) / (now.t - before.t)
+            points.setdefault(name, []).append((now.t - began, rate))
+    return [Line(name, there, n % STYLES) for n, (name, there) in enumerate(points.items())]
 
 
 # --- faults ---

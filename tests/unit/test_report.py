@@ -143,6 +143,28 @@ def test_faults_are_marked_on_the_curves_and_listed() -> None:
     assert page.row(">tor0</td>")[5:8] == ["digits", "2.00", "1 to 2"]
 
 
+def test_what_servers_carried_is_shown_over_time_if_they_did() -> None:
+    assert "Servers" not in Page(make(small_run.finished())).all("h2")  # the same count always
+    with small_run.begun() as (run, writer):
+        small_run.train(writer)
+        for second in range(3):
+            now = small_run.snapshot(monotonic=writer.started + 10 + second)
+            now["servers"][1]["received_bytes"] += second * 250_000
+            writer.sample(now)
+        run.write_summary(small_run.summary())
+    text = make(run)
+    page = Page(text)
+    assert "Servers" in page.all("h2")
+    assert "Received" in page.all("strong")
+    assert "Sent" not in page.all("strong")
+    (svg,) = re.findall(r'<svg[^>]*aria-label="Mbit/s that each server received.*?</svg>', text)
+    ticks = [t.text for t in ElementTree.fromstring(svg).iter("text")]
+    assert "2.0" in ticks  # 250 kB in a second
+    idle, busy = curves(svg)
+    assert len({y for _, y in idle}) == 1
+    assert min(y for _, y in busy) < min(y for _, y in idle)
+
+
 def test_bytes_that_a_fault_took_along_are_unknown_and_it_is_said_why() -> None:
     page = Page(make(small_run.finished(links=small_run.carried(lost="tor0"))))
     assert page.row(">tor0 to core0<")[1] == "-"
