@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from testbed.series import SeriesWriter
 
 Message = dict[str, Any]
+log = logging.getLogger("snapshot")
 
 # Those who ask within that of each other get the same.
 FRESH_SECONDS = 0.2
@@ -81,11 +83,18 @@ class Observer:
             active = any(job.state == "running" for job in self._jobs.values())
             began = began if before else start
             if active or before:
-                series.sample(await self.snapshot())
+                await self.sample(series)
             now = time.monotonic()
             rest = _REST * (time.process_time() - used)
             wanted = max(_LEAST_PAUSE, (now - began) / _SAMPLES, rest)
             await asyncio.sleep(min(_MOST_PAUSE, wanted))
+
+    async def sample(self, series: SeriesWriter) -> None:
+        """Adds a sample to a series. Where that fails, the log has it, and all else goes on."""
+        try:
+            series.sample(await self.snapshot())
+        except Exception:
+            log.exception("a sample could not be taken")
 
     # --- inside ---
 

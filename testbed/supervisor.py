@@ -174,7 +174,9 @@ class Testbed:
         """Runs a job, whoever watches it, and records how it ended."""
         try:
             async with chaos.around(job):
-                return await job.execute(Processes(self.run.logs, self.run.path))
+                summary = await job.execute(Processes(self.run.logs, self.run.path))
+            await self.observer.sample(self.series)  # the testbed may go down at once
+            return summary
         except JobError as error:
             self.problems.append(str(error))
             self.note(error, error.process, job=job.name)
