@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import click
 
-from testbed import looking, running
+from testbed import looking, observing, running
 from testbed.options import Group
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     """In-network gradient aggregation on emulated racks of P4 switches."""
 
 
-for command in (*running.COMMANDS, *looking.COMMANDS):
+for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS):
     main.add_command(command)
 
 

@@ -282,12 +282,14 @@ class JobRun:
                 self.place.faults.runs(self.name, range(self._started), self._plan)
                 cpu = cpu_seconds()
                 self._trained_from = (cpu["busy"], cpu["all"])
+                self.place.series.state(self.name, self.state)
                 self.emit({"event": "running", "job": self.name})
         elif kind == "progress":
             self._waits.over(rank)
             self._attendance.take(rank, report["attendance"])
             self.place.faults.progress(self.name, rank, report)
             if self._progress.take(rank, report):
+                self.place.series.iterations(self.name, self._progress.latest)
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
         elif kind == "waiting":
             self._waits.take(rank, report)

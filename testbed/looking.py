@@ -15,6 +15,7 @@ from testbed.control import ControlError, ask
 from testbed.execution import execute
 from testbed.explained import show_trace, show_why
 from testbed.launcher import program_files, translate
+from testbed.live import picture, watch
 from testbed.options import (
     DEFAULT_JOB,
     FILE,
@@ -30,7 +31,7 @@ from testbed.processes import python
 from testbed.record import RunDirectory, RunError
 from testbed.targets import DEVICE_ID, choose
 from testbed.trace import read as read_trace
-from testbed.view import link_table, show, show_rows
+from testbed.view import ENDLESS, link_table, show, show_rows
 from topologies.drawing import draw
 from topologies.spec import load as load_topology
 from topologies.spec import read as read_topology
@@ -86,10 +87,18 @@ def trace_command(
 
 @click.command()
 @on_testbed
+@click.option("--live", is_flag=True, help="Follow it: slots, outcomes, servers, jobs.")
 @with_json
-def status(on: str | None, as_json: bool) -> None:
-    """Show a testbed: nodes, jobs, and what its links have carried."""
+def status(on: str | None, live: bool, as_json: bool) -> None:
+    """Show a testbed: nodes, jobs, and what its links have carried.
+
+    With --live, follow what switches, servers and jobs do until Ctrl-C; where there is no terminal,
+    or with --json, show it once.
+    """
     target = record.find(on)
+    if live:
+        _show_live(target, as_json)
+        return
     facts = ask(target, "status")
     pids = target.pids()
     for node in facts["nodes"]:
@@ -110,6 +119,16 @@ def status(on: str | None, as_json: bool) -> None:
     if facts["jobs"]:
         show(console)
         show_rows(console, facts["jobs"], {"job": "job", "state": "state"})
+
+
+def _show_live(target: RunDirectory, as_json: bool) -> None:
+    console = console_for()
+    if as_json:
+        print_json(ask(target, "snapshot"))
+    elif console.is_terminal:
+        watch(console, target)
+    else:
+        show(console, picture(ask(target, "snapshot"), None, ENDLESS))
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})

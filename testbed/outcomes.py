@@ -27,18 +27,19 @@ Counts = dict[str, Counter[Outcome]]
 
 
 async def read(
-    switches: Iterable[SwitchProcess], dataplane: DataPlane
+    switches: Iterable[SwitchProcess], dataplane: DataPlane, seconds: float | None = None
 ) -> tuple[Counts, list[ProcessError]]:
     """The counters of each switch by name, and an error for each that does not answer in time.
 
-    Neither for one that refuses: it is being started again.
+    Neither for one that refuses: it is being started again. seconds: ``ANSWER_SECONDS`` if None.
     """
+    seconds = ANSWER_SECONDS if seconds is None else seconds
     chosen = list(switches)
     request = p4runtime_pb2.ReadRequest(
         device_id=DEVICE_ID, entities=[dataplane.p4info.counter_entry("outcomes")]
     )
     answers = await asyncio.gather(
-        *(asyncio.to_thread(_read, switch.reached, request) for switch in chosen)
+        *(asyncio.to_thread(_read, switch.reached, request, seconds) for switch in chosen)
     )
     counts: Counts = {}
     silent = []
@@ -47,18 +48,18 @@ async def read(
             counts[switch.name] = answer
         elif answer is grpc.StatusCode.DEADLINE_EXCEEDED:
             assert switch.process is not None
-            what = f"does not answer P4Runtime within {ANSWER_SECONDS:g} s"
+            what = f"does not answer P4Runtime within {seconds:g} s"
             silent.append(ProcessError(switch.name, what, switch.process.log))
     return counts, silent
 
 
-def _read(address: str, request: p4runtime_pb2.ReadRequest) -> Counter[Outcome] | grpc.StatusCode:
+def _read(
+    address: str, request: p4runtime_pb2.ReadRequest, seconds: float
+) -> Counter[Outcome] | grpc.StatusCode:
     """The counters, or why they cannot be had."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            replies = p4runtime_pb2_grpc.P4RuntimeStub(channel).Read(
-                request, timeout=ANSWER_SECONDS
-            )
+            replies = p4runtime_pb2_grpc.P4RuntimeStub(channel).Read(request, timeout=seconds)
             cells = [entity.counter_entry for reply in replies for entity in reply.entities]
         except grpc.RpcError as error:
             return error.code()

@@ -12,6 +12,7 @@ from testbed.nodes import Nodes
 from testbed.processes import ProcessError
 from testbed.record import RunDirectory
 from testbed.recovery import FaultLog
+from testbed.series import SeriesWriter
 
 if TYPE_CHECKING:
     from testbed.emulated import Network
@@ -23,7 +24,7 @@ class Place:
     """What a job needs of the testbed that it runs on.
 
     suspects: an error for each of the testbed's processes that is stuck. jobs: all of them. tell:
-    tells whoever watches of a fault.
+    tells whoever watches of a fault. series: how it goes on.
     """
 
     run: RunDirectory
@@ -35,3 +36,4 @@ class Place:
     jobs: Mapping[str, JobRun]
     faults: FaultLog
     tell: Callable[[str], None]
+    series: SeriesWriter

@@ -9,12 +9,22 @@ same in every run of the job.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
 # Over less, chunks/s would say how reports bunch up, not how fast the job is.
 _RATE_SECONDS = 0.5
+
+
+class Iteration(NamedTuple):
+    """An iteration that all workers have done: when the last of them ended it (by
+    ``time.monotonic``), mean loss over workers, accuracy if it was measured then."""
+
+    number: int
+    ended: float
+    loss: float
+    accuracy: float | None
 
 
 class Progress:
@@ -23,8 +33,10 @@ class Progress:
     def __init__(self, world: int, iterations: int) -> None:
         self.iterations = iterations
         self.iteration = 0  # the last that all have reported
+        self.latest: list[Iteration] = []  # what the last report made complete
         self._reached = dict.fromkeys(range(world), 0)  # by rank
         self._losses: dict[int, list[float]] = {}  # of iterations that not all have reported
+        self._ended: dict[int, float] = {}  # the same
         self._loss = 0.0
         self._accuracies: dict[int, float] = {}  # the same
         self._accuracy: float | None = None
@@ -46,19 +58,26 @@ class Progress:
             return False
         reached, losses = int(report["iteration"]), report["losses"]
         self._reached[rank] = reached
-        for iteration, loss in enumerate(losses, start=reached - len(losses) + 1):
+        first = reached - len(losses) + 1
+        for iteration, loss in enumerate(losses, start=first):
             self._losses.setdefault(iteration, []).append(loss)
+        for iteration, (_, ended) in enumerate(report["spans"], start=first):
+            self._ended[iteration] = max(ended, self._ended.get(iteration, ended))
         if report["accuracy"] is not None:
             self._accuracies[reached] = report["accuracy"]
         if rank == min(self._reached):
             self._statistics = report["statistics"]
             self._per_epoch = reached / report["epoch"]
         before, self.iteration = self.iteration, min(self._reached.values())
+        self.latest = []
         for iteration in range(before + 1, self.iteration + 1):
             # In the same order always, as a sum of floats depends on it.
             together = sorted(self._losses.pop(iteration))
             self._loss = sum(together) / len(together)
-            self._accuracy = self._accuracies.pop(iteration, self._accuracy)
+            measured = self._accuracies.pop(iteration, None)
+            self._accuracy = self._accuracy if measured is None else measured
+            ended = self._ended.pop(iteration)
+            self.latest.append(Iteration(iteration, ended, self._loss, measured))
         return self.iteration > before
 
     def message(self) -> Message:

@@ -2,9 +2,9 @@
 """The directory of a run: logs, captures, sockets, and ``summary.json``.
 
 ``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` when asked for, the files
-the run was started with, and ``summary.json``. ``runs/latest`` points to the newest. As long as a
-testbed lives, its processes hold a lock on the file ``.lock`` in its directory: that is how others
-find it, and how they know after a crash that it is gone.
+the run was started with, ``series.jsonl`` and ``summary.json``. ``runs/latest`` points to the
+newest. As long as a testbed lives, its processes hold a lock on the file ``.lock`` in its
+directory: that is how others find it, and how they know after a crash that it is gone.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ class RunDirectory:
     def pcap(self) -> Path:
         """Captures."""
         return self.path / "pcap"
+
+    @property
+    def topology(self) -> Path:
+        """The topology file that it was started with."""
+        return self.path / "topology.yaml"
 
     @property
     def summary(self) -> Path:
@@ -211,6 +216,25 @@ def newest() -> RunDirectory:
     return runs[-1]
 
 
+def known(name: str) -> RunDirectory:
+    """A run, alive or not: a path, the name of a run directory, ``latest``, or a testbed's name,
+    of which the newest counts. ``RunError`` if there is none."""
+    runs = all_runs()
+    if name == "latest":
+        return newest()
+    path = Path(name)
+    if path.is_dir() and (path / "testbed.json").exists():
+        return RunDirectory(path.resolve())
+    for run in reversed(runs):
+        if name in (run.path.name, run.name):
+            return run
+    if path.is_dir():
+        raise RunError(f"{path} is no run directory: it has no testbed.json")
+    newest_names = ", ".join(run.path.name for run in runs[-3:])
+    listed = f"the newest are {newest_names}" if runs else "there is none"
+    raise RunError(f"no run {name!r} in {runs_folder()}; {listed}")
+
+
 def find(name: str | None) -> RunDirectory:
     """The live testbed of a name, or the only one; ``RunError`` listing those there are."""
     live = live_runs()
@@ -284,6 +308,8 @@ def _begin(
         held.enter_context(run.lock())  # before it has anything that another might sweep
         for part in (run.logs, run.sockets):
             part.mkdir()
+        if "topology" in facts:  # it may be changed later
+            shutil.copyfile(facts["topology"], run.topology)
         (run.path / "testbed.json").write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
         return run
 

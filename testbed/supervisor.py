@@ -48,7 +48,10 @@ from testbed.place import Place
 from testbed.processes import ProcessError, Processes
 from testbed.record import RunDirectory
 from testbed.recovery import FaultLog
+from testbed.series import FILE as SERIES
+from testbed.series import SeriesWriter
 from testbed.serverhost import JobError
+from testbed.snapshot import Observer
 from testbed.targets import SwitchProcess, complete_captures
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
@@ -70,7 +73,10 @@ class Testbed:
         self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
         self.nodes = Nodes(run, self.network, self.processes, self._died, self._served)
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
+        self.series = SeriesWriter(run.path / SERIES)
         self.jobs: dict[str, JobRun] = {}
+        self.observer = Observer(self.nodes, self.jobs, self.dataplane, self._describe)
+        self._recording: asyncio.Task[None] | None = None
         self.problems: list[str] = []
         self.failure: Message | None = None  # the first, for the summary
         self.stopping = asyncio.Event()
@@ -89,6 +95,7 @@ class Testbed:
         """Starts everything, each as soon as what it needs is there; sets ``ready``."""
         await self.nodes.bring_up()
         self._before = await links.measure(self.network, self.nodes.switches)
+        self._recording = asyncio.get_running_loop().create_task(self.observer.record(self.series))
         self.ready.set_result(None)
         log.info("up after %.2f s", time.monotonic() - self._started)
 
@@ -116,6 +123,8 @@ class Testbed:
         if self.failure is not None:
             why = f"the testbed failed: {self.failure['message']}"
         self._going_down = True
+        if self._recording is not None:
+            self._recording.cancel()
         self.nodes.stay_down()
         for name, task in self._tasks.items():
             self.jobs[name].ending = why
@@ -143,7 +152,7 @@ class Testbed:
         emit({"event": "starting", "job": name})
         place = Place(
             self.run, self.network, self.dataplane, self.nodes, self.facts["clock"],
-            self.suspects, self.jobs, self.faults, self._tell,
+            self.suspects, self.jobs, self.faults, self._tell, self.series,
         )  # fmt: skip
         chaos = Chaos(place, faults, emit)
         job = self.jobs[name] = JobRun(place, file, name, placement, chaos.heard)
@@ -165,12 +174,15 @@ class Testbed:
         """Runs a job, whoever watches it, and records how it ended."""
         try:
             async with chaos.around(job):
-                return await job.execute(Processes(self.run.logs, self.run.path))
+                summary = await job.execute(Processes(self.run.logs, self.run.path))
+            await self.observer.sample(self.series)  # the testbed may go down at once
+            return summary
         except JobError as error:
             self.problems.append(str(error))
             self.note(error, error.process, job=job.name)
             raise
         finally:
+            self.series.state(job.name, job.state)
             try:
                 if not self._going_down:
                     await self._write_summary()
@@ -261,6 +273,8 @@ class Testbed:
             return await why(self.jobs, str(request["job"]))
         if do == "status":
             return await self._status()
+        if do == "snapshot":
+            return await self.observer.snapshot()
         raise ControlError(f"{do!r} is no request")
 
     async def _until_ready(self) -> None:

@@ -24,7 +24,7 @@ _STATES = {"starting": "starting workers", "checking": "training again without a
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
 _GAP = 2  # between columns
 # Wider than anything that is printed: where no terminal is, nobody wraps or cuts.
-_ENDLESS = 10_000
+ENDLESS = 10_000
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -44,7 +44,7 @@ def show(console: Console, what: RenderableType = "") -> None:
 def _lines(what: RenderableType) -> list[str]:
     """What is printed where there is room for all of it."""
     text = io.StringIO()
-    Console(file=text, width=_ENDLESS, color_system=None, highlight=False).print(what)
+    Console(file=text, width=ENDLESS, color_system=None, highlight=False).print(what)
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 

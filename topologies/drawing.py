@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from xml.etree import ElementTree
 
 from topologies.addressing import Addressing
 from topologies.topology import Link, LinkQuality, Node, Topology
 
-__all__ = ["draw"]
+__all__ = ["Lane", "draw"]
 
 HOST_WIDTH, HOST_HEIGHT, HOST_GAP = 66, 42, 10
 SWITCH_WIDTH, SWITCH_HEIGHT = 92, 36
@@ -29,6 +29,7 @@ HOSTS_BELOW_TOR = 96
 MARGIN, TITLE_HEIGHT, FOOT_HEIGHT = 28, 72, 40
 LEAST_WIDTH = 500
 PORT_STEP = 14  # between links along a side of a switch
+LANE_STEP = 2.6  # of each direction of a link to its side, where they are drawn apart
 # Labels of links between switches lie along them, this far up from the lower end: the first place
 # where no other link or label is in the way, else the one where least is.
 LABEL_AT = sorted((n / 50 for n in range(7, 44)), key=lambda share: abs(share - 0.30))
@@ -60,14 +61,31 @@ Point = tuple[float, float]
 Segment = tuple[Point, Point]
 
 
-def draw(topology: Topology) -> str:
-    """SVG text of a topology."""
-    return _Drawing(topology).text()
+@dataclass(frozen=True)
+class Lane:
+    """How one direction of a link is drawn: classes for the style sheet, width, and what comes up
+    where the mouse rests."""
+
+    classes: str
+    width: float
+    title: str
+
+
+def draw(
+    topology: Topology, lanes: Mapping[tuple[str, str], Lane] | None = None, *, style: bool = True
+) -> str:
+    """SVG text of a topology.
+
+    lanes: the two directions of each link, side by side, by the node and interface that send (those
+    on the right as seen by who sends). style: False where a page has its own for these classes.
+    """
+    return _Drawing(topology, lanes).text(style)
 
 
 class _Drawing:
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, lanes: Mapping[tuple[str, str], Lane] | None) -> None:
         self.topology = topology
+        self.lanes = lanes
         self.addressing = Addressing(topology)
         self.at: dict[str, Point] = {}  # middle of each node
         self.frames: list[tuple[float, float, float, float]] = []  # x, y, width, height
@@ -122,7 +140,7 @@ class _Drawing:
 
     # --- the picture, back to front ---
 
-    def text(self) -> str:
+    def text(self, style: bool) -> str:
         svg = ElementTree.Element(
             "svg",
             xmlns="http://www.w3.org/2000/svg",
@@ -131,8 +149,9 @@ class _Drawing:
             height=f"{self.height:g}",
         )
         ElementTree.SubElement(svg, "title").text = f"Topology {self.topology.name}"
-        ElementTree.SubElement(svg, "style").text = STYLE
-        _element(svg, "rect", width="100%", height="100%", fill="#ffffff")
+        if style:
+            ElementTree.SubElement(svg, "style").text = STYLE
+            _element(svg, "rect", width="100%", height="100%", fill="#ffffff")
         self._title(svg)
         for number, (x, y, width, height) in enumerate(self.frames):
             _element(svg, "rect", "rack", x=x, y=y, width=width, height=height, rx=10)
@@ -179,20 +198,44 @@ class _Drawing:
         return (position - (len(links) - 1) / 2) * step
 
     def _line(self, svg: ElementTree.Element, link: Link) -> None:
-        (ax, ay), (bx, by) = self._ends(link)
+        if self.lanes is not None:
+            self._two_lanes(svg, link, self.lanes)
+            return
         classes = ["link"]
         if not self._is_host(link.a):
             classes.append("uplink")
         if link.forward.impaired or link.backward.impaired:
             classes.append("impaired")
+        line = _element(svg, "path", " ".join(classes), d=self._path(link, 0.0))
+        ElementTree.SubElement(line, "title").text = self._describe(link)
+
+    def _path(self, link: Link, aside: float) -> str:
+        """A link from its lower end to its upper one, moved to its right by so much."""
+        (ax, ay), (bx, by) = self._ends(link)
+        length = math.dist((ax, ay), (bx, by)) or 1.0
+        right, down = -(by - ay) / length * aside, (bx - ax) / length * aside
+        ax, ay, bx, by = (round(n, 2) for n in (ax + right, ay + down, bx + right, by + down))
         nodes = self.topology.by_name
         if self._is_host(link.a) and nodes[link.a].rack != nodes[link.b].rack:
             bend = (ay - by) * 0.5  # above the hosts between, whose links are straight
-            path = f"M{ax:g},{ay:g} C{ax:g},{ay - bend:g} {bx:g},{by + bend:g} {bx:g},{by:g}"
-        else:
-            path = f"M{ax:g},{ay:g} L{bx:g},{by:g}"
-        line = _element(svg, "path", " ".join(classes), d=path)
-        ElementTree.SubElement(line, "title").text = self._describe(link)
+            return f"M{ax:g},{ay:g} C{ax:g},{ay - bend:g} {bx:g},{by + bend:g} {bx:g},{by:g}"
+        return f"M{ax:g},{ay:g} L{bx:g},{by:g}"
+
+    def _two_lanes(
+        self, svg: ElementTree.Element, link: Link, lanes: Mapping[tuple[str, str], Lane]
+    ) -> None:
+        # The interfaces at both ends of this very link, which may have another beside it.
+        port = next(port for port in self.addressing.ports(link.b) if port.link is link)
+        interfaces = {port.switch: port.interface, port.peer: port.peer_interface}
+        for end, quality, aside in (
+            (link.a, link.forward, LANE_STEP),
+            (link.b, link.backward, -LANE_STEP),
+        ):
+            lane = lanes[end, interfaces[end]]
+            kind = f"lane {lane.classes}{' impaired' if quality.impaired else ''}"
+            path = self._path(link, aside)
+            line = _element(svg, "path", kind, d=path, **{"stroke-width": lane.width})
+            ElementTree.SubElement(line, "title").text = lane.title
 
     def _node(self, svg: ElementTree.Element, node: Node) -> None:
         x, y = self.at[node.name]

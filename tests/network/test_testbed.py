@@ -6,10 +6,15 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from protocol.outcomes import Outcome
+from testbed import series
 from tests.network.testbeds import Rackhub, interfaces, wait_for
+from tests.unit import small_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
@@ -53,6 +58,15 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
     assert list((run / "pcap").glob("core0-eth1*.pcap"))
     for capture in (run / "pcap").iterdir():  # those of idle ports, too
         subprocess.run(["tshark", "-r", capture, "-c", "1"], capture_output=True, check=True)
+    told = series.read(run / series.FILE)
+    (curve,) = told.jobs.values()
+    assert [one.number for one in curve.iterations] == list(range(1, iterations + 1))
+    assert [state for _, state in curve.states] == ["running", "done"]
+    assert told.samples[-1].switches["tor0"]["held"] == 0  # taken once more when it was over
+    assert rackhub.call("report").stdout.strip() == str(run / "report.html")
+    page = (run / "report.html").read_text()
+    assert "done: weights match the reference, bit by bit" in page
+    assert "Loss of each job over time" in page
     assert not rackhub.processes()
     assert interfaces() == before
 
@@ -136,6 +150,51 @@ def test_two_testbeds_with_the_same_node_names_live_side_by_side(rackhub: Rackhu
     assert not rackhub.processes()
 
 
+def see_it(rackhub: Rackhub, job: str) -> None:
+    """What a job that runs holds and does, as a snapshot, as metrics and as a table."""
+    snapshot = rackhub.json("status", "--live")
+    assert shape(snapshot) == shape(small_run.snapshot())
+    (running,) = [one for one in snapshot["jobs"] if one["job"] == job]
+    assert (running["state"], running["present"], running["share_in_network"]) == ("running", 4, 1)
+    held = {one["name"]: one["slots"]["held"] for one in snapshot["switches"]}
+    assert held == running["slots"]  # the only one that holds any
+    assert set(held.values()) == {2 * running["window"]}
+    first, second = metrics(rackhub), metrics(rackhub)
+    assert first["rackhub_switch_slots_held", "core0", "small"] == held["core0"]
+    for name in ("tor0", "tor1", "core0"):
+        sums = ("rackhub_switch_packets_total", *sorted(["added", "small", name]))
+        assert second[sums] > first[sums] > 0
+    assert second["rackhub_job_iteration", job, "small"] > running["iteration"]
+    assert f"{held['tor1']} of {snapshot['switches'][1]['slots']['total']:,}" in (
+        rackhub.call("status", "--live").stdout
+    )
+
+
+def metrics(rackhub: Rackhub) -> dict[tuple[str, ...], float]:
+    """Metrics by name and labels, once every switch tells what it has counted."""
+    found: dict[tuple[str, ...], float] = {}
+
+    def whole() -> bool:
+        families = text_string_to_metric_families(rackhub.call("metrics").stdout)
+        found.update(
+            {(s.name, *sorted(s.labels.values())): s.value for f in families for s in f.samples}
+        )
+        counted = [key for key in found if key[0] == "rackhub_switch_packets_total"]
+        return len(counted) == 3 * len(Outcome)
+
+    wait_for(whole, "switches to tell what they have counted")
+    return found
+
+
+def shape(value: Any) -> Any:
+    """Names of all fields, of the first of each list, and whether values are texts or numbers."""
+    if isinstance(value, dict):
+        return {name: shape(one) for name, one in value.items() if name != "slots" or "held" in one}
+    if isinstance(value, list):
+        return [shape(value[0])]
+    return type(value) if isinstance(value, (str, bool)) else float
+
+
 def test_each_job_of_a_testbed_is_told_by_itself(rackhub: Rackhub) -> None:
     """Links of a later job carry that job's bytes; all jobs are in the record, however they end."""
     tensor = 12 * (12 * (74 + 1024) + 74)
@@ -156,6 +215,7 @@ def test_each_job_of_a_testbed_is_told_by_itself(rackhub: Rackhub) -> None:
         assert beside["alongside"] == ["endless-2"]
         assert {row["expected_bytes"] for row in beside["links"]} == {None}
 
+        see_it(rackhub, "endless-2")
         nodes = {node["name"]: node for node in rackhub.json("status")["nodes"]}
         running = rackhub.processes()
         for name, words in (

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from topologies.drawing import draw
+from topologies.addressing import Addressing
+from topologies.drawing import Lane, draw
 from topologies.spec import load, parse
 
 pytestmark = pytest.mark.unit
@@ -109,6 +110,39 @@ def test_impaired_and_uneven_links_stand_out() -> None:
     titles = "\n".join(str(t.text) for t in svg.iter(f"{SVG}title"))
     assert "w1  10.0.0.2" in titles
     assert "tor1 to core0: rate 5e+06" in titles
+
+
+def test_each_direction_of_a_link_can_be_shown_on_its_right_side() -> None:
+    text = (
+        "name: two\nracks: [{workers: 2, servers: 1}, {workers: 1}]\ncores: 1\n"
+        "links: [{ends: [w1, tor0], loss: 1 %}, {ends: [s0, tor0], add: true}]\n"
+    )
+    topology = parse(text)
+    addressing = Addressing(topology)
+    ports = [port for node in topology.switches for port in addressing.ports(node.name)]
+    ways = {(port.switch, port.interface) for port in ports}
+    ways |= {(port.peer, port.peer_interface) for port in ports}
+    lanes = {(n, i): Lane(f"load-{n}", 2.5, f"{n} by {i}") for n, i in ways}
+    svg = ElementTree.fromstring(draw(topology, lanes, style=False))
+    assert svg.find(f"{SVG}style") is None
+    drawn = {str(p[0].text): p for p in svg.iter(f"{SVG}path")}
+    # Both links of the server have theirs.
+    assert drawn.keys() == {f"{node} by {interface}" for node, interface in ways}
+    assert len(drawn) == 2 * (3 + 1 + 1 + 2)
+    for port in ports:
+        if port.switch > port.peer:
+            continue  # from its other end
+        there = drawn[f"{port.switch} by {port.interface}"]
+        back = drawn[f"{port.peer} by {port.peer_interface}"]
+        assert there.get("class") == f"lane load-{port.switch}" + (
+            " impaired" if port.outgoing.impaired else ""
+        )
+        ends = [straight(str(lane.get("d"))) for lane in (there, back)]
+        # Both lead up; whoever sends upwards is on the right of who sends downwards.
+        up = 0 if port.link.a == port.switch else 1
+        (ax, ay, bx, by), (cx, cy, _, _) = ends[up], ends[1 - up]
+        assert by < ay
+        assert (bx - ax) * (cy - ay) - (by - ay) * (cx - ax) < 0
 
 
 def test_the_same_topology_gives_the_same_picture() -> None:

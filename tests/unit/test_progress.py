@@ -12,11 +12,16 @@ import pytest
 from testbed.progress import Progress
 
 
-def report(iteration: int, *losses: float, accuracy: float | None = None) -> dict[str, Any]:
+def report(
+    iteration: int, *losses: float, accuracy: float | None = None, late: float = 0.0
+) -> dict[str, Any]:
+    """Iterations begin every second; the worker needs half of it, and ``late``."""
+    first = iteration - len(losses) + 1
     return {
         "iteration": iteration,
         "epoch": iteration / 4,
         "losses": list(losses),
+        "spans": [(i, i + 0.5 + late) for i in range(first, iteration + 1)],
         "accuracy": accuracy,
         "statistics": {"completed": 9 * iteration, "completed_direct": iteration},
     }
@@ -58,6 +63,18 @@ def test_an_accuracy_is_told_from_its_iteration_on() -> None:
     assert progress.message()["accuracy"] is None
     progress.take(1, report(5, 1.0, 1.0, accuracy=None))
     assert progress.message()["accuracy"] == 0.25
+
+
+def test_an_iteration_is_told_once_with_the_end_of_its_last_worker() -> None:
+    progress = Progress(world=2, iterations=8)
+    progress.take(0, report(2, 8.0, 4.0, accuracy=0.5))
+    assert progress.latest == []
+    progress.take(1, report(3, 6.0, 2.0, 1.0, late=0.25))
+    assert progress.latest == [(1, 1.75, 7.0, None), (2, 2.75, 3.0, 0.5)]
+    progress.take(1, report(4, 1.0))
+    assert progress.latest == []
+    progress.take(0, report(4, 3.0, 1.0, late=0.5))
+    assert progress.latest == [(3, 4.0, 2.0, None), (4, 5.0, 1.0, None)]
 
 
 def test_a_job_whose_worker_is_lost_gets_on_with_the_others() -> None:

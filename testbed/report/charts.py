@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Curves over time as SVG, drawn for a page whose style sheet has the colours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from xml.etree import ElementTree
+
+Point = tuple[float, float | None]
+
+WIDTH = 480.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 18.0, 34.0
+TICK_LENGTH = 4.0
+# Letters of the style sheet's size are about that wide.
+LETTER = 6.6
+# Of a curve no more points are drawn than can be told apart.
+MOST_POINTS = 600
+_MOST_DOTS = 60
+_MOST_TICKS = 7
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve: (x, y) in order of x, None where it is not known. ``style``: number of its colour.
+
+    step: it keeps its value until the next point. area: what is below it is filled.
+    """
+
+    name: str
+    points: Sequence[Point]
+    style: int = 0
+    step: bool = False
+    area: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at ``x``, and lasted until ``until``."""
+
+    label: str
+    x: float
+    title: str
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is along an axis: its title, and the ends that it must have at least.
+
+    log: for values above 0, its scale is logarithmic.
+    """
+
+    title: str
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+
+
+def chart(
+    about: str,
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    marks: Sequence[Mark] = (),
+    height: float = 220.0,
+) -> str:
+    """SVG text of curves; ``about`` says what it shows to those who do not see it."""
+    svg = ElementTree.Element(
+        "svg",
+        {"class": "chart", "viewBox": f"0 0 {WIDTH:g} {height:g}", "role": "img"},
+    )
+    svg.set("aria-label", about)
+    xs = [point[0] for line in lines for point in line.points] + [mark.x for mark in marks]
+    ys = [p[1] for line in lines for p in line.points if p[1] is not None and math.isfinite(p[1])]
+    across = _Scale(_span(xs, x), LEFT, WIDTH - RIGHT, 7)
+    ends = height - BOTTOM, TOP
+    upwards = _LogScale(_span(ys, y), *ends) if y.log else _Scale(_span(ys, y), *ends, 5, True)
+    _grid(svg, across, upwards, x, y, height)
+    _marks(svg, across, marks, height)
+    for line in lines:
+        _line(svg, line, across, upwards)
+    return ElementTree.tostring(svg, encoding="unicode")
+
+
+# --- scales ---
+
+
+class _Scale:
+    """From values to places. whole_ticks: it reaches from tick to tick."""
+
+    def __init__(
+        self,
+        span: tuple[float, float],
+        start: float,
+        end: float,
+        count: int,
+        whole_ticks: bool = False,
+    ) -> None:
+        low, high = span
+        step = _step((high - low) / count)
+        if whole_ticks:
+            low, high = math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step
+        first = math.ceil(low / step - 1e-9)
+        self.ticks = [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+        self.low, self.high = low, high
+        self._digits = max(0, -math.floor(math.log10(step) + 1e-9))
+        self._start, self._factor = start, (end - start) / (high - low)
+
+    def __call__(self, value: float) -> float:
+        inside = min(max(value, self.low), self.high)
+        return self._start + (inside - self.low) * self._factor
+
+    def text(self, tick: float) -> str:
+        """A tick as it is written."""
+        return f"{tick:,.{self._digits}f}"
+
+
+class _LogScale:
+    """Like ``_Scale``, by the logarithms of values above 0."""
+
+    def __init__(self, span: tuple[float, float], start: float, end: float) -> None:
+        powers = range(math.floor(math.log10(span[0])), math.ceil(math.log10(span[1])) + 1)
+        every = [n * 10.0**power for power in powers for n in (1, 2, 5)]
+        self.low = max((tick for tick in every if tick <= span[0]), default=span[0])
+        self.high = min((tick for tick in every if tick >= span[1]), default=span[1])
+        self.ticks = [tick for tick in every if self.low <= tick <= self.high]
+        if len(self.ticks) > _MOST_TICKS:
+            self.ticks = [tick for tick in self.ticks if 10.0 ** round(math.log10(tick)) == tick]
+        self._start = start
+        self._factor = (end - start) / math.log10(self.high / self.low)
+
+    def __call__(self, value: float) -> float:
+        inside = min(max(value, self.low), self.high)
+        return self._start + math.log10(inside / self.low) * self._factor
+
+    def text(self, tick: float) -> str:
+        """A tick as it is written."""
+        return f"{tick:g}"
+
+
+Scale = _Scale | _LogScale
+
+
+def _step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is no less."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(n * power for n in (1, 2, 5, 10) if n * power >= least * (1 - 1e-9))
+
+
+def _span(values: Sequence[float], axis: Axis) -> tuple[float, float]:
+    low = min([*values, *([axis.low] if axis.low is not None else [])], default=0.0)
+    high = max([*values, *([axis.high] if axis.high is not None else [])], default=1.0)
+    return (low, high) if high > low else (low, low + (abs(low) or 1.0))
+
+
+# --- parts ---
+
+
+def _grid(
+    svg: ElementTree.Element, across: _Scale, upwards: Scale, x: Axis, y: Axis, height: float
+) -> None:
+    bottom = height - BOTTOM
+    for tick in upwards.ticks:
+        at = upwards(tick)
+        _add(svg, "line", "gridline", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at)
+        _text(svg, "tick end", LEFT - 6, at + 4, upwards.text(tick))
+    for tick in across.ticks:
+        at = across(tick)
+        _add(svg, "line", "axis", x1=at, x2=at, y1=bottom, y2=bottom + TICK_LENGTH)
+        _text(svg, "tick middle", at, bottom + 16, across.text(tick))
+    _add(svg, "line", "axis", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom)
+    _text(svg, "tick end", WIDTH - RIGHT, height - 4, x.title)
+    if y.title:
+        _text(svg, "tick", 2, 11, y.title)
+
+
+def _marks(svg: ElementTree.Element, across: _Scale, marks: Sequence[Mark], height: float) -> None:
+    reached = -math.inf
+    for mark in sorted(marks, key=lambda mark: mark.x):
+        at = across(mark.x)
+        group = ElementTree.SubElement(svg, "g", {"class": "mark"})
+        ElementTree.SubElement(group, "title").text = mark.title
+        if mark.until is not None and across(mark.until) > at:
+            width = across(mark.until) - at
+            _add(group, "rect", "lasts", x=at, y=TOP, width=width, height=height - BOTTOM - TOP)
+        _add(group, "line", "", x1=at, x2=at, y1=TOP, y2=height - BOTTOM)
+        half = len(mark.label) * LETTER / 2
+        if at - half > reached + 2:  # else the one before it stands there
+            _text(group, "middle", at, TOP - 5, mark.label)
+            reached = at + half
+
+
+def _line(svg: ElementTree.Element, line: Line, across: _Scale, upwards: Scale) -> None:
+    group = ElementTree.SubElement(svg, "g", {"class": f"line s{line.style}"})
+    ElementTree.SubElement(group, "title").text = line.name
+    for run in _runs(line.points):
+        places = [(across(x), upwards(y)) for x, y in _thinned(run)]
+        if line.step:
+            corners = [(b[0], a[1]) for a, b in pairwise(places)]
+            places = [p for pair in zip(places, [*corners, places[-1]], strict=True) for p in pair]
+        path = "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        if line.area:
+            floor = upwards(upwards.low)
+            around = f"{path}L{places[-1][0]:.1f},{floor:.1f}L{places[0][0]:.1f},{floor:.1f}Z"
+            _add(group, "path", "area", d=around)
+        _add(group, "path", "curve", d=path)
+        if (line.dots and len(places) <= _MOST_DOTS) or len(places) == 1:
+            for x, y in places:
+                _add(group, "circle", "dot", cx=round(x, 1), cy=round(y, 1), r=2)
+
+
+def _runs(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
+    """Parts of a curve that are known, one after the other."""
+    for known, part in groupby(points, lambda p: p[1] is not None and math.isfinite(p[1])):
+        if known:
+            yield [(x, y) for x, y in part if y is not None]
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points enough to draw with: of many, the lowest and the highest of each small stretch."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    size = math.ceil(2 * len(points) / MOST_POINTS)
+    kept = [points[0]]
+    for start in range(0, len(points), size):
+        part = points[start : start + size]
+        ends = {min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])}
+        kept += sorted(ends)
+    return [*kept, points[-1]]
+
+
+def _add(parent: ElementTree.Element, tag: str, kind: str, **given: float | str) -> None:
+    values = {k: v if isinstance(v, str) else f"{round(v, 2):g}" for k, v in given.items()}
+    ElementTree.SubElement(parent, tag, {**({"class": kind} if kind else {}), **values})
+
+
+def _text(parent: ElementTree.Element, kind: str, x: float, y: float, text: str) -> None:
+    place = {"class": kind, "x": f"{x:.1f}", "y": f"{y:.1f}"}
+    ElementTree.SubElement(parent, "text", place).text = text

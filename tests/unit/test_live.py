@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live view tells rates from two snapshots, fits its terminal, and says what it cannot tell."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from protocol.outcomes import Outcome
+from testbed.live import picture
+from testbed.snapshot import OpenSlots
+from tests.unit import small_run
+
+
+def lines(now: dict[str, Any], before: dict[str, Any] | None, width: int = 140) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(picture(now, before, width))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def row(of: list[str], name: str) -> dict[str, str]:
+    """Cells of the row of a name by their columns' titles: both end at the same place."""
+    at = next(n for n, line in enumerate(of) if line.split()[:1] == [name])
+    heading = next(of[n] for n in range(at, 0, -1) if not of[n - 1])
+    cells: dict[str, str] = {}
+    for title in [part.strip() for part in heading.split("  ") if part.strip()]:
+        end = heading.index(title) + len(title)
+        cells[title] = of[at][:end].split("  ")[-1].strip()
+    return cells
+
+
+def later(**changes: Any) -> dict[str, Any]:
+    """The snapshot two seconds after small_run's, with other counts."""
+    now = small_run.snapshot(monotonic=1002.0, **changes)
+    for switch in now["switches"]:
+        switch["outcomes"] = {**switch["outcomes"], "claimed": 90, "added": 270, "completed": 40}
+        switch["outcomes"] |= {"stale": 6, "other_chunk": 2, "replayed": 10}
+        switch["cpu_seconds"] = 2.0
+    for server in now["servers"]:
+        server["received_bytes"] += 500_000
+    return now
+
+
+def test_rates_are_what_counters_grew_by_in_a_second() -> None:
+    of = lines(later(), small_run.snapshot())
+    core = row(of, "core0")
+    assert core["slots held"] == "64 of 8,192"
+    assert (core["aggregating"], core["partial"]) == ("5", "2")
+    assert core["contributions/s"] == "40"  # 20 claimed, 60 added
+    assert core["sums/s"] == "20"
+    assert core["sent again/s"] == "5"
+    assert core["dropped/s"] == "4"
+    assert core["CPU"] == "25 %"
+    server = row(of, "s0")
+    assert server["received Mbit/s"] == "2.00 (10 % of the link)"
+    assert server["sent Mbit/s"] == "0.00 (0 % of the link)"
+    job = row(of, "digits")
+    assert (job["iteration"], job["in network"], job["workers"]) == ("3/100", "75.0 %", "8 of 8")
+
+
+def test_one_snapshot_alone_shows_counts() -> None:
+    of = lines(later(), None)
+    assert row(of, "core0")["contributions"] == "360"
+    assert row(of, "core0")["sums"] == "40"
+    assert row(of, "s0")["received MB"] == "0.50"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_no_line_is_longer_than_the_terminal_is_wide(width: int) -> None:
+    of = lines(later(), small_run.snapshot(), width)
+    assert max(map(cell_len, of)) <= width
+    assert row(of, "tor1")["slots held"] == "64 of 8,192"
+    assert row(of, "digits")["iteration"] == "3/100"
+    assert not any("…" in line for line in of[1:])
+
+
+def test_what_is_down_or_silent_is_shown_as_such() -> None:
+    now = later(controller=False)
+    now["switches"][0] |= {"up": False, "outcomes": None, "cpu_seconds": None}
+    now["switches"][0]["slots"] = dict.fromkeys(now["switches"][0]["slots"])
+    # Started again: its counters began anew.
+    now["switches"][1]["outcomes"] = dict.fromkeys(now["switches"][1]["outcomes"], 1)
+    of = lines(now, small_run.snapshot())
+    assert any(line.startswith("the controller is not there") for line in of)
+    (down,) = [line for line in of if line.startswith("tor0 (down)")]
+    assert set(down.removeprefix("tor0 (down)").split()) == {"-"}
+    assert row(of, "tor1")["contributions/s"] == "-"
+    assert row(of, "core0")["contributions/s"] == "40"
+
+
+def test_a_testbed_without_a_job_says_so() -> None:
+    assert "no job has been submitted" in lines(small_run.snapshot(jobs=[]), None)
+
+
+# --- slots with a sum under way ---
+
+
+def counts(claimed: int, partial_sent: int, completed: int, down: int) -> Counter[Outcome]:
+    return Counter(
+        {
+            Outcome.CLAIMED: claimed,
+            Outcome.PARTIAL_SENT: partial_sent,
+            Outcome.COMPLETED: completed,
+            Outcome.RESULT_DOWN: down,
+        }
+    )
+
+
+def test_slots_that_a_change_of_plan_gave_up_are_not_under_way() -> None:
+    slots = OpenSlots()
+    slots.plans({1: 1})
+    assert slots.look("tor0", counts(100, 80, 0, 70)) == (20, 10)
+    # The next epoch begins with what was left behind, which stays counted.
+    slots.plans({1: 2})
+    assert slots.look("tor0", counts(100, 80, 0, 70)) == (0, 0)
+    assert slots.look("tor0", counts(130, 105, 0, 90)) == (5, 5)
+    # Fewer than at first: some of those had still been under way.
+    assert slots.look("tor0", counts(130, 117, 0, 110)) == (0, 0)
+    assert slots.look("tor0", counts(133, 117, 0, 110)) == (3, 0)
+    # Another job that comes changes no plan, and a switch that begins anew has none.
+    slots.plans({1: 2, 2: 1})
+    assert slots.look("tor0", counts(4, 1, 0, 0)) == (0, 0)
+    assert slots.look("tor0", counts(6, 1, 0, 1)) == (2, 0)
