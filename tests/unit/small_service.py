@@ -59,7 +59,7 @@ class SmallJob:
         self.join = None
         places = [Membership(Role.WORKER, rank) for rank in self.ranks]
         places.append(Membership(Role.SERVER, 0))
-        chunks = sum(-(-elements // LANES) for _, elements in self.keys[0])
+        chunks = sum(self.counts)
         self.change = Change(self.epoch, reason, places, chunks)
         self.change.installed = True
 
@@ -99,6 +99,11 @@ class SmallJob:
             self._plans[key] = jobs_pb2.Instruction(epoch=self.epoch, plan=plan)
         return self._plans[key]
 
+    @property
+    def counts(self) -> list[int]:
+        """Chunks of each key."""
+        return [-(-elements // LANES) for _, elements in self.keys[0]]
+
     def plan(self, role: int, rank: int) -> jobs_pb2.Plan:
         place = self.ranks.index(rank) if role == jobs_pb2.WORKER else rank
         plan = jobs_pb2.Plan(
@@ -109,6 +114,7 @@ class SmallJob:
             rank=place,
             members=self.ranks if role == jobs_pb2.WORKER else (),
             servers=[self.addresses[jobs_pb2.SERVER, 0]],
+            key_chunks=self.counts,
             chunks_per_slice=4,
         )
         if role == jobs_pb2.WORKER:
