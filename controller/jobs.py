@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 
 from controller import access
+from controller.admission import Admission
 from controller.arrivals import Arrivals
 from controller.connection import SwitchError
 from controller.departures import Departures
@@ -117,8 +118,10 @@ class JobTable:
         window: int = 0,
         streams: int = 0,
         lease: float = 0.0,
+        admission: Admission = Admission.NETWORK,
     ) -> Job:
         """Admit a job: host names by rank; window, streams and lease 0 for the controller's choice.
+        One that is admitted without switches has trees of kind NONE from then on.
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
         """
@@ -134,7 +137,7 @@ class JobTable:
             addresses = [self.fabric.addressing.address(server) for server in servers]
             try:
                 scheme, reservation = self.deployment.admit(
-                    number, workers, addresses, kind, window, streams
+                    number, workers, addresses, kind, window, streams, admission
                 )
             except PlanRefusedError as error:
                 raise JobError(Refusal.RESOURCE_EXHAUSTED, str(error)) from error
@@ -145,7 +148,7 @@ class JobTable:
                 nonce=secrets.token_hex(16),
                 workers=tuple(workers),
                 servers=tuple(servers),
-                kind=kind,
+                kind=scheme.kind,
                 window=window,
                 streams=streams,
                 lease=lease or self.lease,
@@ -158,7 +161,7 @@ class JobTable:
             self._jobs.append(job)
             log.info(
                 "%s created: %d workers, %d servers, tree %s, %d streams, window %d",
-                job, len(workers), len(servers), kind.name, len(job.trees), reservation.window,
+                job, len(workers), len(servers), job.kind.name, len(job.trees), reservation.window,
             )  # fmt: skip
             self.changed.notify_all()
             return job

@@ -12,7 +12,8 @@ import pytest
 from small_service import SmallService
 from test_client import Server, create, server, service
 
-from hosts.client import Client, Stall, StalledError
+from hosts.client import Client, Stall
+from hosts.errors import StalledError
 from hosts.membership import report_gone
 from protocol import jobs_pb2
 
@@ -198,7 +199,7 @@ def test_a_boundary_that_does_not_end_is_told_and_given_up(
         error = call.exception(20)
     assert isinstance(error, StalledError)
     assert "not begun for 1.0 s: a worker is about to join; given up after 1 s" in str(error)
-    assert stalls[0].boundary
+    assert stalls[-1].boundary
     for trainer in (first, last, back):
         trainer.client.leave("done")
     dead.client.leave()
