@@ -39,6 +39,7 @@ from controller.job import (
 )
 from controller.journal import Journal
 from controller.requests import (
+    LONGEST_KEY_NAME,
     check_address,
     check_beat,
     check_create,
@@ -266,10 +267,12 @@ class JobTable:
         epoch: int = 0,
         unanswered: float = 0.0,
         process: int = 0,
+        awaited: tuple[int, str] = (0, ""),
     ) -> int:
         """A member is alive and runs the plan of an epoch; returns that of the job's plan.
 
-        ``unanswered``: seconds that its oldest chunk in flight is without a sign of life.
+        ``unanswered``: seconds that its oldest chunk in flight is without a sign of life;
+        ``awaited``: see Member.
         """
         with self.changed:
             job, place = self._alive(nonce, role, rank)
@@ -277,6 +280,7 @@ class JobTable:
             member = self._member(job, place, process)
             # One that is held for a change asks nobody, and what it waits for is the change.
             member.unanswered = unanswered if epoch == job.epoch else 0.0
+            member.awaited = awaited[0], awaited[1][:LONGEST_KEY_NAME]
             if epoch != member.epoch:
                 member.epoch = epoch
                 if job.change is not None and job.change.settled and job.served:

@@ -193,6 +193,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.epoch,
                 request.unanswered,
                 request.process,
+                (request.awaited, request.awaited_key),
             )
             return jobs_pb2.HeartbeatReply(epoch=epoch)
 

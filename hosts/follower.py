@@ -84,7 +84,7 @@ class WorkerFollower(_Follower):
     that policy. `transport` is None before it. To a driver this is the machine that outlives the
     transports.
 
-    gate: which calls may begin. joined: what this worker was told when it joined a running job;
+    gate: which rounds may begin. joined: what this worker was told when it joined a running job;
     None if it was in from the start. members: who is in sums of so many workers, by the newest
     plan of so many.
     """

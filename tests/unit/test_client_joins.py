@@ -132,7 +132,7 @@ def test_a_worker_that_computes_is_waited_for_and_not_interrupted(
         job = service.jobs[nonce]
         # `first` has begun its call, so the boundary is behind it.
         service.wait_for(lambda: job.join is not None and bool(job.join.owing))
-        service.wait_for(lambda: "to complete call 1" in job.join.owing.values())
+        service.wait_for(lambda: "to complete round 1" in job.join.owing.values())
         assert not call.done()
         assert not joining.done()
         slow.step()
