@@ -126,10 +126,11 @@ class Calls:
         return min(self.open[0].patience.next, *(call.patience.deadline for call in self.open))
 
     def overdue(self) -> tuple[Call, TimeoutError | StalledError] | None:
-        """A call that has waited for too long, with what to tell it."""
-        for call in self.open:
+        """A call that has waited for too long, with what to tell it. Others may begin meanwhile."""
+        calls = list(self.open)
+        for call in calls:
             # What the oldest waits for the others do.
-            if call is self.open[0] or call.patience.late:
+            if call is calls[0] or call.patience.late:
                 try:
                     call.patience.look()
                 except (TimeoutError, StalledError) as error:

@@ -30,6 +30,8 @@ from protocol.state import Arrays
 
 _log = logging.getLogger(__name__)
 
+_HEARTBEAT_WAIT = 0.5  # s
+
 Submit = Callable[[WorkerTransport], int]
 
 
@@ -149,9 +151,7 @@ class Participation:
         """Gives the application's state to one that joins."""
         data, unable = None, ""
         try:
-            arrays = provide()
-            with self.turn:
-                data = follower.state(arrays)
+            data = follower.state(provide())
         except Exception as error:  # the application's own: whoever wants to join is told
             _log.exception("job %d: a worker that joins gets no state", self.membership.job)
             unable = f"{type(error).__name__}: {error}"
@@ -251,11 +251,11 @@ class Participation:
             self._break(ClientError(str(error)))
 
     def _look_at_the_clock(self) -> None:
-        with self.turn:
-            late = self._calls.overdue()
-            if late is not None:
+        late = self._calls.overdue()  # tells the application, so without the turn
+        if late is not None:
+            with self.turn:
                 self._break(late[1], late[0])
-        self._settle()
+            self._settle()
 
     def _obey(self) -> None:
         """Carries out what the job service says; with the turn."""
@@ -316,6 +316,11 @@ class Participation:
         return self.follower.unanswered(time.monotonic()) if self.follower is not None else 0.0
 
     def _awaited(self) -> tuple[int, str]:
-        with self.turn:
+        # A heartbeat is not held up by whoever has the turn for long; the next one tells as well.
+        if not self.turn.acquire(timeout=_HEARTBEAT_WAIT):
+            return 0, ""
+        try:
             awaited = self._calls.awaited
+        finally:
+            self.turn.release()
         return (0, "") if awaited is None else (awaited[0], self._names[awaited[1]])

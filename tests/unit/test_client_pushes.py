@@ -167,6 +167,8 @@ def test_who_comes_back_joins_between_rounds_of_calls_never_within_one(
         back.init()
         for done in [*others, *together(pool, [back], 30)]:
             done.result(30)
+    # All count their keys alike, by which the job service finds out who differs.
+    assert len({trainer.client._part.follower.gate.pushed for trainer in (first, back, last)}) == 1
     joined_at = back.steps - len(back.workers)
     assert 5 <= joined_at <= 30
     for trainer in (first, back, last):
