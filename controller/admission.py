@@ -3,17 +3,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from controller.install import Place
 from controller.slots import SlotBudget, SlotsExhaustedError
-from controller.trees import PlanRefusedError, Tree
+from controller.trees import PlanRefusedError, Tree, TreeKind
 
-__all__ = ["LARGEST_WINDOW", "Reservation", "Resources"]
+__all__ = ["LARGEST_WINDOW", "Admission", "NoRoomError", "Reservation", "Resources"]
+
+log = logging.getLogger(__name__)
 
 LARGEST_WINDOW = 1 << 15
 MOST_GROUPS = (1 << 16) - 1
+
+
+class NoRoomError(PlanRefusedError):
+    """Trees are possible, but there are no slots for them now."""
+
+
+class Admission(Enum):
+    """What a job asks for where switches have no room; the numbers are those of the job service."""
+
+    NETWORK = 0  # to be refused
+    SERVERS = 1  # its servers alone
+
+    def __str__(self) -> str:
+        """As job files spell it."""
+        return self.name.lower()
+
+    @staticmethod
+    def of(text: str) -> Admission:
+        """What a job file spells so; ``KeyError`` when there is none."""
+        return Admission[text.upper()]
 
 
 @dataclass(frozen=True)
@@ -38,11 +62,39 @@ class Resources:
         self.budgets = {switch: SlotBudget(switch, slots) for switch in switches}
         self._groups: dict[str, set[int]] = {switch: set() for switch in self.budgets}
 
+    def admit(
+        self,
+        plan: Callable[[TreeKind], tuple[Tree, ...]],
+        kind: TreeKind,
+        window: int,
+        choose: Callable[[Sequence[Tree]], int],
+        admission: Admission,
+    ) -> tuple[TreeKind, tuple[Tree, ...], Reservation]:
+        """A job's kind of tree, its trees and their places: as asked for or, if there is no room
+        and it asks for that, with its servers alone.
+
+        ``plan``: the trees of a kind; ``choose``: the window for them, where ``window`` is 0.
+        Raises PlanRefusedError, holding nothing; NoRoomError says what would fit.
+        """
+        trees = plan(kind)
+        try:
+            return kind, trees, self.reserve(trees, window or choose(trees), shrink=not window)
+        except NoRoomError as refusal:
+            if admission is not Admission.SERVERS:
+                text = (
+                    f"{refusal}; with admission {Admission.SERVERS} it would run without switches"
+                )
+                raise NoRoomError(text) from refusal
+            log.info("no room, so without switches: %s", refusal)
+        trees = plan(TreeKind.NONE)
+        reservation = self.reserve(trees, window or choose(trees), shrink=not window)
+        return TreeKind.NONE, trees, reservation
+
     def reserve(self, trees: Sequence[Tree], window: int, shrink: bool) -> Reservation:
         """Places for all tree nodes, 2 x window slots each.
 
-        With ``shrink`` the window is halved until it fits. Raises PlanRefusedError, holding
-        nothing, with the window that would fit.
+        With ``shrink`` the window is halved until it fits. Raises NoRoomError, holding nothing,
+        with the window that would fit.
         """
         refusal: SlotsExhaustedError | None = None
         wanted = window
@@ -56,10 +108,10 @@ class Resources:
             if window == wanted or shrink:
                 return reservation
             self.release(reservation)
-            raise PlanRefusedError(
+            raise NoRoomError(
                 f"{refusal}; in all switches of the job a window of {window} would fit now"
             )
-        raise PlanRefusedError(str(refusal))
+        raise NoRoomError(str(refusal))
 
     def claim(self, reservation: Reservation) -> None:
         """Take up a reservation made earlier. Raises ValueError if somebody else holds a place."""

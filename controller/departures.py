@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from controller.arrivals import Arrivals
 from controller.epochs import Epochs, words
 from controller.job import Job, JobError, Membership, Refusal, Role
-from controller.requests import said
+from controller.requests import QUOTED, said
 from controller.resync import ResyncError
 from protocol import jobs_pb2
 
@@ -90,7 +90,10 @@ class Departures:
             for place, member in job.members.items()
             if member.active and now - member.heard > job.lease
         }
-        if job.started:
+        different = job.started and _different(job)
+        if different:
+            self.fail(job, different)
+        elif job.started:
             self.epochs.look_after(job, silent)
             self.arrivals.look_after(job, now)
         elif silent:
@@ -98,3 +101,20 @@ class Departures:
         elif now - job.created > join:
             absent = ", ".join(job.name(place) for place in job.absent())
             self.fail(job, f"not in after {join:.0f} s: {absent}")
+
+
+def _different(job: Job) -> str:
+    """That two workers do not make the same calls, if so: no sum would ever come then."""
+    first: dict[int, tuple[Membership, str]] = {}
+    for place, member in sorted(job.members.items(), key=lambda item: item[0].rank):
+        number, key = member.awaited
+        if number == 0 or not member.active or place.role is not Role.WORKER:
+            continue
+        other, theirs = first.setdefault(number, (place, key))
+        if key != theirs:
+            mine, theirs = said(key, QUOTED), said(theirs, QUOTED)
+            return (
+                f"all workers must push the same keys in the same order, and key {number} in that"
+                f" order is {theirs!r} at {job.name(other)}, {mine!r} at {job.name(place)}"
+            )
+    return ""

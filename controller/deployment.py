@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from ipaddress import IPv4Address
 
-from controller.admission import Reservation, Resources
+from controller.admission import Admission, Reservation, Resources
 from controller.connection import SwitchError
 from controller.entries import Entity, canonical, multicast_group
 from controller.fabric import Fabric
@@ -48,12 +48,18 @@ class Deployment:
         kind: TreeKind,
         window: int,
         streams: int,
+        admission: Admission,
     ) -> tuple[Scheme, Reservation]:
         """What a new job asks for, as it asks for it. Raises PlanRefusedError, holding nothing."""
         avoid = self.fabric.unwritable
-        trees = self._trees(number, workers, servers, kind, streams, avoid)
-        chosen = window or self._window(trees, servers)
-        reservation = self.resources.reserve(trees, chosen, shrink=not window)
+
+        def plan(kind: TreeKind) -> tuple[Tree, ...]:
+            return self._trees(number, workers, servers, kind, streams, avoid)
+
+        def choose(trees: Sequence[Tree]) -> int:
+            return self._window(trees, servers)
+
+        kind, trees, reservation = self.resources.admit(plan, kind, window, choose, admission)
         ranks = tuple(range(len(workers)))
         return Scheme(ranks, tuple(range(len(servers))), kind, trees, avoid), reservation
 

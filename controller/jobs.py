@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 
 from controller import access
+from controller.admission import Admission
 from controller.arrivals import Arrivals
 from controller.connection import SwitchError
 from controller.departures import Departures
@@ -38,6 +39,7 @@ from controller.job import (
 )
 from controller.journal import Journal
 from controller.requests import (
+    LONGEST_KEY_NAME,
     check_address,
     check_beat,
     check_create,
@@ -117,8 +119,10 @@ class JobTable:
         window: int = 0,
         streams: int = 0,
         lease: float = 0.0,
+        admission: Admission = Admission.NETWORK,
     ) -> Job:
         """Admit a job: host names by rank; window, streams and lease 0 for the controller's choice.
+        One that is admitted without switches has trees of kind NONE from then on.
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
         """
@@ -134,7 +138,7 @@ class JobTable:
             addresses = [self.fabric.addressing.address(server) for server in servers]
             try:
                 scheme, reservation = self.deployment.admit(
-                    number, workers, addresses, kind, window, streams
+                    number, workers, addresses, kind, window, streams, admission
                 )
             except PlanRefusedError as error:
                 raise JobError(Refusal.RESOURCE_EXHAUSTED, str(error)) from error
@@ -145,7 +149,7 @@ class JobTable:
                 nonce=secrets.token_hex(16),
                 workers=tuple(workers),
                 servers=tuple(servers),
-                kind=kind,
+                kind=scheme.kind,
                 window=window,
                 streams=streams,
                 lease=lease or self.lease,
@@ -158,7 +162,7 @@ class JobTable:
             self._jobs.append(job)
             log.info(
                 "%s created: %d workers, %d servers, tree %s, %d streams, window %d",
-                job, len(workers), len(servers), kind.name, len(job.trees), reservation.window,
+                job, len(workers), len(servers), job.kind.name, len(job.trees), reservation.window,
             )  # fmt: skip
             self.changed.notify_all()
             return job
@@ -263,10 +267,12 @@ class JobTable:
         epoch: int = 0,
         unanswered: float = 0.0,
         process: int = 0,
+        awaited: tuple[int, str] = (0, ""),
     ) -> int:
         """A member is alive and runs the plan of an epoch; returns that of the job's plan.
 
-        ``unanswered``: seconds that its oldest chunk in flight is without a sign of life.
+        ``unanswered``: seconds that its oldest chunk in flight is without a sign of life;
+        ``awaited``: see Member.
         """
         with self.changed:
             job, place = self._alive(nonce, role, rank)
@@ -274,6 +280,7 @@ class JobTable:
             member = self._member(job, place, process)
             # One that is held for a change asks nobody, and what it waits for is the change.
             member.unanswered = unanswered if epoch == job.epoch else 0.0
+            member.awaited = awaited[0], awaited[1][:LONGEST_KEY_NAME]
             if epoch != member.epoch:
                 member.epoch = epoch
                 if job.change is not None and job.change.settled and job.served:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One attempt to let workers join a running job: everybody comes to the same call of push_pull, and
+"""One attempt to let workers join a running job: everybody comes to the end of the same round, and
 one of them tells those who join what they have to know. No clock, no socket, no lock: events go in,
 each member's instruction comes out.
 
-Results need everybody, so between the calls that any two workers have begun lies one at most, and
-whoever has answered how many begins no other until it is told the largest. When all have completed
-that many nothing is under way: everybody has the same results, and so has one that joins once it
-has the state of another. What follows is a change of epoch like any other, with more members.
+A worker that has answered how many rounds it has begun begins no other until it is told the largest
+of these. When all have completed that many nothing is under way: everybody has the same results,
+and so has one that joins once it has the state of another. What follows is a change of epoch like
+any other, with more members.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Join:
             return dict.fromkeys(self._workers - self._begun.keys(), "to say where it is")
         late = self._workers - self._reached
         if late:
-            return dict.fromkeys(late, f"to complete call {self._until}")
+            return dict.fromkeys(late, f"to complete round {self._until}")
         if self._taking:
             return dict.fromkeys(self._taking, f"to take page {self._page} of the state")
         return {} if self._given else dict.fromkeys(self._donors[:1], "to give its state")
@@ -88,14 +88,14 @@ class Join:
     # --- what members answer; what is of another attempt or phase is old and ignored ---
 
     def begun(self, place: Membership, answer: jobs_pb2.Begun) -> None:
-        """A worker has begun so many calls, and begins no other."""
+        """A worker has begun so many rounds, and begins no other."""
         asked = place in self._workers and place not in self._begun and self._until is None
         if asked and answer.number == self.number:
             self._begun[place] = answer.calls
             self._advance()
 
     def reached(self, place: Membership, answer: jobs_pb2.Reached) -> None:
-        """A worker has completed the calls up to the boundary."""
+        """A worker has completed the rounds up to the boundary."""
         asked = place in self._workers and self._until is not None
         if asked and answer.number == self.number and place not in self._reached:
             self._reached.add(place)

@@ -38,6 +38,8 @@ class Member:
     initialised: bool = False
     epoch: int = 0  # of the plan that it runs
     unanswered: float = 0.0  # seconds that its oldest chunk in flight is without a sign of life
+    # The first key that it has pushed and has no sum of: its place among all it pushed, 0: none.
+    awaited: tuple[int, str] = (0, "")
     left: bool = False
     lost: str = ""  # why the job goes on without it
     process: int = 0  # that fills the place, by the number that it has drawn

@@ -25,6 +25,8 @@ from topologies.spec import few
 from topologies.topology import Topology
 
 __all__ = [
+    "LONGEST_KEY_NAME",
+    "QUOTED",
     "check_address",
     "check_beat",
     "check_create",

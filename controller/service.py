@@ -19,6 +19,7 @@ from typing import NoReturn, TypeVar
 
 import grpc
 
+from controller.admission import Admission
 from controller.job import Job, JobError, Key, Role, State
 from controller.jobs import JobTable
 from controller.journal import JournalError
@@ -74,6 +75,9 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             if request.tree not in [kind.value for kind in TreeKind]:
                 kinds = ", ".join(kind.name for kind in TreeKind)
                 _refuse(context, f"tree {request.tree} is none of {kinds}")
+            if request.admission not in [admission.value for admission in Admission]:
+                ways = ", ".join(admission.name for admission in Admission)
+                _refuse(context, f"admission {request.admission} is none of {ways}")
             hosts = len(self.table.fabric.topology.hosts)
             job = self.table.create(
                 request.namespace,
@@ -83,8 +87,9 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.window,
                 request.streams,
                 request.lease,
+                Admission(request.admission),
             )
-            return jobs_pb2.CreateServiceReply(nonce=job.nonce, job=job.number)
+            return jobs_pb2.CreateServiceReply(nonce=job.nonce, job=job.number, tree=job.kind.name)
 
     def ConnectService(  # noqa: N802
         self, request: jobs_pb2.ConnectServiceRequest, context: grpc.ServicerContext
@@ -188,6 +193,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.epoch,
                 request.unanswered,
                 request.process,
+                (request.awaited, request.awaited_key),
             )
             return jobs_pb2.HeartbeatReply(epoch=epoch)
 

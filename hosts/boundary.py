@@ -1,25 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's calls of `push_pull`, and the boundaries between them at which others may join.
+"""A worker's rounds, and the boundaries between them at which others may join.
 
-A state machine without connection, clock or thread. Told of a boundary, a worker says how many
-calls it has begun and begins no other until it knows how far all go; when it has completed that
-many it says so, and waits: for a plan of a newer epoch, with those who have joined, or for the one
-at hand once more, which ends an attempt that came to nothing. Meanwhile it may be asked for what
-its application knows.
+State machines without connection, clock or thread. A round is a worker's calls until one has a key
+that the round has had: an iteration, whether it pushes its keys at once or one by one. All workers
+make the same calls, so they have the same rounds.
+
+Told of a boundary, a worker says how many rounds it has begun and begins no other until it knows
+how far all go; when it has completed that many it says so, and waits: for a plan of a newer epoch,
+with those who have joined, or for the one at hand once more, which ends an attempt that came to
+nothing. Meanwhile it may be asked for what its application knows.
 """
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
 
 from protocol import jobs_pb2
 from protocol.state import Pages, StateError
 
 
 class Gate:
-    """`begun` and `completed` count calls. Answers are taken with `take_answers`."""
+    """`begun` and `completed` count rounds, `pushed` the keys in those begun. Answers are taken
+    with `take_answers`."""
 
     def __init__(self) -> None:
         self.begun = 0
         self.completed = 0
+        self.pushed = 0
         self._hold: jobs_pb2.Boundary | None = None
         self._reached = False  # and said so
         self._donate: jobs_pb2.Donate | None = None
@@ -28,7 +36,7 @@ class Gate:
 
     @property
     def open(self) -> bool:
-        """Whether another call may begin."""
+        """Whether another round may begin."""
         hold = self._hold
         return hold is None or (hold.HasField("until") and self.begun < hold.until)
 
@@ -40,14 +48,14 @@ class Gate:
         return self._donate.number
 
     def begin(self) -> bool:
-        """Begins a call, if one may; whether it has."""
+        """Begins a round, if one may; whether it has."""
         if not self.open:
             return False
         self.begun += 1
         return True
 
     def complete(self) -> None:
-        """A call is complete."""
+        """A round is complete."""
         self.completed += 1
         self._look()
 
@@ -99,3 +107,42 @@ class Gate:
         except StateError as error:
             donated.unable = str(error)
         self._answers.append(jobs_pb2.ResyncRequest(donated=donated))
+
+
+class Rounds:
+    """One worker's calls as rounds of a gate. keys: how many there are, numbered from 0."""
+
+    def __init__(self, gate: Gate, keys: int) -> None:
+        self._gate = gate
+        self._all = keys
+        self._had: set[int] = set()  # by the newest round
+        self._open = False  # calls may still be part of it
+        self._flying: deque[int] = deque()  # calls without their sums, of each round not complete
+
+    def begin(self, keys: Collection[int]) -> int | None:
+        """Begins a call with these keys, each once, in the round at hand or, where they are not all
+        new to it, in another; returns the round's number, or None if that may not begin now."""
+        if self._open and self._had.isdisjoint(keys):
+            self._had.update(keys)
+            self._flying[-1] += 1
+        else:
+            self._open = False
+            self._look()
+            if not self._gate.begin():
+                return None
+            self._had = set(keys)
+            self._flying.append(1)
+        self._open = len(self._had) < self._all
+        self._gate.pushed += len(keys)
+        return self._gate.begun
+
+    def complete(self, number: int) -> None:
+        """A call of that round has all its sums."""
+        self._flying[number - self._gate.completed - 1] -= 1
+        self._look()
+
+    def _look(self) -> None:
+        """Rounds are complete, in order, once they have no calls under way and none to come."""
+        while self._flying and not self._flying[0] and (len(self._flying) > 1 or not self._open):
+            self._flying.popleft()
+            self._gate.complete()

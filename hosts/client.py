@@ -4,7 +4,7 @@
     from hosts.client import Client
 
     # Once, by whoever starts the job; the nonce goes to its workers and servers.
-    nonce, job = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"])
+    nonce = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"]).nonce
 
     # In each worker:
     with Client("unix:/run/jobs.sock", address="10.0.0.1") as client:
@@ -15,29 +15,19 @@
             means = client.push_pull(gradients, average=True)
             weights -= rate * means["weights"]
 
-With an optimizer the servers take the steps, and parameters come back instead of means:
+docs/api.md has an example of each call. Leaving the `with` block leaves the job, with the error as
+the reason if there is one.
 
-        optimizer = OptimizerPlan("sgd", rate=0.1)
-        weights = client.init_service({"weights": w, "bias": b}, optimizer=optimizer)
-        for step in range(100):
-            weights = client.push_pull(gradients)
+**All workers must make the same calls in the same order.** Where they do not, no sum would ever
+come; the job service finds out from what each waits for, and ends the job with the two keys.
 
-Leaving the `with` block leaves the job, with the error as the reason if there is one. All workers
-must make the same calls in the same order.
-
-A job's plan may change under it: trees, windows, and workers that die, leave or come back.
-`push_pull` only takes longer then. Sums are of those who were in the job when they were made; all
-workers get the same ones.
+A job's plan may change under it: trees, windows, and workers that die, leave or come back. Calls
+only take longer then. Sums are of those who were in the job when they were made; all workers get
+the same ones.
 
 A worker whose process died may be started again, with the job's nonce and its rank. It joins
-between two calls if the others' applications tell it where they are:
-
-    def state():
-        return {"weights": weights, "step": np.array(step)}
-
-    client.init_service(keys, state=state)
-    if client.joined is not None:
-        weights, step = client.joined.arrays["weights"], int(client.joined.arrays["step"])
+between two *rounds* (a round is the calls until a key comes again, so an iteration) if the others'
+applications tell it where they are, see `init_service`.
 """
 
 from __future__ import annotations
@@ -49,59 +39,46 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hosts.explanation import Outline, Waiting
-from hosts.follower import HopelessError, WorkerFollower
-from hosts.membership import (
-    OUTAGE_SECONDS,
+from hosts.calls import result_of
+from hosts.errors import (
+    CallOrderError,
     ClientError,
-    JobRefusedError,
-    PlanWithdrawnError,
-    Service,
-    ServiceUnavailableError,
+    DoubleInitError,
     UseAfterLeaveError,
-    WrongNonceError,
-    create_service,
-    socket_path,
+    WrongShapeError,
+    WrongTypeError,
 )
-from hosts.optimizers import mean_of
+from hosts.exchange import Exchange
+from hosts.explanation import Outline, Waiting
+from hosts.follower import WorkerFollower
+from hosts.keys import Keys, Shapes, Types, declared
+from hosts.membership import OUTAGE_SECONDS, Service, create_service, socket_path
 from hosts.participation import Participation
-from hosts.patience import Patience, Stall, StalledError
+from hosts.patience import Patience, Stall
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
-from hosts.udp import Endpoint, drive
+from hosts.udp import Endpoint
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
 from protocol.optimizer import OptimizerPlan
-from protocol.plan import Address, WorkerPlan
+from protocol.plan import WorkerPlan
 from protocol.state import Arrays
 
-__all__ = [
-    "Client",
-    "ClientError",
-    "JobRefusedError",
-    "Joined",
-    "PlanWithdrawnError",
-    "Service",
-    "ServiceUnavailableError",
-    "Stall",
-    "StalledError",
-    "Sums",
-    "UseAfterLeaveError",
-    "WrongNonceError",
-]
+__all__ = ["Client", "Joined", "Service", "Stall", "Sums"]
 
 _log = logging.getLogger(__name__)
 
 
 class Joined(NamedTuple):
-    """What a worker that joined a running job goes on from: so many calls of `push_pull` are
-    complete, and what another worker's application had before the next one."""
+    """What a worker that joined a running job goes on from: so many rounds are complete, and what
+    another worker's application had before the next one."""
 
     calls: int
     arrays: dict[str, npt.NDArray[Any]]
@@ -116,11 +93,13 @@ class Client:
     headroom: binary digits by which a chunk may grow from one round to the next before it goes
         through the server in float32.
     outage: seconds for which the job service may be away before a call gives up.
-    patience: seconds without any sum after which `push_pull` and `all_reduce` raise StalledError.
-        A slower worker is no fault, so it should be far longer than a worker may compute.
-    on_stall: called now and then during such a wait, from some seconds on.
+    patience: seconds without any sum after which calls fail with StalledError. A slower worker is
+        no fault, so it should be far longer than a worker may compute.
+    on_stall: called now and then during such a wait, from some seconds on, by another thread.
 
-    Not for use by several threads at once. Raises ClientError if there is no such service.
+    Calls are to come from one thread. Futures may be waited for in any; what is added to them as a
+    callback runs in the client's own thread, which must not wait for anything, so it makes no calls
+    (CallOrderError). Raises ClientError if there is no such service.
     """
 
     create_service = staticmethod(create_service)
@@ -144,10 +123,8 @@ class Client:
         self._headroom = headroom
         self._outage = outage
         self._part: Participation | None = None
-        self._tensors: Tensors | None = None
+        self._exchange: Exchange | None = None
         self._state: Callable[[], Arrays] | None = None
-        self._optimized = False  # the servers run an optimizer
-        self._broken: BaseException | None = None
         self._left = False
         socket_path(service)
         self._endpoint = Endpoint(
@@ -176,54 +153,68 @@ class Client:
     # -- PHub's calls -----------------------------------------------------------------------------
 
     def connect_service(self, nonce: str, rank: int) -> None:
-        """Joins the job as its worker `rank`. Raises ClientError, UseAfterLeaveError."""
+        """Joins the job as its worker `rank`.
+
+        Raises WrongNonceError for a nonce of no job (or not for this rank), DoubleInitError,
+        UseAfterLeaveError, ClientError.
+        """
         self._not_left()
         if self._part is not None:
-            raise RuntimeError("connect_service was called before; a Client is in one job")
-        address = Address(self._endpoint.ipv4, self._endpoint.port)
-        self._part = Participation(
-            self._service, nonce, rank, address, self._endpoint.wake, self._outage
-        )
+            raise DoubleInitError("connect_service was called before; a Client is in one job")
+        self._part = Participation(self._service, nonce, rank, self._endpoint, self._outage)
 
     def init_service(
         self,
-        keys: Mapping[str, int | Floats],
+        keys: Keys | Iterable[str],
+        shapes: Shapes | None = None,
+        dtypes: Types | None = None,
         *,
         optimizer: OptimizerPlan | None = None,
         state: Callable[[], Arrays] | None = None,
         timeout: float | None = None,
     ) -> Sums:
-        """Declares the keys, by name: float32 arrays (for their shapes) or numbers of elements.
+        """Declares the keys, the same at every worker: by name with arrays (for their shapes) or
+        numbers of elements, or names alone with their shapes.
 
+        shapes, dtypes: by name, or in the keys' order; one dtype may stand for all, and None for
+        float32.
         optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
         initial parameters. All workers should have the same; those of the first worker count
         (the first that is left, should it die meanwhile), and are returned. From then on
         `push_pull` takes gradients and returns parameters. Without it: returns nothing.
         state: returns the arrays that a worker which joins later has to know, as they are before
-        the next call of `push_pull`; called by such a call when there is one (with an optimizer
+        the next round; called by its first call when there is such a worker (with an optimizer
         perhaps by this one). None: nobody can join by this worker's help.
 
         Blocks until every worker and server of the job is in and it has a plan; in a job that
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
-        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes, or
-        numbers where parameters are needed.
+        Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
+        are needed), ClientError, TimeoutError after `timeout` seconds.
         """
         part = self._connected()
+        if part.follower is not None:
+            raise DoubleInitError("init_service was called before; a job's keys do not change")
+        arrays = keys if isinstance(keys, Mapping) else {}
+        keys = declared(keys, shapes, dtypes)
         initial: dict[str, Floats] = {}
         if optimizer is not None:
-            for name, key in keys.items():
+            for name in keys:
+                key = arrays.get(name)
                 if not isinstance(key, np.ndarray):
-                    raise TypeError(f"{name}: with an optimizer, keys are the initial parameters")
+                    text = f"{name}: with an optimizer, keys are the initial parameters"
+                    raise WrongTypeError(text)
                 initial[name] = key
         membership = part.membership
-        if part.follower is not None:
-            raise RuntimeError("init_service was called before; a job's keys do not change")
         tensors = Tensors(keys, membership.lanes)
-        self._tensors, self._state = tensors, state
-        self._optimized = optimizer is not None
+        exchange = self._exchange = Exchange(tensors, optimizer is not None)
+        self._state = state
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
-        part.begin(WorkerFollower(exponents, lambda plan: self._start(plan, exponents)))
+
+        def start(plan: WorkerPlan) -> WorkerTransport:
+            return self._start(plan, exponents, membership.lanes)
+
+        part.begin(WorkerFollower(exponents, start), tensors.names)
         began = time.monotonic()
         # The last worker's call also installs the job, which takes as long as the switches do.
         membership.init(
@@ -231,15 +222,59 @@ class Client:
         )
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         part.wait_for_plan(left)
-        if not self._optimized:
+        if optimizer is None:
             return Sums()
         if part.follower is not None and part.follower.gate.completed:  # it has joined after it
-            names, _, _ = tensors.pack(initial)
             with part.turn:
-                parameters, workers = self._transport.parameters()
-            return tensors.unpack(names, initial, parameters, workers)
+                return exchange.parameters(initial, self._transport)
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         return self.push_pull(initial, timeout=left)
+
+    def push(
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> Future[Sums]:
+        """Begins to add each named array over all workers; returns a future of what `push_pull`
+        returns.
+
+        Any number of pushes may be under way, also of one key. Their values are copied; they go out
+        in the order of the calls, and within a call in that of the keys' declaration. A push waits
+        for nothing but a worker that is about to join; it cannot be cancelled. In asyncio:
+        `asyncio.wrap_future`, or AsyncClient.
+        Raises what `push_pull` does of its arguments; the future has the rest.
+        """
+        part, exchange = self._running()
+        if average and exchange.optimized:
+            raise ValueError("parameters come back from the servers' optimizer: no average of them")
+        if not values:
+            none: Future[Sums] = Future()
+            none.set_result(Sums())
+            return none
+
+        def patience(chunks: int) -> Patience:
+            look = part.running_transport
+            return Patience(chunks, timeout, self._patience, self._on_stall, look)
+
+        call, submit = exchange.call(values, average, patience)
+        part.enter(call, submit, self._provide)
+        return call.future
+
+    def pull(self, keys: Iterable[str] | None = None, *, timeout: float | None = None) -> Sums:
+        """The last complete values of these keys (None: of all that were pushed): what came of
+        their last push, with an optimizer the parameters.
+
+        Waits for pushes of them that are under way. Asks nobody: what comes of a push is sent to
+        every worker by itself. The arrays are those that `push_pull` returned, not copies.
+        Raises UnknownKeyError, NoValueError for a key never pushed, TimeoutError after `timeout`
+        seconds (the pushes go on), and what a push that is waited for has failed with.
+        """
+        part, exchange = self._running()
+        names = list(keys) if keys is not None else None
+        numbers = None if names is None else {exchange.tensors.number(name) for name in names}
+        began = time.monotonic()
+        for call in part.under_way(numbers):
+            left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+            result_of(call.future, left)
+        return exchange.last(names)
 
     def push_pull(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
@@ -252,49 +287,51 @@ class Client:
         step; average is refused there (ValueError).
         Blocks until the sums are there. Keys go in the order in which they were declared; those
         left out stay out of this round, at every worker.
-        Raises KeyError for an unknown key, ValueError or TypeError for another size or dtype,
-        ClientError when the job ends under it or no sum comes for long, TimeoutError after
-        `timeout` seconds (then this worker can only leave).
+        Raises UnknownKeyError, WrongShapeError, WrongTypeError; ClientError when the job ends under
+        it, StalledError when no sum comes for long, TimeoutError after `timeout` seconds (after
+        these this worker can only leave).
         """
-        tensors = self._running()[2]
-        if average and self._optimized:
-            raise ValueError("parameters come back from the servers' optimizer: no average of them")
-        names, chunks, packed = tensors.pack(values)
-        if not names:
-            return Sums()
-        sums, workers, members = self._sum(chunks, packed, timeout)
-        if average:
-            sums = mean_of(sums, workers)
-        result = tensors.unpack(names, values, sums, workers)
-        result.members = members
-        return result
+        return self.push(values, average=average, timeout=timeout).result()
 
     def all_reduce(
         self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
     ) -> list[Floats]:
         """The sums (or means) of arrays over all workers, one for each key in the order declared.
 
-        Raises what `push_pull` does, and ValueError for another number of arrays.
+        Raises what `push_pull` does, and WrongShapeError for another number of arrays.
         """
-        tensors = self._running()[2]
-        given = list(arrays)
-        if len(given) != len(tensors):
-            raise ValueError(f"{len(given)} arrays for the {len(tensors)} keys declared")
-        named = dict(zip(tensors.names, given, strict=True))
+        named = self.named(arrays)
         sums = self.push_pull(named, average=average, timeout=timeout)
-        return [sums[name] for name in tensors.names]
+        return [sums[name] for name in named]
+
+    def named(self, arrays: Iterable[Floats]) -> dict[str, Floats]:
+        """Arrays, one for each key in the order declared, by name. Raises WrongShapeError for
+        another number of them."""
+        names, given = self._running()[1].tensors.names, list(arrays)
+        if len(given) != len(names):
+            raise WrongShapeError(f"{len(given)} arrays for the {len(names)} keys declared")
+        return dict(zip(names, given, strict=True))
 
     def leave(self, reason: str = "") -> None:
         """Leaves the job; again: nothing. A `reason` says that the worker gave up.
 
-        Raises ClientError if the job service cannot be told.
+        Without one, pushes under way are waited for; with one they fail with UseAfterLeaveError.
+        One that fails meanwhile is the reason. Raises ClientError if the job service cannot be
+        told.
         """
         if self._left:
             return
+        part = self._part
+        if part is not None and part.driving:
+            raise _in_callback()
+        if part is not None and not reason:
+            for done in wait(call.future for call in part.under_way()).done:
+                error = done.exception()
+                reason = reason or (f"{type(error).__name__}: {error}" if error else "")
         self._left = True
         try:
-            if self._part is not None:
-                self._part.leave(reason)
+            if part is not None:
+                part.leave(reason)
         finally:
             self._endpoint.close()
 
@@ -312,7 +349,7 @@ class Client:
         if follower is None or follower.joined is None:
             return None
         # That of initial parameters was made by init_service.
-        calls = max(0, follower.joined.calls - self._optimized)
+        calls = max(0, follower.joined.calls - self._running()[1].optimized)
         return Joined(calls, follower.joined.arrays)
 
     @property
@@ -342,25 +379,24 @@ class Client:
 
     def explain(self) -> list[Waiting]:
         """What is known of each chunk that this worker waits for."""
-        return self._transport.explain(time.monotonic())
+        with self._connected().turn:
+            return self._transport.explain(time.monotonic())
 
     def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
-        """Has `tell` called soon, perhaps by another thread, with what this worker waits for.
-
-        At most so many chunks of each stream; None: no plan yet. From any thread, also while
-        another is in `push_pull`. Raises UseAfterLeaveError, RuntimeError before connect_service.
+        """Calls `tell` with what this worker waits for, at most so many chunks of each stream;
+        None: no plan yet. From any thread, also while another is in `push_pull`. Raises
+        UseAfterLeaveError, CallOrderError before connect_service.
         """
-
-        def look(transport: WorkerTransport | None) -> None:
-            tell(transport.outline(time.monotonic(), most) if transport is not None else None)
-
-        self._connected().look(look)
+        part = self._connected()
+        with part.turn:
+            transport = part.transport
+            outline = transport.outline(time.monotonic(), most) if transport is not None else None
+        tell(outline)
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _start(self, plan: WorkerPlan, exponents: Exponents) -> WorkerTransport:
+    def _start(self, plan: WorkerPlan, exponents: Exponents, lanes: int) -> WorkerTransport:
         """The transport of the first plan."""
-        lanes = self._connected().membership.lanes
         if plan.lanes != lanes:
             raise ValueError(f"it has {plan.lanes} lanes per chunk, the data plane {lanes}")
         window = sum(stream.window for stream in plan.streams)
@@ -377,53 +413,6 @@ class Client:
         exponents.world = plan.world
         return WorkerTransport(plan, exponents, link_rate=self._link_rate or None)
 
-    def _sum(
-        self, chunks: Any, values: Floats, timeout: float | None
-    ) -> tuple[Floats, npt.NDArray[np.int64], dict[int, tuple[int, ...]]]:
-        part, follower, tensors = self._running()
-        if self._broken is not None:
-            raise ClientError(
-                f"an earlier call failed and this worker can only leave: {self._broken}"
-            ) from self._broken
-        sums = np.empty_like(values)
-        workers = np.zeros(len(chunks), np.int64)
-        missing = len(chunks)
-        patience = Patience(
-            missing, timeout, self._patience, self._on_stall, lambda: self._transport
-        )
-
-        def done() -> bool:
-            nonlocal missing
-            part.obey()
-            completed = self._transport.take_completed()
-            if len(completed):
-                sums[completed.tickets - first] = completed.sums
-                workers[completed.tickets - first] = completed.workers
-                missing -= len(completed)
-                patience.moved(missing)
-            if missing == 0:
-                return True
-            if part.membership.failure is not None:
-                raise part.membership.failure
-            part.report_failures()
-            return False
-
-        try:
-            with part.call(patience, self._provide):
-                first = self._transport.submit(chunks, values, tensors.layout.lanes_of[chunks])
-                while not drive(follower, self._endpoint, done, deadline=patience.next):
-                    patience.look()
-                # Nobody joins within a call, so those of one number are the same ones.
-                members = {n: follower.members[n] for n in np.unique(workers).tolist()}
-        except HopelessError as error:
-            self._broken = error
-            raise ClientError(str(error)) from error
-        except BaseException as error:
-            # Chunks are in flight whose sums nobody will collect.
-            self._broken = error
-            raise
-        return sums, workers, members
-
     def _provide(self) -> Arrays:
         if self._state is None:
             raise RuntimeError("init_service was called without `state`")
@@ -438,21 +427,27 @@ class Client:
     def _connected(self) -> Participation:
         self._not_left()
         if self._part is None:
-            raise RuntimeError("call connect_service first")
+            raise CallOrderError("call connect_service first")
         return self._part
 
-    def _running(self) -> tuple[Participation, WorkerFollower, Tensors]:
+    def _running(self) -> tuple[Participation, Exchange]:
         part = self._connected()
-        if part.follower is None or part.transport is None or self._tensors is None:
-            raise RuntimeError("call init_service first")
-        return part, part.follower, self._tensors
+        if part.driving:
+            raise _in_callback()
+        if part.transport is None or self._exchange is None:
+            raise CallOrderError("call init_service first")
+        return part, self._exchange
 
     @property
     def _transport(self) -> WorkerTransport:
         """Of the plan at hand."""
-        transport = self._running()[0].transport
-        assert transport is not None
-        return transport
+        return self._connected().running_transport()
+
+
+def _in_callback() -> CallOrderError:
+    return CallOrderError(
+        "a future's callback makes no calls: it runs in the thread that calls wait for"
+    )
 
 
 def _own_address() -> str:

@@ -8,6 +8,7 @@ as by a service that was connected to anew; those older than what is known chang
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class WorkerFollower(_Follower):
     that policy. `transport` is None before it. To a driver this is the machine that outlives the
     transports.
 
-    gate: which calls may begin. joined: what this worker was told when it joined a running job;
+    gate: which rounds may begin. joined: what this worker was told when it joined a running job;
     None if it was in from the start. members: who is in sums of so many workers, by the newest
     plan of so many.
     """
@@ -155,17 +156,17 @@ class WorkerFollower(_Follower):
         (StateError included) if that cannot be told, or not now."""
         assert self.transport is not None
         exponents, last = self._exponents.export(), self.transport.last_results()
-        return encode(State(self.gate.completed, exponents, dict(arrays), *last))
+        calls, keys = self.gate.completed, self.gate.pushed
+        return encode(State(calls, exponents, dict(arrays), *last, keys))
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """See WorkerTransport, there must be one."""
-        assert self.transport is not None
-        self.transport.on_packets(now, batch)
+        """See WorkerTransport; without one they are for nobody."""
+        if self.transport is not None:
+            self.transport.on_packets(now, batch)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
-        """See WorkerTransport, there must be one."""
-        assert self.transport is not None
-        return self.transport.poll(now)
+        """See WorkerTransport; without one there is nothing to send."""
+        return self.transport.poll(now) if self.transport is not None else (None, math.inf)
 
     def unanswered(self, now: float) -> float:
         """See WorkerTransport; 0 without one."""
@@ -226,6 +227,7 @@ class WorkerFollower(_Follower):
                     last_of(state.headers, state.payloads, self._exponents.levels())
                 self.joined = state
                 self.gate.begun = self.gate.completed = state.calls
+                self.gate.pushed = state.keys
         except ValueError as error:  # StateError included
             restored.unable = str(error)
         return jobs_pb2.ResyncRequest(epoch=epoch, restored=restored)

@@ -22,6 +22,16 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from hosts.errors import (
+    ClientError,
+    JobRefusedError,
+    LeftBehindError,
+    NamespaceTakenError,
+    NoRoomError,
+    PlanWithdrawnError,
+    ServiceUnavailableError,
+    WrongNonceError,
+)
 from protocol import jobs_pb2
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.optimizer import OptimizerPlan
@@ -43,46 +53,25 @@ TREES: Mapping[str, jobs_pb2.Tree] = {
 }
 
 
-class ClientError(Exception):
-    """Anything that keeps a member from its job; the subclasses say what."""
-
-
-class ServiceUnavailableError(ClientError):
-    """The job service is not there, went away or does not answer."""
-
-
-class WrongNonceError(ClientError):
-    """The job service does not know the nonce, or not for this rank."""
-
-
-class JobRefusedError(ClientError):
-    """The job service refuses the job or a call; the text gives its reason."""
-
-
-class PlanWithdrawnError(ClientError):
-    """The job ended, or its plan was replaced, while this member was still in it."""
-
-
-class LeftBehindError(PlanWithdrawnError):
-    """The job goes on without this member, which was not heard of, or did not do its part."""
-
-
-class UseAfterLeaveError(ClientError):
-    """A call after `leave`."""
+_TREE_NAMES = {number: name for name, number in TREES.items()}
+ADMISSIONS: Mapping[str, jobs_pb2.Admission] = {
+    "network": jobs_pb2.NETWORK,
+    "servers": jobs_pb2.SERVERS,
+}
 
 
 class Service(NamedTuple):
-    """What CreateService returns: the secret that admits to the job, and the job's number."""
+    """What CreateService returns: the secret that admits to the job, the job's number, and the tree
+    that it was admitted with."""
 
     nonce: str
     job: int
+    tree: str
 
 
 _REFUSALS = {
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.NOT_FOUND,
 }
@@ -115,17 +104,23 @@ def create_service(
     window: int = 0,
     streams: int = 0,
     lease: float = 0.0,
+    admission: str = "network",
     outage: float = 10.0,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
 
     tree: two-level, tor, core or none. window: chunks in flight per stream, a power of two; 0:
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
-    a member counts as dead; 0: the controller's default. outage: seconds to wait for a service that
-    is away. Raises ClientError, ValueError for another tree.
+    a member counts as dead; 0: the controller's default. admission: of a job that switches have no
+    slots for: `network` refuses it, `servers` lets it run with tree none. outage: seconds to wait
+    for a service that is away.
+
+    Raises NamespaceTakenError if a job of that name is alive, NoRoomError with what would fit,
+    ClientError; ValueError for another tree or admission.
     """
-    if tree not in TREES:
-        raise ValueError(f"tree {tree!r} is none of {', '.join(TREES)}")
+    for what, given, known in (("tree", tree, TREES), ("admission", admission, ADMISSIONS)):
+        if given not in known:
+            raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
     with _open(service) as channel:
         reply = call(
             _stub(channel).CreateService,
@@ -137,12 +132,14 @@ def create_service(
                 window=window,
                 streams=streams,
                 lease=lease,
+                admission=ADMISSIONS[admission],
             ),
             outage + _ANSWER_SECONDS,
             # Not asked again once it was: the job may be there.
             wait_for_ready=True,
+            taken=NamespaceTakenError,
         )
-    return Service(reply.nonce, reply.job)
+    return Service(reply.nonce, reply.job, _TREE_NAMES.get(reply.tree, tree))
 
 
 def report_gone(
@@ -184,20 +181,26 @@ def call(
     timeout: float | None = _ANSWER_SECONDS,
     *,
     wait_for_ready: bool = False,
+    taken: type[JobRefusedError] = JobRefusedError,
 ) -> Any:
     """One unary call; raises the ClientError that fits what the service answers.
 
-    wait_for_ready: a service that does not listen is waited for, within the timeout.
+    wait_for_ready: a service that does not listen is waited for, within the timeout. taken: raised
+    for what somebody else has.
     """
     try:
         return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
-        raise explained(error) from error
+        raise explained(error, taken) from error
 
 
-def explained(error: Any) -> ClientError:
+def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> ClientError:
     """The ClientError for a gRPC error (`grpc.RpcError` that is also a `grpc.Call`)."""
     code, details = error.code(), error.details() or "no reason given"
+    if code == grpc.StatusCode.ALREADY_EXISTS:
+        return taken(details)
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return NoRoomError(details)
     if code == grpc.StatusCode.UNAVAILABLE:
         return ServiceUnavailableError(f"the job service is not available: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -219,7 +222,8 @@ class Membership:
     """One member (role, rank) of one job, from ConnectService to Leave.
 
     on_change: called, from other threads, whenever there is an instruction or `failure` is set.
-    unanswered: seconds, for heartbeats, see HeartbeatRequest; called from another thread.
+    unanswered: seconds, awaited: place and name of a key, for heartbeats, see HeartbeatRequest;
+    called from another thread.
     outage: seconds for which the job service may be away, from the first call on.
     Raises ClientError if there is no service at `service`, not even a socket, or it refuses.
     """
@@ -234,6 +238,7 @@ class Membership:
         on_change: Callable[[], None],
         *,
         unanswered: Callable[[], float] = lambda: 0.0,
+        awaited: Callable[[], tuple[int, str]] = lambda: (0, ""),
         outage: float = OUTAGE_SECONDS,
     ) -> None:
         self.role, self.rank = role, rank
@@ -241,6 +246,7 @@ class Membership:
         self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
         self._on_change = on_change
         self._unanswered = unanswered
+        self._awaited = awaited
         self._outage = outage
         self._instructions: deque[jobs_pb2.Instruction] = deque()
         self._answers: deque[jobs_pb2.ResyncRequest] = deque()
@@ -454,6 +460,7 @@ class Membership:
                 wait = _RETRY_SECONDS[0]
 
     def _heartbeat(self) -> jobs_pb2.HeartbeatRequest:
+        awaited, key = self._awaited()
         return jobs_pb2.HeartbeatRequest(
             nonce=self._nonce,
             role=self.role,
@@ -461,6 +468,8 @@ class Membership:
             epoch=self._epoch,
             unanswered=self._unanswered(),
             process=self._process,
+            awaited=awaited,
+            awaited_key=key,
         )
 
     def _lost(self, failure: ClientError) -> None:

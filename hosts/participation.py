@@ -1,214 +1,326 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker in a job: its membership, and its transport from epoch to epoch.
+"""A worker in a job: its membership, its transport from epoch to epoch, and its calls under way.
 
-Two threads may have to carry out an instruction: the one that waits for sums, which drives the
-transport, and while none does, the membership's, so that a worker that computes does not hold up a
-change for all others. Whoever has the turn does it.
+A thread of its own, the driver, feeds the transport from the socket, carries out what the job
+service says and settles calls, from `begin` to `leave`, whatever the application does meanwhile: so
+sums come in while it computes, and a worker that computes does not hold up a change for all others.
+Whoever else touches the state machines takes `turn`; the driver has it for a step at a time, and
+never while it waits or runs what the application has asked to be called.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from hosts.follower import WorkerFollower
-from hosts.membership import JobRefusedError, Membership
-from hosts.patience import Patience
+from hosts.boundary import Rounds
+from hosts.calls import Call, Calls
+from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
+from hosts.follower import HopelessError, WorkerFollower
+from hosts.membership import Membership
 from hosts.transport import WorkerTransport
+from hosts.udp import Endpoint, drive
 from protocol import jobs_pb2
+from protocol.header import Batch
 from protocol.plan import Address
 from protocol.state import Arrays
 
 _log = logging.getLogger(__name__)
 
+_HEARTBEAT_WAIT = 0.5  # s
+
+Submit = Callable[[WorkerTransport], int]
+
 
 class Participation:
-    """See Membership. `turn` is held by whoever touches `follower` or its transport.
+    """See Membership. `turn` is held by whoever touches `follower`, its transport or the calls.
 
-    wake: called from any thread when whoever waits should look (`obey`) for what there is.
+    broken: why this worker can only leave; None: it can go on.
     """
 
     def __init__(
-        self,
-        service: str,
-        nonce: str,
-        rank: int,
-        address: Address,
-        wake: Callable[[], None],
-        outage: float,
+        self, service: str, nonce: str, rank: int, endpoint: Endpoint, outage: float
     ) -> None:
         self.follower: WorkerFollower | None = None
-        self.turn = threading.Lock()
-        self._wake = wake
-        self._looks: deque[Callable[[WorkerTransport | None], None]] = deque()
-        self._changed = threading.Event()  # since the last look at whether there is a plan
-        self._ready = threading.Event()  # the line below is done
+        self.turn = threading.Condition()
+        self.broken: BaseException | None = None
+        self._calls = Calls()
+        self._names: list[str] = []
+        self._rounds: Rounds | None = None
+        self._endpoint = endpoint
+        self._settled: list[tuple[Call, BaseException | None]] = []  # to be told so
+        self._untold: list[Call] = []  # all that nobody has been told of yet
+        self._due = math.inf  # when `drive` is to return
+        self._told = threading.Event()  # for a driver that does not drive any more
+        self._stopped = False
+        self._driver = threading.Thread(target=self._run, name=f"worker-{rank}", daemon=True)
         self.membership = Membership(
             service,
             nonce,
             jobs_pb2.WORKER,
             rank,
-            address,
+            Address(endpoint.ipv4, endpoint.port),
             self._on_change,
             unanswered=self._unanswered,
+            awaited=self._awaited,
             outage=outage,
         )
-        self._ready.set()
 
     @property
     def transport(self) -> WorkerTransport | None:
         """Of the plan at hand; None before the first."""
         return self.follower.transport if self.follower is not None else None
 
-    def begin(self, follower: WorkerFollower) -> None:
-        """From now on instructions are carried out."""
+    def running_transport(self) -> WorkerTransport:
+        """Its transport. Raises CallOrderError before the first plan."""
+        transport = self.transport
+        if transport is None:
+            raise CallOrderError("call init_service first")
+        return transport
+
+    @property
+    def driving(self) -> bool:
+        """Whether this is the driver's thread, which nothing may keep waiting."""
+        return threading.current_thread() is self._driver
+
+    def begin(self, follower: WorkerFollower, names: list[str]) -> None:
+        """From now on instructions are carried out. names: of the keys, by number."""
+        self._rounds = Rounds(follower.gate, len(names))
+        self._names = names
         self.follower = follower
-        self.serve()  # what came before
+        self._driver.start()
 
     def wait_for_plan(self, timeout: float | None) -> None:
         """Blocks until the first plan. Raises ClientError, or TimeoutError after `timeout` s."""
-        began = time.monotonic()
-        while True:
-            self._changed.clear()
-            if self.membership.failure is not None:
-                raise self.membership.failure
-            if self.transport is not None:
-                return
-            left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
-            if not self._changed.wait(left):
+        with self.turn:
+            there = self.turn.wait_for(
+                lambda: self.membership.failure or self.broken or self.transport, timeout
+            )
+            if not there:
                 raise TimeoutError(
                     f"job {self.membership.job} has no plan after {timeout} s: not every worker "
                     "and server has connected and named its keys"
                 )
+            self._check()
 
-    @contextmanager
-    def call(self, patience: Patience, provide: Callable[[], Arrays]) -> Iterator[None]:
-        """Around one call, which begins when there is no boundary before it; with the turn.
+    def enter(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> None:
+        """Begins a call when there is no boundary before it; from then on it is driven.
 
-        provide: the application's arrays for a worker that joins; called in this thread, before
-        the call begins. Raises what Patience does, ClientError, HopelessError.
+        submit: submits its chunks, returns the first ticket. provide: the application's arrays for
+        a worker that joins; called in this thread, before the call begins. Raises what Patience
+        does, ClientError.
         """
-        while not self._begin():
-            follower = self.follower
+        try:
+            while not self._begin(call, submit, provide):
+                call.patience.look()
+        except BaseException as error:
+            # The others have made this call, or will.
+            with self.turn:
+                self._break(error, call)
+            self._settle()
+            raise
+        self._endpoint.wake()
+
+    def _begin(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> bool:
+        """Begins it if that may be, else waits for a while."""
+        with self.turn:
+            self._check()
+            follower, rounds = self.follower, self._rounds
             assert follower is not None
+            assert follower.transport is not None
+            assert rounds is not None
+            before = follower.gate.pushed
+            number = rounds.begin(call.numbers)
+            if number is not None:
+                call.start(submit(follower.transport), number, before)
+                self._calls.open.append(call)
+                self._untold.append(call)
+                return True
+            self.membership.answer(follower.said())
             wanted = follower.gate.wanted
-            if wanted is not None:
-                self._donate(wanted, provide)
-            elif not self._changed.wait(max(0.0, patience.next - time.monotonic())):
-                patience.look()
-        patience.begin()
-        try:
-            yield
-            assert self.follower is not None
-            self.follower.gate.complete()
-            self.membership.answer(self.follower.said())
-        finally:
-            self.turn.release()
-            self.serve()
+            if wanted is None:
+                self.turn.wait(max(0.0, call.patience.next - time.monotonic()))
+        if wanted is not None:
+            self._donate(follower, wanted, provide)
+        return False
 
-    def _begin(self) -> bool:
-        """Begins a call if one may; then this thread has the turn."""
-        self._changed.clear()
-        begun = False
-        self.turn.acquire()
-        try:
-            self.obey()
-            if self.membership.failure is not None:
-                raise self.membership.failure
-            assert self.follower is not None
-            begun = self.follower.gate.begin()
-        finally:
-            if not begun:
-                self.turn.release()
-        if not begun:
-            self.serve()
-        return begun
-
-    def _donate(self, number: int, provide: Callable[[], Arrays]) -> None:
+    def _donate(self, follower: WorkerFollower, number: int, provide: Callable[[], Arrays]) -> None:
         """Gives the application's state to one that joins."""
-        assert self.follower is not None
         data, unable = None, ""
         try:
-            data = self.follower.state(provide())
+            data = follower.state(provide())
         except Exception as error:  # the application's own: whoever wants to join is told
             _log.exception("job %d: a worker that joins gets no state", self.membership.job)
             unable = f"{type(error).__name__}: {error}"
         with self.turn:
-            self.follower.gate.give(number, data, unable)
-            self.membership.answer(self.follower.said())
-        self.serve()
+            follower.gate.give(number, data, unable)
+            self.membership.answer(follower.said())
 
-    def serve(self) -> None:
-        """Carries out instructions unless somebody else has the turn, who will."""
-        # Who gives the turn back looks once more, so none is left when two meet here.
-        while (
-            self.follower is not None
-            and (self.membership.pending or self._looks)
-            and self.turn.acquire(blocking=False)
-        ):
-            try:
-                self.obey()
-            finally:
-                self.turn.release()
-
-    def obey(self) -> None:
-        """Carries out what the job service says; with the turn."""
-        follower, membership = self.follower, self.membership
-        assert follower is not None
-        while self._looks:
-            self._looks.popleft()(follower.transport)
-        while (instruction := membership.take_instruction()) is not None:
-            before = follower.epoch
-            try:
-                membership.answer(follower.answer(instruction))
-            except (ValueError, KeyError) as error:  # PlanError included
-                text = f"what the job service says cannot be done: {error}"
-                membership.fail(JobRefusedError(text))
-                return
-            if follower.epoch != before:
-                _log.info("job %d: epoch %d", membership.job, follower.epoch)
-                membership.runs(follower.epoch)
-
-    def look(self, what: Callable[[WorkerTransport | None], None]) -> None:
-        """Has this called soon by whoever has the turn, with the transport; from any thread."""
-        if self.follower is None:
-            what(None)
-            return
-        self._looks.append(what)
-        self.serve()
-        self._wake()
-
-    def report_failures(self) -> None:
-        """Tells the job service of sums that failed for good; with the turn.
-
-        Raises HopelessError if planning anew does not help.
-        """
-        if self.follower is not None:
-            self.membership.answer(self.follower.broken())
+    def under_way(self, keys: set[int] | None = None) -> list[Call]:
+        """Calls whose futures are not done; of these keys, or of any."""
+        with self.turn:
+            calls = self._untold
+            return [one for one in calls if keys is None or not keys.isdisjoint(one.numbers)]
 
     def leave(self, reason: str) -> None:
-        """See Membership; a worker that finished hands over what others may lack."""
+        """See Membership; a worker that finished hands over what others may lack. Calls that are
+        under way fail."""
+        self._stopped = True
+        self._told.set()
+        self._endpoint.wake()
+        if self._driver.is_alive():
+            self._driver.join()
         results: list[jobs_pb2.Result] = []
         levels = b""
         with self.turn:
+            self._break(UseAfterLeaveError("this worker has left its job, and did not wait"))
             transport = self.transport
             if transport is not None:
                 transport.freeze()
                 if not reason:
                     results = transport.results()
                     levels = transport.levels().astype("<u4").tobytes()
+        self._settle()
         self.membership.leave(reason, results, levels)
 
+    # -- what drives, and is driven ---------------------------------------------------------------
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """See WorkerTransport."""
+        assert self.follower is not None
+        with self.turn:
+            self.follower.on_packets(now, batch)
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """See WorkerTransport."""
+        assert self.follower is not None
+        with self.turn:
+            return self.follower.poll(now)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                with self.turn:
+                    self._due = self._calls.next
+                drive(self, self._endpoint, self._attend, deadline=self._due)
+                self._look_at_the_clock()
+        except BaseException as error:
+            _log.error("job %d: this worker can only leave: %s", self.membership.job, error)
+            with self.turn:
+                self._break(error)
+            self._settle()
+        # It may not be able to send, but others need not wait for it in a change of plan.
+        while not self._stopped:
+            self._told.wait()
+            self._told.clear()
+            with self.turn:
+                self._obey()
+
+    def _attend(self) -> bool:
+        """Does what there is to do between packets; whether `drive` is to return."""
+        with self.turn:
+            self._obey()
+            self._collect()
+            due = self._calls.next
+        self._settle()
+        return self._stopped or due < self._due
+
+    def _collect(self) -> None:
+        """Takes sums, and ends calls that cannot have theirs; with the turn."""
+        follower, rounds = self.follower, self._rounds
+        assert follower is not None
+        assert rounds is not None
+        if not self._calls.open or follower.transport is None:
+            return
+        done = self._calls.take(follower.transport.take_completed())
+        for call in done:
+            # Nobody joins within a round, so those of one number are the same ones.
+            call.members = {number: follower.members[number] for number in call.workers}
+            rounds.complete(call.round)
+            self._settled.append((call, None))
+        if done:
+            self.membership.answer(follower.said())
+        if self._calls.open and self.membership.failure is not None:
+            self._break(self.membership.failure)
+        try:
+            self.membership.answer(follower.broken())
+        except HopelessError as error:
+            self._break(ClientError(str(error)))
+
+    def _look_at_the_clock(self) -> None:
+        late = self._calls.overdue()  # tells the application, so without the turn
+        if late is not None:
+            with self.turn:
+                self._break(late[1], late[0])
+            self._settle()
+
+    def _obey(self) -> None:
+        """Carries out what the job service says; with the turn."""
+        follower, membership = self.follower, self.membership
+        assert follower is not None
+        told = membership.failure is not None
+        while (instruction := membership.take_instruction()) is not None:
+            told = True
+            before = follower.epoch
+            try:
+                membership.answer(follower.answer(instruction))
+            except (ValueError, KeyError) as error:  # PlanError included
+                text = f"what the job service says cannot be done: {error}"
+                membership.fail(JobRefusedError(text))
+                break
+            if follower.epoch != before:
+                _log.info("job %d: epoch %d", membership.job, follower.epoch)
+                membership.runs(follower.epoch)
+        if told:
+            self.turn.notify_all()
+
+    def _check(self) -> None:
+        """Raises ClientError if no call can begin."""
+        if self.broken is not None:
+            raise self._earlier() from self.broken
+        if self.membership.failure is not None:
+            raise self.membership.failure
+
+    def _earlier(self) -> ClientError:
+        return ClientError(f"an earlier call failed and this worker can only leave: {self.broken}")
+
+    def _break(self, error: BaseException, of: Call | None = None) -> None:
+        """No sums come any more: all calls fail, with this error those that it is about (None: all
+        of them); with the turn."""
+        if self.broken is None:
+            self.broken = error
+        for call in self._calls.clear():
+            about = of is None or call is of
+            self._settled.append((call, error if about else self._earlier()))
+        self.turn.notify_all()
+
+    def _settle(self) -> None:
+        """Tells whoever waits for calls that are done; without the turn."""
+        if self._settled:
+            with self.turn:
+                settled, self._settled = self._settled, []
+            for call, error in settled:
+                call.settle(error)
+                with self.turn:
+                    self._untold.remove(call)
+
     def _on_change(self) -> None:
-        self._ready.wait()
-        self.serve()
-        self._changed.set()
-        self._wake()
+        self._told.set()
+        self._endpoint.wake()
 
     def _unanswered(self) -> float:
         # Read from another thread as it is at the moment: a sign of life may just come in.
         return self.follower.unanswered(time.monotonic()) if self.follower is not None else 0.0
+
+    def _awaited(self) -> tuple[int, str]:
+        # A heartbeat is not held up by whoever has the turn for long; the next one tells as well.
+        if not self.turn.acquire(timeout=_HEARTBEAT_WAIT):
+            return 0, ""
+        try:
+            awaited = self._calls.awaited
+        finally:
+            self.turn.release()
+        return (0, "") if awaited is None else (awaited[0], self._names[awaited[1]])

@@ -8,17 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hosts.errors import StalledError
 from hosts.explanation import Waiting
-from hosts.membership import ClientError
 from hosts.transport import WorkerTransport
 
 # Without any sum for that long a call says that it waits, and says it again that often.
 _STALL_SECONDS = 5.0
 _STALL_AGAIN_SECONDS = 2.0
-
-
-class StalledError(ClientError):
-    """No sum came for longer than this worker's patience."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Patience:
         self._on_stall = on_stall
         self._look = look
         began = time.monotonic()
-        self._deadline = math.inf if timeout is None else began + timeout
+        self.deadline = math.inf if timeout is None else began + timeout
         self._moved = began
         self._notice = began + _STALL_SECONDS
 
@@ -82,9 +78,14 @@ class Patience:
         self.missing, self._moved = missing, time.monotonic()
 
     @property
+    def late(self) -> bool:
+        """Whether the call's timeout is over."""
+        return time.monotonic() >= self.deadline
+
+    @property
     def next(self) -> float:
         """When whoever waits is to call `look`."""
-        return min(self._deadline, self._notice, self._moved + self._patience)
+        return min(self.deadline, self._notice, self._moved + self._patience)
 
     def look(self) -> None:
         """Says that the call waits when it is time to.
@@ -92,7 +93,7 @@ class Patience:
         Raises TimeoutError or StalledError when it has waited for too long.
         """
         now = time.monotonic()
-        if now >= self._deadline:
+        if now >= self.deadline:
             raise TimeoutError(self._overdue())
         if now >= self._moved + self._patience:
             stall = self._stall(now - self._moved)

@@ -25,8 +25,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from hosts.errors import ClientError, JobRefusedError, LeftBehindError
 from hosts.follower import Errand, HopelessError, ServerFollower
-from hosts.membership import ClientError, JobRefusedError, LeftBehindError, Membership
+from hosts.membership import Membership
 from hosts.offload import PLAIN
 from hosts.replicas import Peers, ShardServer
 from hosts.reports import Failure

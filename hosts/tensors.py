@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.chunks import Indices, Layout
+from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
 from protocol.fixed_point import Floats
 
@@ -26,7 +27,7 @@ class Sums(dict[str, Floats]):
 
 
 class Tensors:
-    """The keys as declared, float32 arrays or numbers of elements. Raises TypeError for others."""
+    """The keys as declared, float32 arrays or numbers of elements. Raises WrongTypeError."""
 
     def __init__(self, keys: Mapping[str, int | Floats], lanes: int) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
@@ -46,10 +47,17 @@ class Tensors:
         sizes = self.layout.sizes
         return [jobs_pb2.Key(key=k, name=name, elements=sizes[k]) for name, k in self._keys.items()]
 
+    def number(self, name: str) -> int:
+        """A key's place in the order declared. Raises UnknownKeyError."""
+        if name not in self._keys:
+            known = ", ".join(self._keys)
+            raise UnknownKeyError(f"{name!r} is not a key of this job, those are {known}")
+        return self._keys[name]
+
     def pack(self, values: Mapping[str, Floats]) -> tuple[list[str], Indices, Floats]:
         """Names in the order declared, their chunks (n,) and the values in them (n, lanes).
 
-        Raises KeyError for an unknown name, ValueError or TypeError for another size or dtype.
+        Raises UnknownKeyError, WrongShapeError, WrongTypeError.
         """
         for name, value in values.items():
             self._check(name, value)
@@ -84,21 +92,20 @@ class Tensors:
         return result
 
     def _check(self, name: str, value: Any) -> None:
-        if name not in self._keys:
-            raise KeyError(f"{name!r} is not a key of this job, those are {', '.join(self._keys)}")
+        number = self.number(name)
         if not isinstance(value, np.ndarray) or value.dtype != np.float32:
             what = getattr(value, "dtype", type(value).__name__)
-            raise TypeError(f"{name}: a float32 array is needed, this is {what}")
-        shape = self._shapes[self._keys[name]]
+            raise WrongTypeError(f"{name}: a float32 array is needed, this is {what}")
+        shape = self._shapes[number]
         # A key declared by its number of elements takes any shape of that many.
         if value.shape != shape and (len(shape) != 1 or value.size != shape[0]):
-            raise ValueError(f"{name}: declared with shape {shape}, given {value.shape}")
+            raise WrongShapeError(f"{name}: declared with shape {shape}, given {value.shape}")
 
 
 def _shape(name: str, key: int | Floats) -> tuple[int, ...]:
     """Shape of a key as it was declared."""
     if isinstance(key, np.ndarray):
         if key.dtype != np.float32:
-            raise TypeError(f"{name}: keys are float32, this array is {key.dtype}")
+            raise WrongTypeError(f"{name}: keys are float32, this array is {key.dtype}")
         return key.shape
     return (int(key),)

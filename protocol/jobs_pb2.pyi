@@ -6,9 +6,11 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 CORE: Tree
 DESCRIPTOR: _descriptor.FileDescriptor
+NETWORK: Admission
 NONE: Tree
 ROLE_UNSPECIFIED: Role
 SERVER: Role
+SERVERS: Admission
 TOR: Tree
 TREE_UNSPECIFIED: Tree
 TWO_LEVEL: Tree
@@ -109,15 +111,18 @@ class ConnectServiceRequest(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., process: _Optional[int] = ...) -> None: ...
 
 class CreateServiceReply(_message.Message):
-    __slots__ = ["job", "nonce"]
+    __slots__ = ["job", "nonce", "tree"]
     JOB_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
     job: int
     nonce: str
-    def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ...) -> None: ...
+    tree: Tree
+    def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ..., tree: _Optional[_Union[Tree, str]] = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
-    __slots__ = ["lease", "namespace", "servers", "streams", "tree", "window", "workers"]
+    __slots__ = ["admission", "lease", "namespace", "servers", "streams", "tree", "window", "workers"]
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +130,7 @@ class CreateServiceRequest(_message.Message):
     TREE_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    admission: Admission
     lease: float
     namespace: str
     servers: _containers.RepeatedCompositeFieldContainer[Member]
@@ -132,7 +138,7 @@ class CreateServiceRequest(_message.Message):
     tree: Tree
     window: int
     workers: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ...) -> None: ...
 
 class Donate(_message.Message):
     __slots__ = ["number", "page"]
@@ -213,20 +219,24 @@ class HeartbeatReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ["epoch", "nonce", "process", "rank", "role", "unanswered"]
+    __slots__ = ["awaited", "awaited_key", "epoch", "nonce", "process", "rank", "role", "unanswered"]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_KEY_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    awaited: int
+    awaited_key: str
     epoch: int
     nonce: str
     process: int
     rank: int
     role: Role
     unanswered: float
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., unanswered: _Optional[float] = ..., process: _Optional[int] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., unanswered: _Optional[float] = ..., process: _Optional[int] = ..., awaited: _Optional[int] = ..., awaited_key: _Optional[str] = ...) -> None: ...
 
 class InitServiceReply(_message.Message):
     __slots__ = []
@@ -523,18 +533,20 @@ class Source(_message.Message):
     def __init__(self, server: _Optional[_Union[Address, _Mapping]] = ..., chunks: _Optional[bytes] = ...) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ["arrays", "calls", "exponents", "headers", "payloads"]
+    __slots__ = ["arrays", "calls", "exponents", "headers", "keys", "payloads"]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     EXPONENTS_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     PAYLOADS_FIELD_NUMBER: _ClassVar[int]
     arrays: _containers.RepeatedCompositeFieldContainer[Array]
     calls: int
     exponents: bytes
     headers: bytes
+    keys: int
     payloads: bytes
-    def __init__(self, calls: _Optional[int] = ..., exponents: _Optional[bytes] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., headers: _Optional[bytes] = ..., payloads: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, calls: _Optional[int] = ..., keys: _Optional[int] = ..., exponents: _Optional[bytes] = ..., arrays: _Optional[_Iterable[_Union[Array, _Mapping]]] = ..., headers: _Optional[bytes] = ..., payloads: _Optional[bytes] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ["budgets", "jobs"]
@@ -597,6 +609,9 @@ class WatchRequest(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
 
 class Tree(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Admission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

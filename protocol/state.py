@@ -36,14 +36,16 @@ class StateError(ValueError):
 
 
 class State(NamedTuple):
-    """calls: of push_pull that are complete; exponents: see Exponents.export; arrays: by name;
-    headers, payloads: of each chunk's last result, one after the other, where servers optimize."""
+    """calls: rounds that are complete; exponents: see Exponents.export; arrays: by name; headers,
+    payloads: of each chunk's last result, one after the other, where servers optimize; keys: pushed
+    in those rounds."""
 
     calls: int
     exponents: bytes
     arrays: dict[str, npt.NDArray[Any]]
     headers: bytes = b""
     payloads: bytes = b""
+    keys: int = 0
 
 
 def encode(state: State) -> bytes:
@@ -58,6 +60,7 @@ def encode(state: State) -> bytes:
         exponents=state.exponents,
         headers=state.headers,
         payloads=state.payloads,
+        keys=state.keys,
     )
     for name, array in state.arrays.items():
         if not _TYPE.fullmatch(array.dtype.str):
@@ -98,7 +101,8 @@ def decode(data: bytes) -> State:
             text = f"array {one.name[:_QUOTED]!r} ({one.type[:_QUOTED]!r}): {error}"
             raise StateError(text) from error
         arrays[one.name] = array.copy()  # to be changed at will
-    return State(message.calls, message.exponents, arrays, message.headers, message.payloads)
+    last = message.headers, message.payloads
+    return State(message.calls, message.exponents, arrays, *last, message.keys)
 
 
 class Pages:

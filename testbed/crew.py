@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hosts.membership import ClientError, report_gone
+from hosts.errors import ClientError
+from hosts.membership import report_gone
 from protocol import jobs_pb2
 from testbed.nodes import JOBS_ADDRESS, MOST_RESTARTS, RESTARTS_SECONDS
 from testbed.processes import CONSEQUENCE, Process, ProcessError, Processes, describe

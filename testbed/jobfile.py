@@ -78,6 +78,7 @@ def _power_of_two(value: object) -> object:
 class JobSpec(_Strict):
     """One training run. Sizes are per iteration over all workers together.
 
+    admission: where switches have no slots for it, it is refused (network) or runs without them.
     patience: seconds without any sum after which a worker gives the job up. The slowest worker's
     computation is no fault, so it should be many times longer. lease: seconds without a sign of
     life of a worker or server, after which the others go on without it. poison: values of an
@@ -95,6 +96,7 @@ class JobSpec(_Strict):
     optimizer: OptimizerSpec = OptimizerSpec()
     placement: PlacementSpec = PlacementSpec()
     tree: Tree = "two-level"
+    admission: Literal["network", "servers"] = "network"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)
     patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from controller.trees import Tree, TreeKind, plan_trees
-from hosts.membership import ClientError, create_service
+from hosts.errors import ClientError
+from hosts.membership import create_service
 from testbed import results
 from testbed.attendance import Attendance
 from testbed.blame import cause
@@ -50,6 +51,7 @@ class JobRun:
     placement: Placement
     emit: Callable[[Message], None]
     number: int = 0
+    tree: str = ""  # that it was admitted with
     state: str = "starting"
     reason: str = ""
     ending: str = "stopped on request"  # why it is over, if it is cancelled
@@ -107,7 +109,7 @@ class JobRun:
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
-        self._nonce, self.number = await asyncio.to_thread(
+        self._nonce, self.number, self.tree = await asyncio.to_thread(
             create_service,
             JOBS_ADDRESS,
             self.name,
@@ -117,6 +119,7 @@ class JobRun:
             window=spec.window,
             streams=spec.streams,
             lease=spec.lease,
+            admission=spec.admission,
             outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
@@ -338,7 +341,7 @@ class JobRun:
         told = self._progress.message()
         if "share_in_tree" in told:
             share = told.pop("share_in_tree")
-            told["share_in_network"] = share if self.file.spec.tree != "none" else 0.0
+            told["share_in_network"] = share if self.tree != "none" else 0.0
         return told
 
     def worker(self, host: str) -> Process | None:
@@ -394,7 +397,7 @@ class JobRun:
             addressing,
             self.placement.workers,
             [addressing.address(name) for name in self.placement.servers],
-            TreeKind.of(spec.tree),
+            TreeKind.of(self.tree),
             spec.streams,
             self.number - 1,
         )
@@ -424,7 +427,7 @@ class JobRun:
         """
         if self.disturbed:
             return None
-        if self.file.spec.tree == "none":
+        if self.tree == "none":
             return 0
         one = results.fullest(self.results)["statistics"]
         kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
@@ -466,7 +469,7 @@ class JobRun:
             "workers": len(self.placement.workers),
             "servers": len(self.placement.servers),
             "workload": spec.workload,
-            "tree": spec.tree,
+            "tree": self.tree or spec.tree,
             "iterations": spec.iterations,
             "batch": spec.batch,
             "seed": spec.seed,
@@ -475,7 +478,7 @@ class JobRun:
     def _summary(
         self, reference: Message | None, counted: int | None, wall: float, busy: float
     ) -> Message:
-        workers, served = self.placement.workers, self.file.spec.tree == "none"
+        workers, served = self.placement.workers, self.tree == "none"
         crew = self._crew
         assert crew is not None
         tally = self.tally

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.admission import Reservation, Resources
+from controller.admission import Admission, NoRoomError, Reservation, Resources
 from controller.dataplane import DataPlane
 from controller.entries import EntryError
 from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
@@ -39,6 +39,7 @@ class JobPlan:
 
     file: JobFile
     placement: Placement
+    kind: TreeKind
     trees: tuple[Tree, ...]
     reservation: Reservation
 
@@ -105,30 +106,43 @@ def check(
         except JobFileError as error:
             problems += error.problems
             continue
-        servers = [addressing.address(name) for name in placement.servers]
-        spec = file.spec
         try:
-            trees = plan_trees(
-                topology.topology, addressing, placement.workers, servers,
-                TreeKind.of(spec.tree), spec.streams, number,
-            )  # fmt: skip
-        except PlanRefusedError as refusal:
-            problems.append(_plan_problem(topology, file, refusal))
-            continue
-        window = spec.window or choose_window(
-            addressing, trees, servers, plane.frame_bytes, queue_packets=most
-        )
-        try:
-            reservation = resources.reserve(trees, window, shrink=not spec.window)
-        except PlanRefusedError as refusal:
+            plans.append(_admit(file, placement, number, addressing, resources, plane, most))
+        except NoRoomError as refusal:
             others = ", ".join(plan.file.spec.name for plan in plans)
             text = f"{refusal} (after {others})" if others else str(refusal)
             problems.append(file.document.problem(("window",), text))
-            continue
-        plans.append(JobPlan(file, placement, trees, reservation))
+        except PlanRefusedError as refusal:
+            problems.append(_plan_problem(topology, file, refusal))
     if problems:
         raise JobFileError(problems)
     return Preflight(topology.topology, tuple(plans), tuple(_idle(topology)))
+
+
+def _admit(
+    file: JobFile,
+    placement: Placement,
+    number: int,
+    addressing: Addressing,
+    resources: Resources,
+    plane: DataPlane,
+    most: int | None,
+) -> JobPlan:
+    """What the job of that number would get; most: see ``choose_window``. PlanRefusedError."""
+    spec, topology = file.spec, addressing.topology
+    servers = [addressing.address(name) for name in placement.servers]
+    kind, trees, reservation = resources.admit(
+        lambda kind: plan_trees(
+            topology, addressing, placement.workers, servers, kind, spec.streams, number
+        ),
+        TreeKind.of(spec.tree),
+        spec.window,
+        lambda trees: choose_window(
+            addressing, trees, servers, plane.frame_bytes, queue_packets=most
+        ),
+        Admission.of(spec.admission),
+    )
+    return JobPlan(file, placement, kind, trees, reservation)
 
 
 def _check_links(file: TopologyFile, plane: DataPlane) -> None:
@@ -213,7 +227,7 @@ def facts(checked: Preflight, target: Target) -> dict[str, Any]:
                 "file": plan.file.source,
                 "workers": list(plan.placement.workers),
                 "servers": list(plan.placement.servers),
-                "tree": plan.file.spec.tree,
+                "tree": str(plan.kind),
                 "streams": len(plan.trees),
                 "window": plan.reservation.window,
                 "slots": plan.slots,
@@ -245,7 +259,7 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f" {_counted(spec.batch, 'image')}",
             f"  workers  {few(list(plan.placement.workers))}",
             f"  servers  {few(list(plan.placement.servers))}",
-            f"  tree     {spec.tree}: {'; '.join(trees)}",
+            f"  tree     {plan.kind}: {'; '.join(trees)}",
             f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]

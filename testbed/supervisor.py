@@ -359,7 +359,7 @@ def _job_row(job: JobRun) -> Message:
         "reason": job.reason.split("\n", 1)[0],
         "workers": len(job.placement.workers),
         "present": len(job.present) if job.state == "running" else None,
-        "tree": job.file.spec.tree,
+        "tree": job.tree or job.file.spec.tree,
         **job.progress(),
     }
 

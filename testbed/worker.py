@@ -25,7 +25,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from hosts.client import Client, ClientError, PlanWithdrawnError, ServiceUnavailableError, Stall
+from hosts.client import Client, Stall
+from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.explanation import Outline
 from testbed.attendance import Diary, entry_of
 from testbed.digits import Parameters

@@ -21,13 +21,12 @@ import pytest
 from small_service import LANES, SmallService
 
 from hosts.chunks import Layout
-from hosts.client import (
-    Client,
+from hosts.client import Client, Stall
+from hosts.errors import (
     ClientError,
     JobRefusedError,
     PlanWithdrawnError,
     ServiceUnavailableError,
-    Stall,
     StalledError,
     UseAfterLeaveError,
     WrongNonceError,

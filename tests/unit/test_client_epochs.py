@@ -17,7 +17,8 @@ import pytest
 from small_service import SmallService
 from test_client import Server, create, server, service, stuck
 
-from hosts.client import Client, ClientError
+from hosts.client import Client
+from hosts.errors import ClientError
 from hosts.membership import HEARTBEAT_SECONDS
 from hosts.server import ServerState
 from hosts.server_main import ServerProcess

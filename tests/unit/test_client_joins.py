@@ -12,7 +12,8 @@ import pytest
 from small_service import SmallService
 from test_client import Server, create, server, service
 
-from hosts.client import Client, Stall, StalledError
+from hosts.client import Client, Stall
+from hosts.errors import StalledError
 from hosts.membership import report_gone
 from protocol import jobs_pb2
 
@@ -131,7 +132,7 @@ def test_a_worker_that_computes_is_waited_for_and_not_interrupted(
         job = service.jobs[nonce]
         # `first` has begun its call, so the boundary is behind it.
         service.wait_for(lambda: job.join is not None and bool(job.join.owing))
-        service.wait_for(lambda: "to complete call 1" in job.join.owing.values())
+        service.wait_for(lambda: "to complete round 1" in job.join.owing.values())
         assert not call.done()
         assert not joining.done()
         slow.step()
@@ -198,7 +199,7 @@ def test_a_boundary_that_does_not_end_is_told_and_given_up(
         error = call.exception(20)
     assert isinstance(error, StalledError)
     assert "not begun for 1.0 s: a worker is about to join; given up after 1 s" in str(error)
-    assert stalls[0].boundary
+    assert stalls[-1].boundary
     for trainer in (first, last, back):
         trainer.client.leave("done")
     dead.client.leave()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.admission import Admission
 from controller.connection import DeviceConnection
 from controller.dataplane import DataPlane
 from controller.fabric import Fabric, FabricError
@@ -281,6 +282,24 @@ def test_slots_are_held_from_admission_to_the_end(table: Table) -> None:
     assert small.reservation is not None
     assert small.reservation.window == 64
     assert small.reservation.slots() == {"core0": 128, "tor0": 128, "tor1": 128}
+
+
+def test_without_room_a_job_is_refused_or_runs_on_its_servers_as_it_asks(table: Table) -> None:
+    full = table.create("full", WORKERS, SERVERS, TreeKind.TWO_LEVEL, window=4096)
+    with pytest.raises(
+        JobError, match="with admission servers it would run without switches"
+    ) as no:
+        table.create("other", WORKERS, SERVERS, TreeKind.TWO_LEVEL)
+    assert no.value.refusal is Refusal.RESOURCE_EXHAUSTED
+    servers = Admission.SERVERS
+    other = table.create("other", WORKERS, SERVERS, TreeKind.TWO_LEVEL, admission=servers)
+    assert (other.kind, other.scheme.kind, other.slots) == (TreeKind.NONE, TreeKind.NONE, {})
+    # Only room is what that is about.
+    with pytest.raises(JobError, match="pass no core"):
+        table.create("wrong", WORKERS, SERVERS, TreeKind.CORE, admission=servers)
+    table.leave(full.nonce, Role.WORKER, 0)
+    third = table.create("third", WORKERS, SERVERS, TreeKind.TWO_LEVEL, admission=servers)
+    assert third.kind is TreeKind.TWO_LEVEL
 
 
 def test_finished_jobs_are_remembered_for_a_while_and_numbers_move_on(table: Table) -> None:

@@ -92,6 +92,14 @@ def test_jobs_are_admitted_together(tmp_path: Path) -> None:
     found = problems(tmp_path, "two-racks", half, half, half)
     assert len(found) == 1
     assert found[0].startswith("job2.yaml:4: window: core0 has no run of 4096 free slots")
+    (tmp_path / "job2.yaml").write_text(f"{half}admission: servers\n")
+    files = [tmp_path / f"job{number}.yaml" for number in range(3)]
+    jobs = preflight.facts(checked(SHIPPED / "two-racks.yaml", *files), "embedded")["jobs"]
+    assert [(job["tree"], bool(job["slots"])) for job in jobs] == [
+        ("two-level", True),
+        ("two-level", True),
+        ("none", False),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_workers_that_are_held_for_a_change_of_plan_are_named_first() -> None:
 
 
 def test_what_a_change_of_plan_waits_for_is_said_though_nothing_is_in_flight() -> None:
-    change = "worker 2 (w2) is about to join; waits for worker 0 (w0) to complete call 7"
+    change = "worker 2 (w2) is about to join; waits for worker 0 (w0) to complete round 7"
     workers = [worker(rank, "waits", outline(rank)) for rank in range(8)]
     found = explain(workers, trees(TreeKind.TWO_LEVEL), str, {}, change)
     assert found["waits"] is True

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client for asyncio: the same calls, awaited.
+
+    async with AsyncClient("unix:/run/jobs.sock", address="10.0.0.1") as client:
+        await client.connect_service(nonce, rank=0)
+        await client.init_service({"weights": 7840, "bias": 10})
+        last = await client.push({"bias": gradient_b})      # on its way
+        first = await client.push({"weights": gradient_w})  # another one
+        bias = (await last)["bias"]
+
+A `Client` with one thread, in which calls are made in their order, so the event loop never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from hosts.client import Client
+from hosts.keys import Keys, Shapes, Types
+from hosts.tensors import Sums
+from protocol.fixed_point import Floats
+from protocol.optimizer import OptimizerPlan
+from protocol.state import Arrays
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class AsyncClient:
+    """See Client, whose options it takes; `client` is that one, for what it can tell.
+
+    Tasks that make calls at once make them in the order in which they came to them; all workers
+    have to have the same one.
+    """
+
+    def __init__(self, service: str, **options: Any) -> None:
+        self.client = Client(service, **options)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="calls")
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._call(self.client.__exit__, kind, error, traceback)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def connect_service(self, nonce: str, rank: int) -> None:
+        """See Client.connect_service."""
+        await self._call(self.client.connect_service, nonce, rank)
+
+    async def init_service(
+        self,
+        keys: Keys | Iterable[str],
+        shapes: Shapes | None = None,
+        dtypes: Types | None = None,
+        *,
+        optimizer: OptimizerPlan | None = None,
+        state: Callable[[], Arrays] | None = None,
+        timeout: float | None = None,
+    ) -> Sums:
+        """See Client.init_service; `state` is called by the event loop."""
+        loop = asyncio.get_running_loop()
+        return await self._call(
+            self.client.init_service,
+            keys,
+            shapes,
+            dtypes,
+            optimizer=optimizer,
+            state=functools.partial(_ask, loop, state) if state is not None else None,
+            timeout=timeout,
+        )
+
+    async def push(
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> asyncio.Future[Sums]:
+        """Begins it, see Client.push; what is returned is awaited for what comes of it."""
+        future = await self._call(self.client.push, values, average=average, timeout=timeout)
+        return asyncio.wrap_future(future)
+
+    async def pull(
+        self, keys: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> Sums:
+        """See Client.pull. Pushes may begin meanwhile."""
+        return await asyncio.to_thread(self.client.pull, keys, timeout=timeout)
+
+    async def push_pull(
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> Sums:
+        """See Client.push_pull."""
+        return await (await self.push(values, average=average, timeout=timeout))
+
+    async def all_reduce(
+        self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
+    ) -> list[Floats]:
+        """See Client.all_reduce."""
+        named = self.client.named(arrays)
+        sums = await self.push_pull(named, average=average, timeout=timeout)
+        return [sums[name] for name in named]
+
+    async def leave(self, reason: str = "") -> None:
+        """See Client.leave."""
+        try:
+            await self._call(self.client.leave, reason)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _call(self, call: Callable[_P, _T], *given: _P.args, **options: _P.kwargs) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, functools.partial(call, *given, **options))
+
+
+def _ask(loop: asyncio.AbstractEventLoop, state: Callable[[], Arrays]) -> Arrays:
+    """What the application knows, which changes it in the event loop's thread only."""
+    answer: Future[Arrays] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(state())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    loop.call_soon_threadsafe(ask)
+    return answer.result()
