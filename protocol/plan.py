@@ -233,6 +233,12 @@ class ServerPlan:
             self.optimizer is None or self.chunks > 0,
             "servers that optimize a job are told how many chunks it has, this plan does not",
         )
+        spans = self.optimizer.spans if self.optimizer is not None else ()
+        _need(
+            not spans or spans[-1].first < self.chunks,
+            f"the optimizer speaks of chunk {spans[-1].first if spans else 0}, the job has 0.."
+            f"{self.chunks - 1}",
+        )
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server that a chunk (or each of an array of them) is addressed to."""
