@@ -193,7 +193,8 @@ class Client:
         state: Callable[[], Arrays] | None = None,
         timeout: float | None = None,
     ) -> Sums:
-        """Declares the keys, by name: float32 arrays (for their shapes) or numbers of elements.
+        """Declares the keys, by name: arrays (for their shapes) or numbers of elements. Arrays here
+        and in calls may be float32, float16 or bfloat16 (of ml_dtypes); what comes back is float32.
 
         optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
         initial parameters. All workers should have the same; those of the first worker count
@@ -207,7 +208,7 @@ class Client:
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
         Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes, or
-        numbers where parameters are needed.
+        numbers where parameters are needed, ValueError for an optimizer's options of no key.
         """
         part = self._connected()
         initial: dict[str, Floats] = {}
@@ -220,6 +221,8 @@ class Client:
         if part.follower is not None:
             raise RuntimeError("init_service was called before; a job's keys do not change")
         tensors = Tensors(keys, membership.lanes)
+        if optimizer is not None:
+            optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
         self._tensors, self._state = tensors, state
         self._optimized = optimizer is not None
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)

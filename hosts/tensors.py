@@ -14,6 +14,32 @@ from hosts.chunks import Indices, Layout
 from protocol import jobs_pb2
 from protocol.fixed_point import Floats
 
+# What gradients may be. bfloat16 is that of ml_dtypes, which numpy knows by its name alone.
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """One of DTYPES by name."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes
+
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
+
+
+def as_float32(name: str, value: Any) -> Floats:
+    """An array of any of DTYPES as float32, which has all their values; itself if it is one.
+
+    Raises TypeError, naming the key, for anything else.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype.name not in DTYPES:
+        what = getattr(value, "dtype", type(value).__name__)
+        raise TypeError(f"{name}: an array of {', '.join(DTYPES)} is needed, this is {what}")
+    # Signalling NaNs become quiet ones: that is no fault of the caller's.
+    with np.errstate(invalid="ignore"):
+        return value.astype(np.float32, copy=False)
+
 
 class Sums(dict[str, Floats]):
     """Arrays by name; `workers` has, for each, how many workers are in each of its chunks, and
@@ -26,7 +52,10 @@ class Sums(dict[str, Floats]):
 
 
 class Tensors:
-    """The keys as declared, float32 arrays or numbers of elements. Raises TypeError for others."""
+    """The keys as declared, arrays of DTYPES or numbers of elements. Raises TypeError for others.
+
+    Whatever type gradients have, they are summed, and come back, as float32.
+    """
 
     def __init__(self, keys: Mapping[str, int | Floats], lanes: int) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
@@ -51,8 +80,7 @@ class Tensors:
 
         Raises KeyError for an unknown name, ValueError or TypeError for another size or dtype.
         """
-        for name, value in values.items():
-            self._check(name, value)
+        given = {name: self._checked(name, value) for name, value in values.items()}
         names = sorted(values, key=self._keys.__getitem__)
         numbers = [self._keys[name] for name in names]
         if not numbers:
@@ -61,7 +89,7 @@ class Tensors:
             names,
             np.concatenate([self.layout.chunks_of(number) for number in numbers]),
             np.concatenate(
-                [self.layout.pack(k, values[n]) for k, n in zip(numbers, names, strict=True)]
+                [self.layout.pack(k, given[n]) for k, n in zip(numbers, names, strict=True)]
             ),
         )
 
@@ -83,22 +111,19 @@ class Tensors:
             at = here.stop
         return result
 
-    def _check(self, name: str, value: Any) -> None:
+    def _checked(self, name: str, value: Any) -> Floats:
         if name not in self._keys:
             raise KeyError(f"{name!r} is not a key of this job, those are {', '.join(self._keys)}")
-        if not isinstance(value, np.ndarray) or value.dtype != np.float32:
-            what = getattr(value, "dtype", type(value).__name__)
-            raise TypeError(f"{name}: a float32 array is needed, this is {what}")
+        array = as_float32(name, value)
         shape = self._shapes[self._keys[name]]
         # A key declared by its number of elements takes any shape of that many.
-        if value.shape != shape and (len(shape) != 1 or value.size != shape[0]):
-            raise ValueError(f"{name}: declared with shape {shape}, given {value.shape}")
+        if array.shape != shape and (len(shape) != 1 or array.size != shape[0]):
+            raise ValueError(f"{name}: declared with shape {shape}, given {array.shape}")
+        return array
 
 
 def _shape(name: str, key: int | Floats) -> tuple[int, ...]:
     """Shape of a key as it was declared."""
     if isinstance(key, np.ndarray):
-        if key.dtype != np.float32:
-            raise TypeError(f"{name}: keys are float32, this array is {key.dtype}")
-        return key.shape
+        return as_float32(name, key).shape
     return (int(key),)

@@ -20,7 +20,6 @@ from testbed.attendance import Attendance
 from testbed.blame import cause
 from testbed.checking import reference
 from testbed.crew import Calls, Crew
-from testbed.digits import shapes
 from testbed.expected import Direction, Load, Workload, expected
 from testbed.inquiry import Inquiry
 from testbed.jobfile import JobFile, Placement
@@ -32,6 +31,7 @@ from testbed.record import cpu_seconds
 from testbed.serverhost import JobError
 from testbed.tally import Tally
 from testbed.waiting import Waits
+from testbed.workloads import WORKLOADS, shapes
 
 log = logging.getLogger("jobrun")
 # How long a job that begins waits for a controller that is started again.
@@ -464,6 +464,9 @@ class JobRun:
             "workers": len(self.placement.workers),
             "servers": len(self.placement.servers),
             "workload": spec.workload,
+            "data": WORKLOADS[spec.workload].data,
+            "gradients": spec.gradients,
+            "optimizer": str(spec.plan),
             "tree": spec.tree,
             "iterations": spec.iterations,
             "batch": spec.batch,

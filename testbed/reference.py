@@ -25,11 +25,12 @@ import numpy as np
 
 from hosts.chunks import Indices, Layout
 from hosts.optimizers import mean_of
+from hosts.tensors import as_float32
 from protocol.exponents import Exponents, reference_round, reference_start
 from testbed.attendance import Entry, entries
-from testbed.digits import Floats, Parameters
 from testbed.exact import ExactSums, InexactSumError
 from testbed.jobfile import JobFileError, JobSpec, load
+from testbed.models import Floats, Parameters, Quality
 from testbed.training import Replica, apply, check_one_thread, digest, optimizer
 
 
@@ -51,11 +52,11 @@ class Means:
         self.exact.start(values)
 
     def _packed(self, arrays: Parameters) -> Floats:
-        parts = [self._layout.pack(key, one) for key, one in enumerate(arrays.values())]
-        return np.concatenate(parts)
+        given = enumerate(arrays.items())
+        return np.concatenate([self._layout.pack(key, as_float32(*one)) for key, one in given])
 
     def __call__(self, arrays: Mapping[int, Parameters], entry: Entry | None = None) -> Parameters:
-        """arrays[rank][name]: float32 arrays; returns their means by name, flat.
+        """arrays[rank][name]: gradients; returns their means by name, float32 and flat.
 
         entry: who is in the sums (all, if not given). Raises ``InexactSumError``.
         """
@@ -78,11 +79,11 @@ class Means:
 
 @dataclass(frozen=True)
 class Reference:
-    """Final parameters, test accuracy, the largest error of a sum as a share of its bound, and how
-    many sums were of chunks that do not fit fixed point."""
+    """Final parameters, quality on the test set, the largest error of a sum as a share of its
+    bound, and how many sums were of chunks that do not fit fixed point."""
 
     parameters: Parameters
-    accuracy: float
+    quality: Quality
     worst_error: float
     in_float32: int
 
@@ -97,7 +98,7 @@ def train(
     shared = ranks[0].parameters
     for rank in ranks:
         rank.model.parameters = shared
-    step = optimizer(job)
+    step = optimizer(job, shared)
     means = Means([values.size for values in shared.values()], lanes, world)
     if job.optimizer.at == "servers":
         means.start(shared)
@@ -108,8 +109,8 @@ def train(
         for away in set(range(world)) - there:
             ranks[away].skip()
         apply(step, shared, ranks[0].cure(means(gradients, entry)))
-    accuracy = ranks[0].model.accuracy(ranks[0].test)
-    return Reference(shared, accuracy, means.exact.worst, means.in_float32)
+    quality = ranks[0].model.evaluate(ranks[0].workload.test)
+    return Reference(shared, quality, means.exact.worst, means.in_float32)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,7 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     answer = {
         "digest": digest(result.parameters),
-        "accuracy": result.accuracy,
+        "accuracy": result.quality.accuracy,
+        "test_loss": result.quality.loss,
         "worst_error": result.worst_error,
         "in_float32": result.in_float32,
     }

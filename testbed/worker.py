@@ -28,8 +28,8 @@ import numpy as np
 from hosts.client import Client, ClientError, PlanWithdrawnError, ServiceUnavailableError, Stall
 from hosts.explanation import Outline
 from testbed.attendance import Diary, entry_of
-from testbed.digits import Parameters
 from testbed.jobfile import JobFileError, load
+from testbed.models import Parameters
 from testbed.processes import CONSEQUENCE
 from testbed.training import Progress, Replica, check_one_thread, digest, train
 
@@ -59,7 +59,7 @@ class _Reporter:
         now = time.monotonic()
         self._losses.append(progress.loss)
         self._spans.append((progress.began, progress.ended))
-        if now < self._next and progress.accuracy is None:
+        if now < self._next and progress.quality is None:
             return
         self._next = now + _REPORT_SECONDS
         emit(
@@ -70,7 +70,8 @@ class _Reporter:
             spans=self._spans,
             plan=self._plan(),
             attendance=self._diary.tell(),
-            accuracy=progress.accuracy,
+            accuracy=progress.quality and progress.quality.accuracy,
+            test_loss=progress.quality and progress.quality.loss,
             statistics=self._statistics(),
         )
         self._losses, self._spans = [], []
@@ -173,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             at_servers = job.optimizer.at == "servers"
             client.init_service(
                 replica.parameters,
-                optimizer=job.optimizer.plan if at_servers else None,
+                optimizer=job.plan if at_servers else None,
                 state=replica.state,
                 timeout=job.patience,
             )
@@ -197,10 +198,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CONSEQUENCE if lost else 1
     if options.weights:
         save(replica.parameters, options.weights)
+    quality = replica.model.evaluate(replica.workload.test)
     emit(
         "done",
         digest=digest(replica.parameters),
-        accuracy=replica.model.accuracy(replica.test),
+        accuracy=quality.accuracy,
+        test_loss=quality.loss,
+        data_sha256=replica.workload.sha256,
         seconds=seconds,
         statistics=statistics,
         plan=plan,

@@ -118,7 +118,17 @@ def test_cores_that_carry_nothing_are_warned_of(tmp_path: Path) -> None:
     assert str(warning).startswith(f"{path}:3: cores: core2: carries nothing")
 
 
-@pytest.mark.parametrize("job", ["digits", "core"])
+def test_options_of_an_optimizer_are_for_keys_that_the_model_has(tmp_path: Path) -> None:
+    keys = "optimizer:\n  keys:\n    bias*: {rate: 1}\n    weights9: {rate: 1}\n"
+    job = f"name: x\niterations: 5\nbatch: 4\nhidden: [8]\n{keys}"
+    (found,) = problems(tmp_path, rack(2), job)
+    assert found == (
+        "job0.yaml:8: optimizer.keys.weights9: fits no parameter; there are weights1, biases1,"
+        " weights2, biases2"
+    )
+
+
+@pytest.mark.parametrize("job", ["digits", "characters", "core"])
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_files(path: Path, job: str) -> None:
     file = ROOT / "jobs" / f"{job}.yaml"
@@ -137,6 +147,8 @@ def test_what_is_printed_is_what_the_job_gets() -> None:
         "two-racks.yaml: 2 racks, 8 workers, 2 servers, 3 switches, 12 links"
     )
     assert preflight.describe(found, PLANE)[2:] == [
+        # 64 x 128, 128 x 64 and 64 x 10 weights, each layer's biases in chunks of their own.
+        "  model    digits: 17,226 parameters, 70 chunks each way in an iteration",
         "  workers  w0..w7",
         "  servers  s0, s1",
         "  tree     two-level: core0 over tor0 (w0..w3), tor1 (w4..w7)",
