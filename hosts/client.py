@@ -49,12 +49,14 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hosts.checkpoint import CheckpointError
 from hosts.explanation import Outline, Waiting
 from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import (
@@ -72,6 +74,7 @@ from hosts.membership import (
 from hosts.optimizers import mean_of
 from hosts.participation import Participation
 from hosts.patience import Patience, Stall, StalledError
+from hosts.saving import Restoration, save
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint, drive
@@ -82,6 +85,7 @@ from protocol.plan import Address, WorkerPlan
 from protocol.state import Arrays
 
 __all__ = [
+    "CheckpointError",
     "Client",
     "ClientError",
     "JobRefusedError",
@@ -146,7 +150,8 @@ class Client:
         self._part: Participation | None = None
         self._tensors: Tensors | None = None
         self._state: Callable[[], Arrays] | None = None
-        self._optimized = False  # the servers run an optimizer
+        self._optimizer: OptimizerPlan | None = None  # that the servers run
+        self._restoration: Restoration | None = None
         self._broken: BaseException | None = None
         self._left = False
         socket_path(service)
@@ -191,6 +196,7 @@ class Client:
         *,
         optimizer: OptimizerPlan | None = None,
         state: Callable[[], Arrays] | None = None,
+        restore: str | Path | None = None,
         timeout: float | None = None,
     ) -> Sums:
         """Declares the keys, by name: arrays (for their shapes) or numbers of elements. Arrays here
@@ -204,11 +210,16 @@ class Client:
         the next call of `push_pull`; called by such a call when there is one (with an optimizer
         perhaps by this one). None: nobody can join by this worker's help.
 
+        restore: a checkpoint's file, the same at every worker, that the job goes on from: to the
+        last bit as the one would that wrote it. `restored` then has what the application goes on
+        from; with an optimizer, initial parameters are the checkpoint's.
+
         Blocks until every worker and server of the job is in and it has a plan; in a job that
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
-        Raises ClientError, TimeoutError after `timeout` seconds, TypeError for other dtypes, or
-        numbers where parameters are needed, ValueError for an optimizer's options of no key.
+        Raises ClientError, CheckpointError, TimeoutError after `timeout` seconds, TypeError for
+        other dtypes, or numbers where parameters are needed, ValueError for an optimizer's options
+        of no key.
         """
         part = self._connected()
         initial: dict[str, Floats] = {}
@@ -223,9 +234,16 @@ class Client:
         tensors = Tensors(keys, membership.lanes)
         if optimizer is not None:
             optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
+        if restore is not None:
+            self._restoration = Restoration(restore, tensors, optimizer)
+            optimizer = self._restoration.optimizer
+            given = self._restoration.checkpoint.parameters
+            initial = {name: given[name].reshape(one.shape) for name, one in initial.items()}
         self._tensors, self._state = tensors, state
-        self._optimized = optimizer is not None
+        self._optimizer = optimizer
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
+        if self._restoration is not None and optimizer is None:
+            self._restoration.scale(exponents)
         part.begin(WorkerFollower(exponents, lambda plan: self._start(plan, exponents)))
         began = time.monotonic()
         # The last worker's call also installs the job, which takes as long as the switches do.
@@ -234,7 +252,7 @@ class Client:
         )
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
         part.wait_for_plan(left)
-        if not self._optimized:
+        if self._optimizer is None:
             return Sums()
         if part.follower is not None and part.follower.gate.completed:  # it has joined after it
             names, _, _ = tensors.pack(initial)
@@ -242,7 +260,12 @@ class Client:
                 parameters, workers = self._transport.parameters()
             return tensors.unpack(names, initial, parameters, workers)
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
-        return self.push_pull(initial, timeout=left)
+        begun = self.push_pull(initial, timeout=left)
+        if self._restoration is not None:
+            self._restoration.bring(part, self._patience)
+            with part.turn:
+                self._restoration.scale(exponents)
+        return begun
 
     def push_pull(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
@@ -260,7 +283,7 @@ class Client:
         `timeout` seconds (then this worker can only leave).
         """
         tensors = self._running()[2]
-        if average and self._optimized:
+        if average and self._optimizer is not None:
             raise ValueError("parameters come back from the servers' optimizer: no average of them")
         names, chunks, packed = tensors.pack(values)
         if not names:
@@ -286,6 +309,19 @@ class Client:
         named = dict(zip(tensors.names, given, strict=True))
         sums = self.push_pull(named, average=average, timeout=timeout)
         return [sums[name] for name in tensors.names]
+
+    def checkpoint(self, path: str | Path) -> None:
+        """Writes all that a job needs to go on from here, whole or not at all (`init_service`,
+        `restore`): optimizer state and parameters of the servers, if they run one; what the `state`
+        of `init_service` gives; the scales of gradients. One worker of the job is enough.
+
+        Raises CheckpointError if it cannot be written, ClientError.
+        """
+        part, follower, tensors = self._running()
+        if self._broken is not None:
+            raise ClientError(f"an earlier call failed, so there is nothing whole: {self._broken}")
+        calls, state = self._calls(follower.gate.completed), self._state or dict
+        save(path, part, tensors, calls, state, self._optimizer, self._patience)
 
     def leave(self, reason: str = "") -> None:
         """Leaves the job; again: nothing. A `reason` says that the worker gave up.
@@ -314,9 +350,20 @@ class Client:
         follower = self._connected().follower
         if follower is None or follower.joined is None:
             return None
+        return Joined(self._calls(follower.joined.calls), follower.joined.arrays)
+
+    @property
+    def restored(self) -> Joined | None:
+        """What the job went on from, if that was a checkpoint; its calls count in `joined`, too."""
+        if self._restoration is None:
+            return None
+        return Joined(self._restoration.checkpoint.calls, self._restoration.checkpoint.arrays)
+
+    def _calls(self, complete: int) -> int:
+        """Of so many in this job, those that are the application's, with those before the job."""
         # That of initial parameters was made by init_service.
-        calls = max(0, follower.joined.calls - self._optimized)
-        return Joined(calls, follower.joined.arrays)
+        own = max(0, complete - (self._optimizer is not None))
+        return own + (self._restoration.checkpoint.calls if self._restoration is not None else 0)
 
     @property
     def world(self) -> int:

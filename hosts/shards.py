@@ -125,6 +125,32 @@ class Shards:
 
         Raises ValueError for what cannot be of this job.
         """
+        self._check(snapshot)
+        news = snapshot.select(snapshot.levels > self.levels[snapshot.chunks])
+        chunks = news.chunks
+        self.levels[chunks] = news.levels
+        self._headers[chunks] = news.headers
+        self._parameters[chunks] = news.parameters
+        self._state[:, chunks] = news.state
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Chunks that have only begun have this state: a checkpoint's, with whose parameters they
+        began. Where steps were taken since, nothing changes.
+
+        Raises KeyError for a chunk that is not held, ValueError for one that began with other
+        parameters, or what cannot be of this job.
+        """
+        self._check(snapshot)
+        held = self.snapshot(snapshot.chunks)
+        fresh = held.levels == STARTED
+        news = snapshot.select(fresh)
+        same = news.parameters.view(np.uint32) == held.parameters[fresh].view(np.uint32)
+        if not same.all():
+            chunk = news.chunks[~same.all(axis=1)][0]
+            raise ValueError(f"chunk {chunk} began with parameters of another checkpoint")
+        self._state[:, news.chunks] = news.state
+
+    def _check(self, snapshot: Snapshot) -> None:
         lanes, arrays = self._parameters.shape[1], self._rule.arrays
         n = len(snapshot)
         if (
@@ -138,12 +164,6 @@ class Shards:
                 f" {snapshot.state.shape} are none of a job of {len(self.levels)} chunks, {lanes}"
                 f" lanes and {arrays} arrays of state"
             )
-        news = snapshot.select(snapshot.levels > self.levels[snapshot.chunks])
-        chunks = news.chunks
-        self.levels[chunks] = news.levels
-        self._headers[chunks] = news.headers
-        self._parameters[chunks] = news.parameters
-        self._state[:, chunks] = news.state
 
     def restart(self, chunks: Chunks, levels: Levels, headers: Array, parameters: Floats) -> None:
         """Parameters (n, lanes) of results of these levels, where no server has the state any more,

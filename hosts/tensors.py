@@ -70,6 +70,23 @@ class Tensors:
         """In the order declared."""
         return list(self._keys)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Elements of each key, by name, in the order declared."""
+        return dict(zip(self._keys, self.layout.sizes, strict=True))
+
+    def named(self, chunks: Floats) -> dict[str, Floats]:
+        """Values of all chunks (chunks, lanes) by key, flat."""
+        parts = np.split(chunks, self.layout.first[1:])
+        return {
+            name: self.layout.unpack(key, part)
+            for (name, key), part in zip(self._keys.items(), parts, strict=True)
+        }
+
+    def packed(self, named: Mapping[str, Floats]) -> Floats:
+        """The inverse of `named`. Raises ValueError for another size."""
+        return np.concatenate([self.layout.pack(key, named[n]) for n, key in self._keys.items()])
+
     def messages(self) -> list[jobs_pb2.Key]:
         """As they are declared to the job service."""
         sizes = self.layout.sizes

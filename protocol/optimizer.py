@@ -194,6 +194,10 @@ class OptimizerPlan:
     @staticmethod
     def from_message(message: jobs_pb2.Optimizer) -> OptimizerPlan:
         """Raises ValueError."""
+        try:
+            schedule = Schedule.from_message(message.schedule)
+        except ValueError as error:
+            raise ValueError(f"optimizer {message.name[:40]!r}: {error}") from error
         return OptimizerPlan(
             message.name,
             message.rate,
@@ -202,7 +206,7 @@ class OptimizerPlan:
             message.beta1,
             message.beta2,
             message.epsilon,
-            Schedule.from_message(message.schedule),
+            schedule,
             (),
             tuple(Span(span.first, span.rate, span.weight_decay) for span in message.spans),
             message.first_step,
