@@ -89,6 +89,10 @@ class Exponents:
         self._contacted[rows] = True
         self._first[rows] = np.where(found == NO_EXPONENT, 0, found)
 
+    def rounds(self, chunks: Any) -> Rows:
+        """(n,) the number of each chunk's coming round."""
+        return self._begun[np.asarray(chunks, np.int64)]
+
     def ready(self, chunks: Any, rounds: Any) -> npt.NDArray[np.bool_]:
         """(n,) whether the exponent of each of these rounds is known."""
         rows = np.asarray(chunks, np.int64)

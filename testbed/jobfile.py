@@ -104,6 +104,16 @@ class OptimizerSpec(_Strict):
         )
 
 
+class CheckpointSpec(_Strict):
+    """A file ``to/NAME-ITERATION.checkpoint`` every so many iterations, and at the end.
+
+    to: a folder; one that is not absolute is in the run's directory.
+    """
+
+    every: int = Field(strict=True, ge=1, le=10_000_000)
+    to: str = Field(default="checkpoints", min_length=1, max_length=1000)
+
+
 def _node_names(value: object) -> object:
     if value == "all" or isinstance(value, list):
         return None if value == "all" else value
@@ -135,7 +145,7 @@ class JobSpec(_Strict):
     computation is no fault, so it should be many times longer. lease: seconds without a sign of
     life of a worker or server, after which the others go on without it. poison: values of an
     iteration that do not fit fixed point (``testbed.poison``). gradients: what workers round theirs
-    to; parameters and sums are float32.
+    to; parameters and sums are float32. restore: a checkpoint's file, which the job goes on from.
     """
 
     name: Name = Field(max_length=40)
@@ -148,6 +158,8 @@ class JobSpec(_Strict):
     seed: int = Field(default=1, strict=True, ge=0, lt=2**32)
     optimizer: OptimizerSpec = OptimizerSpec()
     gradients: Literal["float32", "float16", "bfloat16"] = "float32"
+    checkpoint: CheckpointSpec | None = None
+    restore: str | None = Field(default=None, min_length=1, max_length=1000)
     placement: PlacementSpec = PlacementSpec()
     tree: Tree = "two-level"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
@@ -177,6 +189,14 @@ class JobFile:
     spec: JobSpec
     source: str
     document: Document[JobSpec]
+    restored: Path | None = None  # instead of what the file says
+
+    @property
+    def restore(self) -> Path | None:
+        """The checkpoint that it goes on from; one in the file is found from where that is."""
+        if self.restored is not None or self.spec.restore is None:
+            return self.restored
+        return Path(self.source).absolute().parent / self.spec.restore
 
     def refusal(self, location: Location, text: str) -> JobFileError:
         """The error that a field of this file is."""
@@ -222,14 +242,14 @@ class JobFile:
         return Placement(tuple(chosen["workers"]), tuple(chosen["servers"]))
 
 
-def load(path: str | Path) -> JobFile:
-    """Read a job file; raises ``JobFileError``."""
+def load(path: str | Path, restore: Path | None = None) -> JobFile:
+    """Read a job file, to go on from a checkpoint if one is given; raises ``JobFileError``."""
     try:
         document = load_document(path, JobSpec)
         _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
-    return JobFile(document.content, str(path), document)
+    return JobFile(document.content, str(path), document, restore)
 
 
 def parse(text: str, file: str = "<text>") -> JobFile:

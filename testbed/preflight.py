@@ -21,10 +21,12 @@ from controller.dataplane import DataPlane
 from controller.entries import EntryError
 from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.windows import choose_window
+from hosts.checkpoint import CheckpointError, read
 from testbed import jobfile
 from testbed.dataplane import DataPlaneError
 from testbed.jobfile import JobFile, JobFileError, JobSpec, Placement
 from testbed.targets import BMV2_QUEUE_PACKETS, Target
+from testbed.training import misfit
 from testbed.workloads import WORKLOADS, open_workload, shapes
 from topologies.addressing import Addressing
 from topologies.documents import Location, Problem
@@ -89,9 +91,14 @@ def read_program(program: Path, p4info: Path) -> DataPlane:
 
 
 def check(
-    topology: TopologyFile, jobs: Sequence[Path], plane: DataPlane, target: Target
+    topology: TopologyFile,
+    jobs: Sequence[Path],
+    plane: DataPlane,
+    target: Target,
+    restore: Path | None = None,
 ) -> Preflight:
-    """Places, plans and admits jobs; raises ``TopologyError``, then ``JobFileError``."""
+    """Places, plans and admits jobs, which go on from a checkpoint if one is given; raises
+    ``TopologyError``, then ``JobFileError``."""
     _check_links(topology, plane)
     addressing = Addressing(topology.topology)
     resources = Resources((node.name for node in topology.topology.switches), plane.slots)
@@ -100,7 +107,7 @@ def check(
     problems: list[Problem] = []
     for number, path in enumerate(jobs):
         try:
-            file = jobfile.load(path)
+            file = jobfile.load(path, restore)
             placement = file.place(topology.topology)
             _check_workload(file, len(placement.workers))
         except JobFileError as error:
@@ -174,7 +181,16 @@ def _check_workload(file: JobFile, world: int) -> None:
             f"{spec.batch} is more than the training set's {workload.examples} {workload.unit}s"
             f" give {world} workers; allowed: multiples of {world} up to {most}",
         )
-    names = list(shapes(spec))
+    sizes = shapes(spec)
+    names = list(sizes)
+    if file.restore is not None:
+        try:
+            checkpoint = read(file.restore)
+            checkpoint.check_keys(file.restore, sizes)
+        except CheckpointError as error:
+            raise file.refusal(("restore",), str(error)) from error
+        if why := misfit(spec, checkpoint):
+            raise file.refusal(("restore",), f"{file.restore}: {why}")
     unknown = [key for key in spec.optimizer.keys if not any(fnmatchcase(n, key) for n in names)]
     if unknown:
         raise JobFileError(

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from hosts.optimizers import Optimizer
+from hosts.checkpoint import Checkpoint
+from hosts.optimizers import Optimizer, rule_of
 from hosts.tensors import dtype_of
 from testbed.jobfile import JobSpec
 from testbed.models import Parameters, Quality
@@ -54,6 +55,8 @@ class Replica:
         self._where = rank, world
         self._batches = self.workload.batches(rank, world)
         self.optimizer = optimizer(job, self.parameters)
+        self._kept = _kept(job)
+        self._seed = job.seed
         self._poison = Poison(job, rank, world)
         self._steps_here = job.optimizer.at == "workers"
         self._rounded_to = dtype_of(job.gradients)
@@ -79,15 +82,17 @@ class Replica:
         self._poison.iteration += 1
 
     def state(self) -> Parameters:
-        """What a rank that comes back has to know: parameters, and what the optimizer keeps."""
-        kept = {f"optimizer {i}": one for i, one in enumerate(self.optimizer.state())}
-        return {**{f"parameter {name}": one for name, one in self.parameters.items()}, **kept}
+        """What a rank that comes back has to know: parameters, and what the optimizer keeps. Also
+        the seed, by which ``misfit`` tells another job's."""
+        kept = {f"{self._kept} {i}": one for i, one in enumerate(self.optimizer.state())}
+        named = {f"parameter {name}": one for name, one in self.parameters.items()}
+        return {"seed": np.array(self._seed), **named, **kept}
 
     def resume(self, iterations: int, state: Parameters) -> None:
         """Goes on after so many iterations, with another rank's ``state`` then."""
         self.model.parameters = {name: state[f"parameter {name}"] for name in self.parameters}
-        kept = len(state) - len(self.parameters)
-        self.optimizer.restore([state[f"optimizer {i}"] for i in range(kept)], iterations)
+        kept = [one for name, one in state.items() if name.startswith(f"{self._kept} ")]
+        self.optimizer.restore(kept, iterations)
         self._batches = self.workload.batches(*self._where, first=iterations)
         self._poison.iteration = iterations
 
@@ -103,6 +108,29 @@ class Replica:
     def cure(self, means: Parameters) -> Parameters:
         """Means that a step can be taken with, whatever they were made of."""
         return self._poison.cure(means)
+
+
+def _kept(job: JobSpec) -> str:
+    return f"kept by {job.optimizer.name}"
+
+
+def misfit(job: JobSpec, checkpoint: Checkpoint) -> str:
+    """Why a job cannot go on from a checkpoint with its model's keys; empty if it can."""
+    at_servers = job.optimizer.at == "servers"
+    rule = rule_of(job.plan)
+    wanted = {"seed", *(f"parameter {name}" for name in checkpoint.keys)}
+    if not at_servers:
+        wanted |= {f"{_kept(job)} {i}" for i in range(rule.arrays * len(checkpoint.keys))}
+    if checkpoint.optimizer != (job.optimizer.name if at_servers else "") or (
+        set(checkpoint.arrays) != wanted
+    ):
+        return f"of a job with another optimizer than {job.optimizer.name} at {job.optimizer.at}"
+    if int(checkpoint.arrays["seed"]) != job.seed:
+        seed = int(checkpoint.arrays["seed"])
+        return f"of a job with seed {seed}, which held out other examples than seed {job.seed} does"
+    if checkpoint.calls >= job.iterations:
+        return f"after iteration {checkpoint.calls}, which leaves none of {job.iterations}"
+    return ""
 
 
 def optimizer(job: JobSpec, parameters: Parameters) -> Optimizer:

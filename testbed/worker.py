@@ -25,7 +25,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from hosts.client import Client, ClientError, PlanWithdrawnError, ServiceUnavailableError, Stall
+from hosts.client import (
+    CheckpointError,
+    Client,
+    ClientError,
+    PlanWithdrawnError,
+    ServiceUnavailableError,
+    Stall,
+)
 from hosts.explanation import Outline
 from testbed.attendance import Diary, entry_of
 from testbed.jobfile import JobFileError, load
@@ -83,6 +90,7 @@ class _Desk(threading.Thread):
     def __init__(self, questions: IO[bytes], client: Client) -> None:
         super().__init__(name="desk", daemon=True)
         self.diary = Diary()
+        self.first = 0  # rank of the first worker that is in all sums of the last iteration
         self._questions = questions
         self._client = client
         self._calls = 0  # of `exchange`
@@ -106,7 +114,10 @@ class _Desk(threading.Thread):
         finally:
             self.computes()
         workers = np.concatenate([came.workers[name] for name in gradients])
-        self.diary.note(entry_of(workers, came.members))
+        entry = entry_of(workers, came.members)
+        self.diary.note(entry)
+        # Which all who are in the sums tell alike.
+        self.first = min(set.intersection(*(set(ranks) for ranks, _ in entry)))
         return came
 
     def run(self) -> None:
@@ -176,22 +187,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 replica.parameters,
                 optimizer=job.plan if at_servers else None,
                 state=replica.state,
+                restore=options.restore,
                 timeout=job.patience,
             )
-            joined = client.joined
-            done = 0 if joined is None else joined.calls
-            if joined is not None:
-                replica.resume(done, joined.arrays)
+            before = client.joined or client.restored
+            done = 0 if before is None else before.calls
+            if before is not None:
+                replica.resume(done, before.arrays)
                 desk.resumes(done)
             desk.computes()
-            emit("started", plan=client.epoch, joined=joined is not None, done=done)
+            emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
             reporter = _Reporter(
                 lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass, desk.diary
             )
             exchange = functools.partial(desk.exchange, average=not at_servers)
-            seconds = train(replica, job.iterations, exchange, reporter, done)
+
+            def report(progress: Progress) -> None:
+                reporter(progress)
+                end = progress.iteration == job.iterations
+                due = job.checkpoint and (end or progress.iteration % job.checkpoint.every == 0)
+                if due and options.rank == desk.first:
+                    file = f"{options.checkpoints}-{progress.iteration}.checkpoint"
+                    client.checkpoint(file)
+                    emit("checkpoint", iteration=progress.iteration, file=file)
+
+            seconds = train(replica, job.iterations, exchange, report, done)
             statistics, plan = dict(client.statistics), client.epoch
-    except (ClientError, OSError) as error:  # TimeoutError is an OSError
+    except (ClientError, CheckpointError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
         logging.getLogger("worker").error("%s", error)
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
@@ -233,6 +255,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--queue-bytes", type=int, help="queue of this host's interface")
     parser.add_argument("--link-rate", type=int, default=0, help="bit/s of this host's link")
     parser.add_argument("--weights", type=Path, metavar="NPZ", help="where to keep the weights")
+    parser.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
+    parser.add_argument(
+        "--checkpoints", metavar="STEM", help="checkpoints go to STEM-ITERATION.checkpoint"
+    )
     return parser
 
 

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed import preflight
+from hosts.checkpoint import Checkpoint, write
+from testbed import jobfile, preflight
 from testbed.dataplane import SOURCES, DataPlaneError
 from testbed.faults import parse, schedule
 from testbed.preflight import Preflight, read_program
+from testbed.training import Replica
+from testbed.workloads import shapes
 from tests.conftest import ROOT
 from topologies.documents import DocumentError
 from topologies.spec import read
@@ -126,6 +129,34 @@ def test_options_of_an_optimizer_are_for_keys_that_the_model_has(tmp_path: Path)
         "job0.yaml:8: optimizer.keys.weights9: fits no parameter; there are weights1, biases1,"
         " weights2, biases2"
     )
+
+
+def test_a_checkpoint_is_one_that_the_job_can_go_on_from(tmp_path: Path) -> None:
+    brief = "name: x\niterations: 5\nbatch: 4\nhidden: [8]\n"
+    spec = jobfile.parse(brief).spec
+    replica = Replica(spec, 0, 2)
+    replica.apply(replica.gradients()[1])
+    checkpoint = Checkpoint(4, shapes(spec), 256, b"", replica.state())
+    file = tmp_path / "x.checkpoint"
+    write(file, checkpoint)
+    job = f"{brief}restore: x.checkpoint\n"
+    (tmp_path / "one-rack.yaml").write_text(rack(2))
+    (tmp_path / "job.yaml").write_text(job)
+    assert checked(tmp_path / "one-rack.yaml", tmp_path / "job.yaml").jobs
+    for others, found in (
+        (job.replace("[8]", "[9]"), "of another job: weights1 has 512 elements there, has 576"),
+        (f"{job}optimizer: {{name: nesterov}}\n", "another optimizer than nesterov at workers"),
+        (f"{job}optimizer: {{name: sgd}}\n", "another optimizer than sgd at workers"),
+        (f"{job}optimizer: {{at: servers}}\ntree: tor\n", "than momentum at servers"),
+        (f"{job}seed: 2\n", "of a job with seed 1, which held out other examples than seed 2"),
+        (job.replace("5", "4"), "after iteration 4, which leaves none of 4"),
+    ):
+        (said,) = problems(tmp_path, rack(2), others)
+        assert said.startswith("job0.yaml:5: restore: x.checkpoint: ")
+        assert found in said
+    file.write_bytes(file.read_bytes()[:-1])
+    (said,) = problems(tmp_path, rack(2), job)
+    assert "cut off" in said
 
 
 @pytest.mark.parametrize("job", ["digits", "characters", "core"])
