@@ -199,4 +199,4 @@ class _Servers:
             _log.info("job %d, epoch %d: servers: %s", plan.job, plan.epoch, said)
             if time.monotonic() > self._until:
                 raise ClientError(f"the servers' part of a checkpoint could not be moved: {said}")
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_AGAIN_SECONDS)  # what has to change there, nobody tells here
