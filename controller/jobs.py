@@ -46,6 +46,7 @@ from controller.requests import (
     check_keys,
     check_lease,
     check_optimizer,
+    check_spans,
     check_window,
     difference,
 )
@@ -212,6 +213,7 @@ class JobTable:
             job, place = self._alive(nonce, Role.WORKER, rank)
             member = self._member(job, place, process)
             check_keys(keys, self.fabric.dataplane.lanes)
+            check_spans(optimizer, keys, self.fabric.dataplane.lanes)
             if job.keys and job.keys != tuple(keys):
                 text = f"{job}: {difference(job.keys, keys, job.name(place))}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)

@@ -33,6 +33,7 @@ __all__ = [
     "check_keys",
     "check_lease",
     "check_optimizer",
+    "check_spans",
     "check_window",
     "difference",
     "said",
@@ -171,6 +172,16 @@ def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -
         raise _wrong(
             f"{job}: an optimizer at the servers needs every tree to have a server as its root,"
             f" and those of tree {kind} have a switch; use tree {TreeKind.TOR} or {TreeKind.NONE}"
+        )
+
+
+def check_spans(optimizer: OptimizerPlan | None, keys: Sequence[Key], lanes: int) -> None:
+    """Raises JobError if an optimizer speaks of chunks that these keys do not have."""
+    chunks = sum(-(-key.elements // max(lanes, 1)) for key in keys)
+    if optimizer is not None and optimizer.spans and optimizer.spans[-1].first >= chunks:
+        raise _wrong(
+            f"optimizer {optimizer.name} speaks of chunk {optimizer.spans[-1].first}; allowed:"
+            f" 0..{chunks - 1}, which the keys have"
         )
 
 

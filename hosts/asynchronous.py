@@ -17,6 +17,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -68,6 +69,7 @@ class AsyncClient:
         *,
         optimizer: OptimizerPlan | None = None,
         state: Callable[[], Arrays] | None = None,
+        restore: str | Path | None = None,
         timeout: float | None = None,
     ) -> Sums:
         """See Client.init_service; `state` is called by the event loop."""
@@ -79,6 +81,7 @@ class AsyncClient:
             dtypes,
             optimizer=optimizer,
             state=functools.partial(_ask, loop, state) if state is not None else None,
+            restore=restore,
             timeout=timeout,
         )
 
@@ -108,6 +111,10 @@ class AsyncClient:
         named = self.client.named(arrays)
         sums = await self.push_pull(named, average=average, timeout=timeout)
         return [sums[name] for name in named]
+
+    async def checkpoint(self, path: str | Path) -> None:
+        """See Client.checkpoint; what `state` gives is had from the event loop."""
+        await self._call(self.client.checkpoint, path)
 
     async def leave(self, reason: str = "") -> None:
         """See Client.leave."""

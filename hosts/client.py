@@ -40,6 +40,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -62,6 +63,7 @@ from hosts.keys import Keys, Shapes, Types, declared
 from hosts.membership import OUTAGE_SECONDS, Service, create_service, socket_path
 from hosts.participation import Participation
 from hosts.patience import Patience, Stall
+from hosts.saving import Restoration, save
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint
@@ -125,6 +127,8 @@ class Client:
         self._part: Participation | None = None
         self._exchange: Exchange | None = None
         self._state: Callable[[], Arrays] | None = None
+        self._optimizer: OptimizerPlan | None = None  # that the servers run
+        self._restoration: Restoration | None = None
         self._left = False
         socket_path(service)
         self._endpoint = Endpoint(
@@ -171,10 +175,12 @@ class Client:
         *,
         optimizer: OptimizerPlan | None = None,
         state: Callable[[], Arrays] | None = None,
+        restore: str | Path | None = None,
         timeout: float | None = None,
     ) -> Sums:
         """Declares the keys, the same at every worker: by name with arrays (for their shapes) or
-        numbers of elements, or names alone with their shapes.
+        numbers of elements, or names alone with their shapes. Arrays here and in calls may be
+        float32, float16 or bfloat16 (of ml_dtypes); what comes back is float32.
 
         shapes, dtypes: by name, or in the keys' order; one dtype may stand for all, and None for
         float32.
@@ -186,11 +192,16 @@ class Client:
         the next round; called by its first call when there is such a worker (with an optimizer
         perhaps by this one). None: nobody can join by this worker's help.
 
+        restore: a checkpoint's file, the same at every worker, that the job goes on from: to the
+        last bit as the one would that wrote it. `restored` then has what the application goes on
+        from; with an optimizer, initial parameters are the checkpoint's.
+
         Blocks until every worker and server of the job is in and it has a plan; in a job that
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed), ClientError, TimeoutError after `timeout` seconds.
+        are needed), CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
+        for an optimizer's options of no key.
         """
         part = self._connected()
         if part.follower is not None:
@@ -207,9 +218,18 @@ class Client:
                 initial[name] = key
         membership = part.membership
         tensors = Tensors(keys, membership.lanes)
+        if optimizer is not None:
+            optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
+        if restore is not None:
+            self._restoration = Restoration(restore, tensors, optimizer)
+            optimizer = self._restoration.optimizer
+            given = self._restoration.checkpoint.parameters
+            initial = {name: given[name].reshape(one.shape) for name, one in initial.items()}
         exchange = self._exchange = Exchange(tensors, optimizer is not None)
-        self._state = state
+        self._state, self._optimizer = state, optimizer
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
+        if self._restoration is not None and optimizer is None:
+            self._restoration.scale(exponents)
 
         def start(plan: WorkerPlan) -> WorkerTransport:
             return self._start(plan, exponents, membership.lanes)
@@ -228,7 +248,12 @@ class Client:
             with part.turn:
                 return exchange.parameters(initial, self._transport)
         left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
-        return self.push_pull(initial, timeout=left)
+        begun = self.push_pull(initial, timeout=left)
+        if self._restoration is not None:
+            self._restoration.bring(part, self._patience)
+            with part.turn:
+                self._restoration.scale(exponents)
+        return begun
 
     def push(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
@@ -312,6 +337,26 @@ class Client:
             raise WrongShapeError(f"{len(given)} arrays for the {len(names)} keys declared")
         return dict(zip(names, given, strict=True))
 
+    def checkpoint(self, path: str | Path) -> None:
+        """Writes all that a job needs to go on from here, whole or not at all (`init_service`,
+        `restore`): optimizer state and parameters of the servers, if they run one; what the `state`
+        of `init_service` gives; the scales of gradients. One worker of the job is enough. For
+        between two rounds; pushes under way are waited for.
+
+        Raises CheckpointError if it cannot be written, ClientError, and what a push that is waited
+        for has failed with.
+        """
+        part, exchange = self._running()
+        for call in part.under_way():
+            call.future.result()
+        with part.turn:
+            part.check()
+            assert part.follower is not None
+            # All that were begun are complete, but that keys which are left out may still come.
+            calls = self._calls(part.follower.gate.begun)
+        provide, tensors = self._state or dict, exchange.tensors
+        save(path, part, tensors, calls, provide, self._optimizer, self._patience)
+
     def leave(self, reason: str = "") -> None:
         """Leaves the job; again: nothing. A `reason` says that the worker gave up.
 
@@ -348,9 +393,20 @@ class Client:
         follower = self._connected().follower
         if follower is None or follower.joined is None:
             return None
+        return Joined(self._calls(follower.joined.calls), follower.joined.arrays)
+
+    @property
+    def restored(self) -> Joined | None:
+        """What the job went on from, if that was a checkpoint; its calls count in `joined`, too."""
+        if self._restoration is None:
+            return None
+        return Joined(self._restoration.checkpoint.calls, self._restoration.checkpoint.arrays)
+
+    def _calls(self, rounds: int) -> int:
+        """Of so many in this job, those that are the application's, with those before the job."""
         # That of initial parameters was made by init_service.
-        calls = max(0, follower.joined.calls - self._running()[1].optimized)
-        return Joined(calls, follower.joined.arrays)
+        own = max(0, rounds - (self._optimizer is not None))
+        return own + (self._restoration.checkpoint.calls if self._restoration is not None else 0)
 
     @property
     def world(self) -> int:

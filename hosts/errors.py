@@ -57,6 +57,10 @@ class DoubleInitError(CallOrderError):
     """`connect_service` or `init_service` a second time."""
 
 
+class CheckpointError(ClientError):
+    """A checkpoint that cannot be written or used; the text says which file and why."""
+
+
 class UnknownKeyError(ClientError, KeyError):
     """A key that `init_service` did not name."""
 

@@ -102,6 +102,11 @@ class WorkerFollower(_Follower):
         self._collector = Collector()
 
     @property
+    def exponents(self) -> Exponents:
+        """The policy; with the turn (see Participation)."""
+        return self._exponents
+
+    @property
     def epoch(self) -> int:
         """Of the plan that this worker runs, or ran until the change at hand; 0: none yet."""
         return self.transport.plan.epoch if self.transport is not None else 0

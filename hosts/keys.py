@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.errors import WrongShapeError, WrongTypeError
+from hosts.tensors import DTYPES, dtype_of
 from protocol.fixed_point import Floats
 
 Keys = Mapping[str, int | Floats]
@@ -83,6 +84,8 @@ def _shape(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def _type(name: str, kind: Any) -> np.dtype[Any]:
+    if isinstance(kind, str) and kind in DTYPES:
+        return dtype_of(kind)
     try:
         return np.dtype(np.float32 if kind is None else kind)
     except TypeError as error:

@@ -3,20 +3,38 @@
 
 A `Rule` changes parameters in place by their mean gradient and a state of its own. As nothing but
 elements of the same place meet, it makes no difference whether it is applied to tensors at a
-worker or to chunks at a server.
+worker or to chunks at a server. Every operation is one float32 numpy operation, so rounding is that
+of IEEE 754 throughout; what depends on the step's number alone is worked out in float64 and rounded
+once.
+
+In what follows rate is that of the step and the key: the plan's times its schedule's share. Weight
+decay is added to the gradient: gradient + weight_decay * parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.fixed_point import Floats
+from protocol.optimizer import ADAM, NESTEROV, OptimizerPlan
 from protocol.optimizer import SGD as SGD_NAME
-from protocol.optimizer import OptimizerPlan
+from protocol.schedule import power
+
+Steps = npt.NDArray[np.int64]
+
+
+class At(NamedTuple):
+    """Of one update: rate and weight decay (float32) and the step's number, from 0 on; of all rows
+    (0-d), or each row's own (n, 1)."""
+
+    rate: npt.NDArray[np.float32]
+    weight_decay: npt.NDArray[np.float32]
+    step: Steps
 
 
 class Rule(Protocol):
@@ -24,29 +42,30 @@ class Rule(Protocol):
 
     arrays: int
 
-    def update(self, parameters: Floats, gradients: Floats, state: Sequence[Floats]) -> None:
+    def update(
+        self, parameters: Floats, gradients: Floats, state: Sequence[Floats], at: At
+    ) -> None:
         """Changes `parameters` and `state` in place; all float32 of one shape."""
 
 
 class SGD:
     """Plain stochastic gradient descent.
 
-        parameter = parameter - rate * (gradient + weight_decay * parameter)
-
-    Every operation is one float32 numpy operation, so rounding is that of IEEE 754 throughout.
+    parameter = parameter - rate * (gradient + weight_decay * parameter)
     """
 
     arrays = 0
 
-    def __init__(self, rate: float, weight_decay: float = 0.0) -> None:
-        self._rate = np.float32(rate)
-        self._decay = np.float32(weight_decay)
+    def __init__(self, plan: OptimizerPlan) -> None:
+        self._decays = plan.decays
 
-    def update(self, parameters: Floats, gradients: Floats, state: Sequence[Floats]) -> None:
+    def update(
+        self, parameters: Floats, gradients: Floats, state: Sequence[Floats], at: At
+    ) -> None:
         """See Rule."""
-        if self._decay:
-            gradients = gradients + self._decay * parameters
-        parameters -= self._rate * gradients
+        if self._decays:
+            gradients = gradients + at.weight_decay * parameters
+        parameters -= at.rate * gradients
 
 
 class MomentumSGD:
@@ -58,43 +77,142 @@ class MomentumSGD:
 
     arrays = 1
 
-    def __init__(self, rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
-        self._rate = np.float32(rate)
-        self._momentum = np.float32(momentum)
-        self._decay = np.float32(weight_decay)
+    def __init__(self, plan: OptimizerPlan) -> None:
+        self._momentum = np.float32(plan.momentum)
+        self._decays = plan.decays
 
-    def update(self, parameters: Floats, gradients: Floats, state: Sequence[Floats]) -> None:
+    def update(
+        self, parameters: Floats, gradients: Floats, state: Sequence[Floats], at: At
+    ) -> None:
         """See Rule."""
         (velocity,) = state
         velocity *= self._momentum
         velocity += gradients
-        if self._decay:
-            velocity += self._decay * parameters
-        parameters -= self._rate * velocity
+        if self._decays:
+            velocity += at.weight_decay * parameters
+        parameters -= at.rate * velocity
+
+
+class NesterovSGD:
+    """Nesterov's accelerated gradient, as PHub has it (SoCC'18): u is the step itself.
+
+    u' = momentum * u - rate * (gradient + weight_decay * parameter)
+    parameter = parameter + (-momentum * u + (1 + momentum) * u')
+    """
+
+    arrays = 1
+
+    def __init__(self, plan: OptimizerPlan) -> None:
+        self._momentum = np.float32(plan.momentum)
+        self._ahead = np.float32(1) + self._momentum
+        self._decays = plan.decays
+
+    def update(
+        self, parameters: Floats, gradients: Floats, state: Sequence[Floats], at: At
+    ) -> None:
+        """See Rule."""
+        (u,) = state
+        if self._decays:
+            gradients = gradients + at.weight_decay * parameters
+        before = self._momentum * u
+        np.subtract(before, at.rate * gradients, out=u)
+        parameters += self._ahead * u - before
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015, algorithm 1); t is the step's number, counted from 1.
+
+    m = beta1 * m + (1 - beta1) * gradient
+    v = beta2 * v + (1 - beta2) * gradient^2
+    parameter = parameter - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+    """
+
+    arrays = 2
+
+    def __init__(self, plan: OptimizerPlan) -> None:
+        self._betas = plan.beta1, plan.beta2
+        self._epsilon = np.float32(plan.epsilon)
+        self._decays = plan.decays
+
+    def update(
+        self, parameters: Floats, gradients: Floats, state: Sequence[Floats], at: At
+    ) -> None:
+        """See Rule."""
+        if self._decays:
+            gradients = gradients + at.weight_decay * parameters
+        moments: list[Floats] = []
+        for kept, given, beta in zip(
+            state, (gradients, gradients * gradients), self._betas, strict=True
+        ):
+            kept *= np.float32(beta)
+            kept += np.float32(1 - beta) * given
+            rest = by_step(at.step, partial(_left, beta)).astype(np.float32)
+            moments.append(kept / rest)
+        mean, square = moments
+        np.sqrt(square, out=square)
+        square += self._epsilon
+        mean *= at.rate
+        mean /= square
+        parameters -= mean
+
+
+def _left(beta: float, step: int) -> float:
+    """1 - beta^t"""
+    return 1 - power(beta, step + 1)
+
+
+def by_step(steps: Steps, of: Callable[[int], float]) -> npt.NDArray[np.float64]:
+    """What depends on a step's number, worked out once for each, of all rows' steps."""
+    numbers, where = np.unique(steps, return_inverse=True)
+    values = np.array([of(number) for number in numbers.tolist()])
+    return values[where].reshape(steps.shape)
 
 
 def rule_of(plan: OptimizerPlan) -> Rule:
     """The rule that a plan names."""
     if plan.name == SGD_NAME:
-        return SGD(plan.rate, plan.weight_decay)
-    return MomentumSGD(plan.rate, plan.momentum, plan.weight_decay)
+        return SGD(plan)
+    if plan.name == ADAM:
+        return Adam(plan)
+    return NesterovSGD(plan) if plan.name == NESTEROV else MomentumSGD(plan)
+
+
+def at_step(plan: OptimizerPlan, rate: Any, weight_decay: Any, steps: Any) -> At:
+    """What an update is made with, of one or more rows: rates and weight decays (float32, 0-d or
+    (n, 1)) of the plan, and how many steps (likewise) the job has taken before."""
+    numbers: Steps = np.asarray(steps, np.int64) + plan.first_step
+    if numbers.size and (numbers == numbers.flat[0]).all():
+        numbers = np.asarray(numbers.flat[0])
+    rates = np.asarray(rate, np.float64) * by_step(numbers, plan.schedule.share)
+    return At(rates.astype(np.float32), np.asarray(weight_decay, np.float32), numbers)
 
 
 class Optimizer:
-    """A rule and its state for some parameters, by position: an optimizer at a worker."""
+    """A rule and its state for some parameters, by position: an optimizer at a worker.
 
-    def __init__(self, plan: OptimizerPlan) -> None:
+    names: of the parameters, where the plan speaks of keys. `steps`: how many it has taken.
+    """
+
+    def __init__(self, plan: OptimizerPlan, names: Sequence[str] = ()) -> None:
+        if plan.keys and not names:
+            raise ValueError(f"{plan} is by key, and no key is named")
+        plan.by_chunk(names, [1] * len(names))  # which refuses what fits no key
+        self._plan = plan
         self._rule = rule_of(plan)
+        self._of_keys = [plan.of_key(name) for name in names]
         self._state: list[list[Floats]] = []
+        self.steps = 0
 
     def state(self) -> list[Floats]:
         """All that it has kept so far, by position; nothing before the first step."""
         return [array for arrays in self._state for array in arrays]
 
-    def restore(self, state: Sequence[Floats]) -> None:
-        """Goes on from what another one's `state` was; the arrays are kept and changed."""
+    def restore(self, state: Sequence[Floats], steps: int) -> None:
+        """Goes on from what another one's `state` was after so many steps; the arrays are kept and
+        changed."""
         each = self._rule.arrays
         self._state = [list(state[i : i + each]) for i in range(0, len(state), max(1, each))]
+        self.steps = steps
 
     def step(self, parameters: Sequence[Floats], gradients: Sequence[Floats]) -> None:
         """Changes `parameters` in place by their mean `gradients`.
@@ -111,7 +229,10 @@ class Optimizer:
                 )
             if i == len(self._state):
                 self._state.append([np.zeros_like(parameter) for _ in range(self._rule.arrays)])
-            self._rule.update(parameter, gradient, self._state[i])
+            own = self._of_keys[i] if self._of_keys else (self._plan.rate, self._plan.weight_decay)
+            at = at_step(self._plan, *own, self.steps)
+            self._rule.update(parameter, gradient, self._state[i], at)
+        self.steps += 1
 
 
 def mean_of(sums: Floats, workers: npt.NDArray[np.int64]) -> Floats:

@@ -104,7 +104,7 @@ class Participation:
                     f"job {self.membership.job} has no plan after {timeout} s: not every worker "
                     "and server has connected and named its keys"
                 )
-            self._check()
+            self.check()
 
     def enter(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> None:
         """Begins a call when there is no boundary before it; from then on it is driven.
@@ -127,7 +127,7 @@ class Participation:
     def _begin(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> bool:
         """Begins it if that may be, else waits for a while."""
         with self.turn:
-            self._check()
+            self.check()
             follower, rounds = self.follower, self._rounds
             assert follower is not None
             assert follower.transport is not None
@@ -277,8 +277,8 @@ class Participation:
         if told:
             self.turn.notify_all()
 
-    def _check(self) -> None:
-        """Raises ClientError if no call can begin."""
+    def check(self) -> None:
+        """Raises ClientError if no call can begin; with the turn."""
         if self.broken is not None:
             raise self._earlier() from self.broken
         if self.membership.failure is not None:

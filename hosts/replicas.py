@@ -55,6 +55,9 @@ _OPTIONS = [
 
 Result = TypeVar("Result")
 Later = Callable[[Callable[[], None]], None]
+# With job, epoch and the caller's IPv4 address.
+Get = Callable[[int, int, int, Chunks], Snapshot]
+Put = Callable[[int, int, int, Snapshot], None]
 
 
 def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
@@ -85,24 +88,35 @@ def from_message(message: shards_pb2.Shard) -> Snapshot:
     return Snapshot(chunks, levels, headers, parameters, state)
 
 
+def pages(snapshot: Snapshot) -> Iterator[Snapshot]:
+    """A snapshot in parts that are not too large for a message."""
+    room = 4 * snapshot.parameters.shape[1] * (1 + len(snapshot.state)) + 64
+    rows = max(1, _PAGE_BYTES // room)
+    for first in range(0, len(snapshot), rows):
+        yield snapshot.select(np.arange(first, min(first + rows, len(snapshot))))
+
+
 class ShardServer(ShardServiceServicer):
     """Answers other servers at an address (`stop` ends it).
 
-    later: has work done by the thread that has the state machines. replicate, give: see
-    ServerState.replicate and ServerFollower.give, the latter with the job first. Raises OSError if
-    the port is taken.
+    later: has work done by the thread that has the state machines. replicate, save, load: see
+    ServerState; give: see ServerFollower, with the job first. Raises OSError if the port is taken.
     """
 
     def __init__(
         self,
         address: Address,
         later: Later,
-        replicate: Callable[[int, int, int, Snapshot], None],
-        give: Callable[[int, int, int, Chunks], Snapshot],
+        replicate: Put,
+        give: Get,
+        save: Get,
+        load: Put,
     ) -> None:
         self._later = later
         self._replicate = replicate
         self._give = give
+        self._save = save
+        self._load = load
         self._server = grpc.server(
             ThreadPoolExecutor(8, thread_name_prefix="shards"), options=_OPTIONS
         )
@@ -123,28 +137,43 @@ class ShardServer(ShardServiceServicer):
         self, request: shards_pb2.Shard, context: grpc.ServicerContext
     ) -> shards_pb2.Held:
         """See shards.proto."""
+        return self._put(self._replicate, request, context)
+
+    def Load(  # noqa: N802
+        self, request: shards_pb2.Shard, context: grpc.ServicerContext
+    ) -> shards_pb2.Held:
+        """See shards.proto."""
+        return self._put(self._load, request, context)
+
+    def _put(
+        self, put: Put, request: shards_pb2.Shard, context: grpc.ServicerContext
+    ) -> shards_pb2.Held:
         source = _source(context)
-        self._do(
-            context,
-            lambda: self._replicate(request.job, request.epoch, source, from_message(request)),
-        )
+        self._do(context, lambda: put(request.job, request.epoch, source, from_message(request)))
         return shards_pb2.Held()
 
     def Fetch(  # noqa: N802
         self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> Iterator[shards_pb2.Shard]:
         """See shards.proto."""
+        yield from self._get(self._give, request, context)
+
+    def Save(  # noqa: N802
+        self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[shards_pb2.Shard]:
+        """See shards.proto."""
+        yield from self._get(self._save, request, context)
+
+    def _get(
+        self, get: Get, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[shards_pb2.Shard]:
         source = _source(context)
 
         def give() -> Snapshot:
             chunks = np.frombuffer(request.chunks, "<u4").astype(np.int64)
-            return self._give(request.job, request.epoch, source, chunks)
+            return get(request.job, request.epoch, source, chunks)
 
-        held = self._do(context, give)
-        room = 4 * held.parameters.shape[1] * (1 + len(held.state)) + 64
-        rows = max(1, _PAGE_BYTES // room)
-        for first in range(0, len(held), rows):
-            part = held.select(np.arange(first, min(first + rows, len(held))))
+        for part in pages(self._do(context, give)):
             yield to_message(request.job, request.epoch, part)
 
     def _do(self, context: grpc.ServicerContext, work: Callable[[], Result]) -> Result:
@@ -264,8 +293,13 @@ class Peers:
 
     def _stub(self, address: Address) -> Any:
         if address not in self._channels:
-            self._channels[address] = grpc.insecure_channel(str(address), options=_OPTIONS)
+            self._channels[address] = channel(address)
         return ShardServiceStub(self._channels[address])  # type: ignore[no-untyped-call]
+
+
+def channel(address: Address) -> grpc.Channel:
+    """To another server; it is connected again whenever that is there."""
+    return grpc.insecure_channel(str(address), options=_OPTIONS)
 
 
 def _words(error: Any) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from hosts.reports import Failure
 from hosts.root_node import RootNode
 from hosts.server_direct import DirectStream
-from hosts.shards import Shards, Snapshot
+from hosts.shards import Chunks, Shards, Snapshot
 from hosts.steps import Steps
 from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
@@ -237,6 +237,37 @@ class ServerState:
                 address = IPv4Address(source)
                 raise NotHereError(f"job {job}: {address} has no replica of these chunks here")
         self._shards[job].take(snapshot)
+
+    def save(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
+        """What a worker at an IPv4 address needs for a checkpoint.
+
+        Raises NotHereError unless it is one of the job's in this epoch, and all is held here.
+        """
+        shards = self._of_worker(job, epoch, source)
+        try:
+            return shards.snapshot(chunks)
+        except (KeyError, IndexError) as error:
+            raise NotHereError(f"job {job}: {error}") from error
+
+    def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
+        """What a worker at an IPv4 address has of a checkpoint.
+
+        Raises NotHereError unless it is one of the job's in this epoch, and chunks have begun here;
+        ValueError for what they did not begin with.
+        """
+        shards = self._of_worker(job, epoch, source)
+        try:
+            shards.resume(snapshot)
+        except KeyError as error:
+            raise NotHereError(f"job {job}: {error}") from error
+
+    def _of_worker(self, job: int, epoch: int, source: int) -> Shards:
+        current = self._jobs.get(job)
+        if current is None or current.plan.epoch != epoch or current.frozen:
+            raise NotHereError(f"job {job} is not in epoch {epoch} here")
+        if current.steps is None or source not in {worker.ipv4 for worker in current.plan.workers}:
+            raise NotHereError(f"job {job}: nothing for {IPv4Address(source)} here")
+        return self._shards[job]
 
     def epoch(self, job: int) -> int:
         """Of the plan that is installed for a job; 0: none."""

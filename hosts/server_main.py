@@ -61,7 +61,10 @@ class ServerProcess:
         self._stopped = False
         self._joining = threading.Lock()
         address = Address(endpoint.ipv4, endpoint.port)
-        self._shards = ShardServer(address, self._later, self.state.replicate, self._give)
+        state = self.state
+        self._shards = ShardServer(
+            address, self._later, state.replicate, self._give, state.save, state.load
+        )
         self._peers = Peers(self._later)
 
     def run(self) -> None:

@@ -2,9 +2,10 @@
 """What a server holds of a job whose optimizer it runs: parameters and optimizer state, by chunk.
 
 A chunk's level is that of its last result, as at workers: 0 not held, 2 its initial parameters
-(1 is the exponent round's), then one more with each step. A primary steps; its backup takes what
-came of it. Both hold the same: also the header of the last result, so that either can hand the
-result to workers that lack it.
+(1 is the exponent round's), then one more with each step. So it also tells which step comes next,
+which a learning rate may depend on: whoever holds the chunk after a fault knows it. A primary
+steps; its backup takes what came of it. Both hold the same: also the header of the last result, so
+that either can hand the result to workers that lack it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hosts.optimizers import rule_of
+from hosts.optimizers import at_step, rule_of
 from protocol.fixed_point import Floats
 from protocol.header import HEADER, Array
 from protocol.optimizer import OptimizerPlan
@@ -72,7 +73,9 @@ class Shards:
     """The store of one job. `levels`: (chunks,), 0 for what is not held."""
 
     def __init__(self, optimizer: OptimizerPlan, chunks: int, lanes: int) -> None:
+        self._plan = optimizer
         self._rule = rule_of(optimizer)
+        self._rates, self._decays = optimizer.of_chunks(chunks)
         self.lanes = lanes
         self.levels: Levels = np.zeros(chunks, np.uint32)
         # The operating system backs only the pages of chunks that are held.
@@ -89,8 +92,13 @@ class Shards:
     def step(self, chunks: Chunks, means: Floats) -> Floats:
         """One step of distinct chunks that are held; returns their parameters (n, lanes)."""
         parameters, state = self._parameters[chunks], self._state[:, chunks]
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._rule.update(parameters, means, list(state))
+        plan, steps = self._plan, self.levels[chunks, None] - STARTED
+        if plan.spans:
+            at = at_step(plan, self._rates[chunks, None], self._decays[chunks, None], steps)
+        else:
+            at = at_step(plan, plan.rate, plan.weight_decay, steps)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            self._rule.update(parameters, means, list(state), at)
         self._parameters[chunks], self._state[:, chunks] = parameters, state
         self.levels[chunks] += 1
         return parameters
@@ -117,6 +125,32 @@ class Shards:
 
         Raises ValueError for what cannot be of this job.
         """
+        self._check(snapshot)
+        news = snapshot.select(snapshot.levels > self.levels[snapshot.chunks])
+        chunks = news.chunks
+        self.levels[chunks] = news.levels
+        self._headers[chunks] = news.headers
+        self._parameters[chunks] = news.parameters
+        self._state[:, chunks] = news.state
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Chunks that have only begun have this state: a checkpoint's, with whose parameters they
+        began. Where steps were taken since, nothing changes.
+
+        Raises KeyError for a chunk that is not held, ValueError for one that began with other
+        parameters, or what cannot be of this job.
+        """
+        self._check(snapshot)
+        held = self.snapshot(snapshot.chunks)
+        fresh = held.levels == STARTED
+        news = snapshot.select(fresh)
+        same = news.parameters.view(np.uint32) == held.parameters[fresh].view(np.uint32)
+        if not same.all():
+            chunk = news.chunks[~same.all(axis=1)][0]
+            raise ValueError(f"chunk {chunk} began with parameters of another checkpoint")
+        self._state[:, news.chunks] = news.state
+
+    def _check(self, snapshot: Snapshot) -> None:
         lanes, arrays = self._parameters.shape[1], self._rule.arrays
         n = len(snapshot)
         if (
@@ -130,12 +164,6 @@ class Shards:
                 f" {snapshot.state.shape} are none of a job of {len(self.levels)} chunks, {lanes}"
                 f" lanes and {arrays} arrays of state"
             )
-        news = snapshot.select(snapshot.levels > self.levels[snapshot.chunks])
-        chunks = news.chunks
-        self.levels[chunks] = news.levels
-        self._headers[chunks] = news.headers
-        self._parameters[chunks] = news.parameters
-        self._state[:, chunks] = news.state
 
     def restart(self, chunks: Chunks, levels: Levels, headers: Array, parameters: Floats) -> None:
         """Parameters (n, lanes) of results of these levels, where no server has the state any more,

@@ -15,6 +15,37 @@ from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
 from protocol.fixed_point import Floats
 
+# What gradients may be. bfloat16 is that of ml_dtypes, which numpy knows by its name alone.
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """One of DTYPES by name."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes
+
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
+
+
+def as_float32(name: str, value: Any) -> Floats:
+    """An array of any of DTYPES as float32, which has all their values; itself if it is one.
+
+    Raises WrongTypeError, naming the key, for anything else.
+    """
+    _check_type(name, value)
+    # Signalling NaNs become quiet ones: that is no fault of the caller's.
+    with np.errstate(invalid="ignore"):
+        array: Floats = value.astype(np.float32, copy=False)
+        return array
+
+
+def _check_type(name: str, value: Any) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype.name not in DTYPES:
+        what = getattr(value, "dtype", type(value).__name__)
+        raise WrongTypeError(f"{name}: an array of {', '.join(DTYPES)} is needed, this is {what}")
+
 
 class Sums(dict[str, Floats]):
     """Arrays by name; `workers` has, for each, how many workers are in each of its chunks, and
@@ -27,7 +58,10 @@ class Sums(dict[str, Floats]):
 
 
 class Tensors:
-    """The keys as declared, float32 arrays or numbers of elements. Raises WrongTypeError."""
+    """The keys as declared, arrays of DTYPES or numbers of elements. Raises WrongTypeError.
+
+    Whatever type gradients have, they are summed, and come back, as float32.
+    """
 
     def __init__(self, keys: Mapping[str, int | Floats], lanes: int) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
@@ -41,6 +75,23 @@ class Tensors:
     def names(self) -> list[str]:
         """In the order declared."""
         return list(self._keys)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Elements of each key, by name, in the order declared."""
+        return dict(zip(self._keys, self.layout.sizes, strict=True))
+
+    def named(self, chunks: Floats) -> dict[str, Floats]:
+        """Values of all chunks (chunks, lanes) by key, flat."""
+        parts = np.split(chunks, self.layout.first[1:])
+        return {
+            name: self.layout.unpack(key, part)
+            for (name, key), part in zip(self._keys.items(), parts, strict=True)
+        }
+
+    def packed(self, named: Mapping[str, Floats]) -> Floats:
+        """The inverse of `named`. Raises ValueError for another size."""
+        return np.concatenate([self.layout.pack(key, named[n]) for n, key in self._keys.items()])
 
     def messages(self) -> list[jobs_pb2.Key]:
         """As they are declared to the job service."""
@@ -59,8 +110,7 @@ class Tensors:
 
         Raises UnknownKeyError, WrongShapeError, WrongTypeError.
         """
-        for name, value in values.items():
-            self._check(name, value)
+        given = {name: self._checked(name, value) for name, value in values.items()}
         names = sorted(values, key=self._keys.__getitem__)
         numbers = [self._keys[name] for name in names]
         if not numbers:
@@ -69,7 +119,7 @@ class Tensors:
             names,
             np.concatenate([self.layout.chunks_of(number) for number in numbers]),
             np.concatenate(
-                [self.layout.pack(k, values[n]) for k, n in zip(numbers, names, strict=True)]
+                [self.layout.pack(k, given[n]) for k, n in zip(numbers, names, strict=True)]
             ),
         )
 
@@ -91,21 +141,19 @@ class Tensors:
             at = here.stop
         return result
 
-    def _check(self, name: str, value: Any) -> None:
+    def _checked(self, name: str, value: Any) -> Floats:
         number = self.number(name)
-        if not isinstance(value, np.ndarray) or value.dtype != np.float32:
-            what = getattr(value, "dtype", type(value).__name__)
-            raise WrongTypeError(f"{name}: a float32 array is needed, this is {what}")
+        array = as_float32(name, value)
         shape = self._shapes[number]
         # A key declared by its number of elements takes any shape of that many.
-        if value.shape != shape and (len(shape) != 1 or value.size != shape[0]):
-            raise WrongShapeError(f"{name}: declared with shape {shape}, given {value.shape}")
+        if array.shape != shape and (len(shape) != 1 or array.size != shape[0]):
+            raise WrongShapeError(f"{name}: declared with shape {shape}, given {array.shape}")
+        return array
 
 
 def _shape(name: str, key: int | Floats) -> tuple[int, ...]:
     """Shape of a key as it was declared."""
     if isinstance(key, np.ndarray):
-        if key.dtype != np.float32:
-            raise WrongTypeError(f"{name}: keys are float32, this array is {key.dtype}")
+        _check_type(name, key)
         return key.shape
     return (int(key),)

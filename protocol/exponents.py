@@ -89,6 +89,10 @@ class Exponents:
         self._contacted[rows] = True
         self._first[rows] = np.where(found == NO_EXPONENT, 0, found)
 
+    def rounds(self, chunks: Any) -> Rows:
+        """(n,) the number of each chunk's coming round."""
+        return self._begun[np.asarray(chunks, np.int64)]
+
     def ready(self, chunks: Any, rounds: Any) -> npt.NDArray[np.bool_]:
         """(n,) whether the exponent of each of these rounds is known."""
         rows = np.asarray(chunks, np.int64)
@@ -155,18 +159,30 @@ class Exponents:
 
         Raises ValueError for a state of another number of chunks, and with a staleness.
         """
-        if len(exported) != self.chunks * _STATE.itemsize or self.staleness:
-            raise ValueError(
-                f"{len(exported)} bytes are no state of {self.chunks} chunks without staleness, "
-                f"which takes {self.chunks * _STATE.itemsize}"
-            )
-        state = np.frombuffer(exported, _STATE)
+        if self.staleness:
+            raise ValueError(f"a policy with a staleness of {self.staleness} takes over nothing")
+        state = _exported(exported, self.chunks)
         self._contacted[:] = state["level"] > 0
         self._folded[:] = np.maximum(state["level"].astype(np.int64) - 1, 0)
         self._begun[:] = self._folded
         self._first[:] = state["exponent"]
         self._after[:, 0] = state["exponent"]
         self._reported[:] = _UNTOLD
+
+    def resume(self, exported: bytes) -> None:
+        """Every chunk's next round has the exponent that it would have had in the job whose policy
+        has exported these: that job goes on in this one.
+
+        Chunks that had none get theirs as always. Before any round, or between two. Raises what
+        `restore` does, and ValueError while a round is begun and not complete.
+        """
+        self.export()
+        state = _exported(exported, self.chunks)
+        known = state["level"] > 0
+        self._contacted |= known
+        fresh = known & (self._folded == 0)
+        self._first[fresh] = state["exponent"][fresh]
+        self._after[known, 0] = state["exponent"][known]
 
     def _fold(self, rows: Rows, rounds: Rows, reported: Exps) -> None:
         """Derives the exponent that holds after these rounds, all before being accounted for."""
@@ -178,6 +194,16 @@ class Exponents:
             raised = np.where(silent, np.where(rounds == 0, self._first[rows], before), raised)
         self._after[rows, rounds % depth] = raised
         self._folded[rows] = rounds + 1
+
+
+def _exported(exported: bytes, chunks: int) -> npt.NDArray[Any]:
+    """(chunks,) _STATE. Raises ValueError if it is of another number of chunks."""
+    if len(exported) != chunks * _STATE.itemsize:
+        raise ValueError(
+            f"{len(exported)} bytes are no state of {chunks} chunks, which takes "
+            f"{chunks * _STATE.itemsize}"
+        )
+    return np.frombuffer(exported, _STATE)
 
 
 def reference_start(values: Floats, chunks: Any, policy: Exponents) -> Floats:

@@ -354,16 +354,28 @@ class Member(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class Optimizer(_message.Message):
-    __slots__ = ["momentum", "name", "rate", "weight_decay"]
+    __slots__ = ["beta1", "beta2", "epsilon", "first_step", "momentum", "name", "rate", "schedule", "spans", "weight_decay"]
+    BETA1_FIELD_NUMBER: _ClassVar[int]
+    BETA2_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
     MOMENTUM_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     RATE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    beta1: float
+    beta2: float
+    epsilon: float
+    first_step: int
     momentum: float
     name: str
     rate: float
+    schedule: Schedule
+    spans: _containers.RepeatedCompositeFieldContainer[Span]
     weight_decay: float
-    def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., first_step: _Optional[int] = ...) -> None: ...
 
 class Page(_message.Message):
     __slots__ = ["data", "page", "sha256", "size"]
@@ -524,6 +536,22 @@ class RootStream(_message.Message):
     window: int
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
 
+class Schedule(_message.Message):
+    __slots__ = ["every", "factor", "floor", "kind", "steps", "warmup"]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_FIELD_NUMBER: _ClassVar[int]
+    every: int
+    factor: float
+    floor: float
+    kind: str
+    steps: int
+    warmup: int
+    def __init__(self, kind: _Optional[str] = ..., warmup: _Optional[int] = ..., steps: _Optional[int] = ..., floor: _Optional[float] = ..., every: _Optional[int] = ..., factor: _Optional[float] = ...) -> None: ...
+
 class Source(_message.Message):
     __slots__ = ["chunks", "server"]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
@@ -531,6 +559,16 @@ class Source(_message.Message):
     chunks: bytes
     server: Address
     def __init__(self, server: _Optional[_Union[Address, _Mapping]] = ..., chunks: _Optional[bytes] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ["first", "rate", "weight_decay"]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    rate: float
+    weight_decay: float
+    def __init__(self, first: _Optional[int] = ..., rate: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
 
 class State(_message.Message):
     __slots__ = ["arrays", "calls", "exponents", "headers", "keys", "payloads"]

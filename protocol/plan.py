@@ -239,6 +239,12 @@ class ServerPlan:
         for root in self.roots:
             _check_stream(root.stream, root.node, root.window)
             _check_children(root, self.world)
+        spans = self.optimizer.spans if self.optimizer is not None else ()
+        _need(
+            not spans or spans[-1].first < self.chunks,
+            f"the optimizer speaks of chunk {spans[-1].first if spans else 0}, the job has 0.."
+            f"{self.chunks - 1}",
+        )
 
     @property
     def chunks(self) -> int:

@@ -6,7 +6,8 @@ from protocol import shards_pb2 as protocol_dot_shards__pb2
 
 
 class ShardServiceStub(object):
-    """Missing associated documentation comment in .proto file."""
+    """A worker of the job may ask them for a checkpoint, and bring what it has of one.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -24,10 +25,21 @@ class ShardServiceStub(object):
                 request_serializer=protocol_dot_shards__pb2.FetchRequest.SerializeToString,
                 response_deserializer=protocol_dot_shards__pb2.Shard.FromString,
                 )
+        self.Save = channel.unary_stream(
+                '/rackhub.shards.v1.ShardService/Save',
+                request_serializer=protocol_dot_shards__pb2.FetchRequest.SerializeToString,
+                response_deserializer=protocol_dot_shards__pb2.Shard.FromString,
+                )
+        self.Load = channel.unary_unary(
+                '/rackhub.shards.v1.ShardService/Load',
+                request_serializer=protocol_dot_shards__pb2.Shard.SerializeToString,
+                response_deserializer=protocol_dot_shards__pb2.Held.FromString,
+                )
 
 
 class ShardServiceServicer(object):
-    """Missing associated documentation comment in .proto file."""
+    """A worker of the job may ask them for a checkpoint, and bring what it has of one.
+    """
 
     def Replicate(self, request, context):
         """The caller is primary of these chunks and has stepped them; the callee, their backup, holds them when it answers.
@@ -38,6 +50,21 @@ class ShardServiceServicer(object):
 
     def Fetch(self, request, context):
         """What the callee holds of these chunks while all members have halted for an epoch, in as many messages as it needs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Save(self, request, context):
+        """The same for a worker, between two of its calls of push_pull, in the epoch at hand: no step can be taken meanwhile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Load(self, request, context):
+        """Optimizer state of a checkpoint, from a worker, for chunks that began with these parameters. All workers bring it, to
+        primary and backup, before their first gradients; once a chunk has taken a step it changes nothing any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -56,6 +83,16 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     request_deserializer=protocol_dot_shards__pb2.FetchRequest.FromString,
                     response_serializer=protocol_dot_shards__pb2.Shard.SerializeToString,
             ),
+            'Save': grpc.unary_stream_rpc_method_handler(
+                    servicer.Save,
+                    request_deserializer=protocol_dot_shards__pb2.FetchRequest.FromString,
+                    response_serializer=protocol_dot_shards__pb2.Shard.SerializeToString,
+            ),
+            'Load': grpc.unary_unary_rpc_method_handler(
+                    servicer.Load,
+                    request_deserializer=protocol_dot_shards__pb2.Shard.FromString,
+                    response_serializer=protocol_dot_shards__pb2.Held.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'rackhub.shards.v1.ShardService', rpc_method_handlers)
@@ -64,7 +101,8 @@ def add_ShardServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ShardService(object):
-    """Missing associated documentation comment in .proto file."""
+    """A worker of the job may ask them for a checkpoint, and bring what it has of one.
+    """
 
     @staticmethod
     def Replicate(request,
@@ -97,5 +135,39 @@ class ShardService(object):
         return grpc.experimental.unary_stream(request, target, '/rackhub.shards.v1.ShardService/Fetch',
             protocol_dot_shards__pb2.FetchRequest.SerializeToString,
             protocol_dot_shards__pb2.Shard.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Save(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/rackhub.shards.v1.ShardService/Save',
+            protocol_dot_shards__pb2.FetchRequest.SerializeToString,
+            protocol_dot_shards__pb2.Shard.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Load(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/rackhub.shards.v1.ShardService/Load',
+            protocol_dot_shards__pb2.Shard.SerializeToString,
+            protocol_dot_shards__pb2.Held.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -60,9 +60,10 @@ class Diary:
 
 
 class Attendance:
-    """What all workers of a job have told."""
+    """What all workers of a job have told. It begins after iteration ``before``."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: int = 0) -> None:
+        self._before = before
         self._entries: dict[int, Entry] = {}
         self._last: dict[int, Entry] = {}  # by rank
 
@@ -83,7 +84,7 @@ class Attendance:
         last = max(self._entries, default=0)
         return [
             min(len(ranks) for ranks, _ in self._entries[i]) if i in self._entries else None
-            for i in range(1, last + 1)
+            for i in range(self._before + 1, last + 1)
         ]
 
     def absent(self, rank: int) -> bool:
@@ -116,21 +117,22 @@ class Attendance:
 
     def unknown(self, iterations: int, world: int, *, start: bool = False) -> str:
         """Why a reference cannot follow it; empty if it can. ``start``: the first iteration's
-        exponents are those of initial parameters, whoever took part."""
-        missing = [i for i in range(1, iterations + 1) if i not in self._entries]
+        exponents are those of initial parameters or a checkpoint, whoever took part."""
+        first = self._before + 1
+        missing = [i for i in range(first, iterations + 1) if i not in self._entries]
         if missing:
             return f"nobody lived to tell who took part in iteration {missing[0]}"
         everyone: Entry = ((tuple(range(world)), None),)
-        if iterations and not start and self._entries[1] != everyone:
+        if first <= iterations and not start and self._entries[first] != everyone:
             # Its exponent rounds may have had more workers than its sums.
             return "a worker was lost in the first iteration, whose exponents nobody can tell"
         return ""
 
 
-def entries(spans: Sequence[Any], iterations: int) -> Iterator[Entry]:
-    """The entry of each iteration, from ``Attendance.spans`` as JSON has them."""
+def entries(spans: Sequence[Any], iterations: int, before: int = 0) -> Iterator[Entry]:
+    """The entry of each iteration after ``before``, from ``Attendance.spans`` as JSON has them."""
     by_first = {int(first): (int(last), _entry(given)) for first, last, given in spans}
-    iteration = 1
+    iteration = before + 1
     while iteration <= iterations:
         last, entry = by_first[iteration]
         for _ in range(iteration, last + 1):

@@ -89,6 +89,11 @@ class ExactSums:
         largest = np.where(np.isfinite(values), np.abs(values), 0).max(axis=(0, 2))
         self._end(every, largest, self._coming(every, largest))
 
+    def resume(self, known: Mask, exponents: Indices) -> None:
+        """Some chunks go on from a checkpoint, where the coming round has these (n,) exponents."""
+        self._exponents[known] = exponents[known]
+        self._rounds[known] = np.maximum(1, self._rounds[known])
+
     def _coming(self, chunks: Indices, largest: Doubles) -> Indices:
         """Exponents of a round; the first one finds them in an exponent round."""
         found = np.where(largest > 0, np.clip(_needed(largest), _LEAST, _MOST), 0)

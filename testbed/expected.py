@@ -48,12 +48,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times."""
+    """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times.
+
+    exponent_rounds: before the first time, in a job that does not know its exponents yet.
+    """
 
     sizes: tuple[int, ...]
     lanes: int
     iterations: int
     chunks_per_slice: int
+    exponent_rounds: int = 1
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -73,8 +77,9 @@ class Workload:
     def edge(self, chunks: int) -> Load:
         """What one direction of a tree edge carries for so many of the chunks."""
         return Load(
-            chunks * (self.iterations * self.frame_bytes + HEADER_FRAME_BYTES),
-            chunks * (self.iterations + 1),
+            chunks
+            * (self.iterations * self.frame_bytes + self.exponent_rounds * HEADER_FRAME_BYTES),
+            chunks * (self.iterations + self.exponent_rounds),
         )
 
 

@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer import ADAM, MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
+from protocol.schedule import COSINE, LINEAR, STEP, Schedule
 from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
@@ -34,21 +35,83 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class OptimizerSpec(_Strict):
-    """Stochastic gradient descent, plain (``sgd``) or with momentum.
+_Count = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
-    at: who takes the steps: every worker, or the servers, each for the chunks that it sums.
+
+class ScheduleSpec(_Strict):
+    """What the rate is multiplied by from step to step, see ``protocol.schedule``.
+
+    steps: of the whole schedule; None: the job's iterations.
     """
 
-    name: Literal["sgd", "momentum"] = "momentum"
+    kind: Literal["constant", "step", "linear", "cosine"] = "constant"
+    warmup: _Count = 0
+    steps: Annotated[int, Field(strict=True, ge=1, lt=2**31)] | None = None
+    floor: float = Field(default=0.0, ge=0, le=1)
+    every: _Count = 0
+    factor: float = Field(default=0.0, ge=0, le=1)
+
+
+class KeySpec(_Strict):
+    """What differs for some keys; None: as for the others."""
+
+    rate: float | None = Field(default=None, gt=0, le=100)
+    weight_decay: float | None = Field(default=None, ge=0, le=1)
+
+
+class OptimizerSpec(_Strict):
+    """Stochastic gradient descent, plain (``sgd``), with ``momentum`` or ``nesterov``'s, or
+    ``adam``.
+
+    keys: by the name of a parameter, or a pattern; the first that fits counts. at: who takes the
+    steps: every worker, or the servers, each for the chunks that it sums.
+    """
+
+    name: Literal["sgd", "momentum", "nesterov", "adam"] = "momentum"
     rate: float = Field(default=0.1, gt=0, le=100)
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, ge=1e-30, le=1)
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
+    schedule: ScheduleSpec = ScheduleSpec()
+    keys: dict[str, KeySpec] = Field(default={}, max_length=100)
     at: Literal["workers", "servers"] = "workers"
 
-    @property
-    def plan(self) -> OptimizerPlan:
-        """As workers and servers are told."""
-        return OptimizerPlan(self.name, self.rate, self.momentum if self.name == "momentum" else 0)
+    def plan(self, iterations: int) -> OptimizerPlan:
+        """As workers and servers are told, in a job of so many iterations."""
+        schedule = self.schedule
+        steps = 0
+        if schedule.kind in (LINEAR, COSINE):
+            steps = iterations if schedule.steps is None else schedule.steps
+        return OptimizerPlan(
+            self.name,
+            self.rate,
+            self.momentum if self.name in (MOMENTUM, NESTEROV) else 0.0,
+            self.weight_decay,
+            self.beta1,
+            self.beta2,
+            self.epsilon,
+            Schedule(
+                schedule.kind,
+                schedule.warmup,
+                steps,
+                schedule.floor,
+                schedule.every,
+                schedule.factor,
+            ),
+            tuple(KeyOptions(name, one.rate, one.weight_decay) for name, one in self.keys.items()),
+        )
+
+
+class CheckpointSpec(_Strict):
+    """A file ``to/NAME-ITERATION.checkpoint`` every so many iterations, and at the end.
+
+    to: a folder; one that is not absolute is in the run's directory.
+    """
+
+    every: int = Field(strict=True, ge=1, le=10_000_000)
+    to: str = Field(default="checkpoints", min_length=1, max_length=1000)
 
 
 def _node_names(value: object) -> object:
@@ -82,11 +145,12 @@ class JobSpec(_Strict):
     patience: seconds without any sum after which a worker gives the job up. The slowest worker's
     computation is no fault, so it should be many times longer. lease: seconds without a sign of
     life of a worker or server, after which the others go on without it. poison: values of an
-    iteration that do not fit fixed point (``testbed.poison``).
+    iteration that do not fit fixed point (``testbed.poison``). gradients: what workers round theirs
+    to; parameters and sums are float32. restore: a checkpoint's file, which the job goes on from.
     """
 
     name: Name = Field(max_length=40)
-    workload: Literal["digits"] = "digits"
+    workload: Literal["digits", "characters"] = "digits"
     hidden: list[Annotated[int, Field(strict=True, ge=1, le=4096)]] = Field(
         default=[128, 64], min_length=1, max_length=8
     )
@@ -94,6 +158,9 @@ class JobSpec(_Strict):
     batch: int = Field(default=128, strict=True, ge=1, le=1_000_000)
     seed: int = Field(default=1, strict=True, ge=0, lt=2**32)
     optimizer: OptimizerSpec = OptimizerSpec()
+    gradients: Literal["float32", "float16", "bfloat16"] = "float32"
+    checkpoint: CheckpointSpec | None = None
+    restore: str | None = Field(default=None, min_length=1, max_length=1000)
     placement: PlacementSpec = PlacementSpec()
     tree: Tree = "two-level"
     admission: Literal["network", "servers"] = "network"
@@ -102,6 +169,11 @@ class JobSpec(_Strict):
     patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0
     lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
     poison: int = Field(default=0, strict=True, ge=0, le=10_000)
+
+    @property
+    def plan(self) -> OptimizerPlan:
+        """The optimizer as workers and servers are told."""
+        return self.optimizer.plan(self.iterations)
 
 
 @dataclass(frozen=True)
@@ -119,6 +191,14 @@ class JobFile:
     spec: JobSpec
     source: str
     document: Document[JobSpec]
+    restored: Path | None = None  # instead of what the file says
+
+    @property
+    def restore(self) -> Path | None:
+        """The checkpoint that it goes on from; one in the file is found from where that is."""
+        if self.restored is not None or self.spec.restore is None:
+            return self.restored
+        return Path(self.source).absolute().parent / self.spec.restore
 
     def refusal(self, location: Location, text: str) -> JobFileError:
         """The error that a field of this file is."""
@@ -164,14 +244,14 @@ class JobFile:
         return Placement(tuple(chosen["workers"]), tuple(chosen["servers"]))
 
 
-def load(path: str | Path) -> JobFile:
-    """Read a job file; raises ``JobFileError``."""
+def load(path: str | Path, restore: Path | None = None) -> JobFile:
+    """Read a job file, to go on from a checkpoint if one is given; raises ``JobFileError``."""
     try:
         document = load_document(path, JobSpec)
         _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
-    return JobFile(document.content, str(path), document)
+    return JobFile(document.content, str(path), document, restore)
 
 
 def parse(text: str, file: str = "<text>") -> JobFile:
@@ -185,12 +265,35 @@ def parse(text: str, file: str = "<text>") -> JobFile:
 
 
 def _check_optimizer(document: Document[JobSpec]) -> None:
-    """Steps at servers need sums that end there. Raises ``DocumentError``."""
+    """What of an optimizer does not go together. Raises ``DocumentError``."""
     spec = document.content
-    if spec.optimizer.at == "servers" and spec.tree not in ("tor", "none"):
+    optimizer, schedule = spec.optimizer, spec.optimizer.schedule
+    if optimizer.at == "servers" and spec.tree not in ("tor", "none"):
         document.refuse(
             ("optimizer", "at"),
             f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
             " switch; allowed: workers, or tree tor or none",
+        )
+    falls = schedule.kind in (LINEAR, COSINE)
+    for group, place, known, fields in (
+        (optimizer, ("optimizer",), optimizer.name in (MOMENTUM, NESTEROV), ("momentum",)),
+        (optimizer, ("optimizer",), optimizer.name == ADAM, ("beta1", "beta2", "epsilon")),
+        (schedule, ("optimizer", "schedule"), falls, ("steps", "floor")),
+        (schedule, ("optimizer", "schedule"), schedule.kind == STEP, ("every", "factor")),
+    ):
+        name = optimizer.name if group is optimizer else f"schedule {schedule.kind}"
+        for one in fields:
+            if not known and one in group.model_fields_set:
+                document.refuse((*place, one), f"{name} has none; leave it out")
+    if schedule.kind == STEP:
+        for one in ("every", "factor"):
+            if not getattr(schedule, one):
+                text = "is needed with schedule step, more than 0"
+                document.refuse(("optimizer", "schedule", one), text)
+    steps = spec.iterations if schedule.steps is None else schedule.steps
+    if falls and schedule.warmup >= steps:
+        document.refuse(
+            ("optimizer", "schedule", "warmup"),
+            f"{schedule.warmup} steps of warm-up leave none of {steps}; allowed: up to {steps - 1}",
         )
     document.check()

@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from controller.trees import Tree, TreeKind, plan_trees
-from hosts.errors import ClientError
+from hosts.checkpoint import read
+from hosts.errors import CheckpointError, ClientError
 from hosts.membership import create_service
 from testbed import results
 from testbed.attendance import Attendance
 from testbed.blame import cause
 from testbed.checking import reference
 from testbed.crew import Calls, Crew
-from testbed.digits import shapes
 from testbed.expected import Direction, Load, Workload, expected
 from testbed.inquiry import Inquiry
 from testbed.jobfile import JobFile, Placement
@@ -33,6 +34,7 @@ from testbed.record import cpu_seconds
 from testbed.serverhost import JobError
 from testbed.tally import Tally
 from testbed.waiting import Waits
+from testbed.workloads import WORKLOADS, shapes
 
 log = logging.getLogger("jobrun")
 # How long a job that begins waits for a controller that is started again.
@@ -64,6 +66,10 @@ class JobRun:
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
     _outcome: Message | None = None  # the summary of a job that is done
     _waits: Waits = field(default_factory=lambda: Waits((), ()))
+    checkpoints: list[Message] = field(default_factory=list)  # that were written
+    _before: int = 0  # iterations before this job, in the one that it goes on from
+    _restored_from: Path | None = None
+    _contacted: bool = False  # it knows its exponents from there
     _explaining: asyncio.Task[None] | None = None
     _started: int = 0
 
@@ -124,6 +130,8 @@ class JobRun:
         )
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
+        if self.file.restore is not None:
+            await asyncio.to_thread(self._restore, self.file.restore)
         joins = (
             self.place.nodes.servers[name].join(self._nonce, rank)
             for rank, name in enumerate(placement.servers)
@@ -217,6 +225,21 @@ class JobRun:
                 processes.failure.result()
             first = next((hosts[rank] for rank in self.results), None)
 
+    def _restore(self, path: Path) -> None:
+        """Keeps the checkpoint that it goes on from with the run, whatever becomes of the file."""
+        kept = self.place.run.path / f"restored-{self.name}.checkpoint"
+        try:
+            shutil.copyfile(path, kept)
+            checkpoint = read(kept)
+        except OSError as error:
+            raise JobError(f"{path}: cannot be read: {error.strerror}") from error
+        except CheckpointError as error:
+            raise JobError(str(error)) from error
+        self._restored_from, self._before = kept, checkpoint.calls
+        self._attendance = Attendance(checkpoint.calls)
+        # Chunks of another size have no exponents yet.
+        self._contacted = checkpoint.lanes == self.place.dataplane.lanes
+
     def _command(self, rank: int, file: str) -> list[str]:
         """Starts a worker of the job in ``file``."""
         name = self.placement.workers[rank]
@@ -228,7 +251,11 @@ class JobRun:
             *("--queue-bytes", str(end.outgoing.queue_bytes)),
             *("--link-rate", str(end.outgoing.rate)),
             *("--weights", str(self.place.run.path / f"weights-{self.name}.npz")),
+            *self._restoring,
         )
+        if self.file.spec.checkpoint is not None:
+            folder = self.place.run.path / self.file.spec.checkpoint.to
+            program += ["--checkpoints", str(folder / self.name)]
         return self.place.network.node(name).command(program)
 
     def _lost(self, rank: int, what: str) -> None:
@@ -301,6 +328,8 @@ class JobRun:
                 self._explaining = asyncio.get_running_loop().create_task(explaining)
         elif kind == "outline":
             self.inquiry.answer(self.members[self.placement.workers[rank]], report)
+        elif kind == "checkpoint":
+            self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
         elif kind == "failed" and self._crew is not None:
             self._crew.errors[rank] = report["error"]
         elif kind == "done":
@@ -334,7 +363,7 @@ class JobRun:
 
     @cached_property
     def _progress(self) -> Progress:
-        return Progress(len(self.placement.workers), self.file.spec.iterations)
+        return Progress(len(self.placement.workers), self.file.spec.iterations, self._before)
 
     def progress(self) -> Message:
         """How far the job is: iteration, epoch, loss, accuracy, chunks/s, share in the network."""
@@ -362,6 +391,7 @@ class JobRun:
             *("--world", str(len(self.placement.workers))),
             *("--lanes", str(self.place.dataplane.lanes)),
             *("--attendance", str(attendance)),
+            *self._restoring,
         )
         name = "reference" if self.number == 1 else f"{self.name}-reference"
         return await reference(name, arguments, processes, self._say_that_it_waits)
@@ -370,10 +400,15 @@ class JobRun:
         self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
 
     @property
+    def _restoring(self) -> list[str]:
+        """What a process that goes on from a checkpoint is started with."""
+        return ["--restore", str(self._restored_from)] if self._restored_from is not None else []
+
+    @property
     def _unknown(self) -> str:
         """Why a reference cannot tell what should have come of it; empty if it can."""
         spec, world = self.file.spec, len(self.placement.workers)
-        start = spec.optimizer.at == "servers"
+        start = spec.optimizer.at == "servers" or self._contacted
         causes = [self._attendance.unknown(spec.iterations, world, start=start), self._reset]
         return "; ".join(cause for cause in causes if cause)
 
@@ -439,7 +474,10 @@ class JobRun:
         """Its size."""
         spec, plane = self.file.spec, self.place.dataplane
         sizes = tuple(shapes(spec).values())
-        return Workload(sizes, plane.lanes, spec.iterations, plane.chunks_per_slice)
+        left = spec.iterations - self._before
+        return Workload(
+            sizes, plane.lanes, left, plane.chunks_per_slice, 0 if self._contacted else 1
+        )
 
     def record(self) -> Message:
         """Its part of the summary: all of it once it is done, before or otherwise what is known."""
@@ -469,10 +507,16 @@ class JobRun:
             "workers": len(self.placement.workers),
             "servers": len(self.placement.servers),
             "workload": spec.workload,
+            "data": WORKLOADS[spec.workload].data,
+            "gradients": spec.gradients,
+            "optimizer": str(spec.plan),
             "tree": self.tree or spec.tree,
             "iterations": spec.iterations,
             "batch": spec.batch,
             "seed": spec.seed,
+            # Of these, those that the checkpoint had that it goes on from.
+            "iterations_before": self._before,
+            "restored_from": None if self.file.restore is None else str(self.file.restore),
         }
 
     def _summary(
@@ -498,6 +542,7 @@ class JobRun:
             # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
             # itself: it had the replica) with the optimizer's state, or a worker, without.
             "restored": self._restored,
+            "checkpoints": self.checkpoints,
             "links": tally.carried,
             "machine": results.machine(self.results, wall, busy),
         }

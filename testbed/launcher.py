@@ -71,11 +71,12 @@ def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path
     return program, p4info
 
 
-def check_jobs(up: RunDirectory, jobs: Sequence[Path]) -> None:
-    """Raises ``JobFileError`` for jobs that cannot run on a testbed that is up."""
+def check_jobs(up: RunDirectory, jobs: Sequence[Path], restore: Path | None = None) -> None:
+    """Raises ``JobFileError`` for jobs that cannot run on a testbed that is up, or not go on from
+    a checkpoint."""
     facts = up.facts
     plane = preflight.read_program(Path(facts["program"]), Path(facts["p4info"]))
-    preflight.check(read_topology(facts["topology"]), jobs, plane, facts["target"])
+    preflight.check(read_topology(facts["topology"]), jobs, plane, facts["target"], restore)
 
 
 def translate(program: Path) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.digits import Parameters
 from testbed.jobfile import JobSpec
+from testbed.models import Parameters
 
 # Too large for the scale that a chunk's earlier gradients have led to, while one step with its mean
 # moves a weight by little.

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from controller.dataplane import DataPlane
 from controller.entries import EntryError
 from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.windows import choose_window
+from hosts.checkpoint import read
+from hosts.errors import CheckpointError
 from testbed import jobfile
 from testbed.dataplane import DataPlaneError
-from testbed.digits import load_digits, split
-from testbed.jobfile import JobFile, JobFileError, Placement
+from testbed.jobfile import JobFile, JobFileError, JobSpec, Placement
 from testbed.targets import BMV2_QUEUE_PACKETS, Target
+from testbed.training import misfit
+from testbed.workloads import WORKLOADS, open_workload, shapes
 from topologies.addressing import Addressing
 from topologies.documents import Location, Problem
 from topologies.spec import TopologyFile, few
@@ -89,9 +93,14 @@ def read_program(program: Path, p4info: Path) -> DataPlane:
 
 
 def check(
-    topology: TopologyFile, jobs: Sequence[Path], plane: DataPlane, target: Target
+    topology: TopologyFile,
+    jobs: Sequence[Path],
+    plane: DataPlane,
+    target: Target,
+    restore: Path | None = None,
 ) -> Preflight:
-    """Places, plans and admits jobs; raises ``TopologyError``, then ``JobFileError``."""
+    """Places, plans and admits jobs, which go on from a checkpoint if one is given; raises
+    ``TopologyError``, then ``JobFileError``."""
     _check_links(topology, plane)
     addressing = Addressing(topology.topology)
     resources = Resources((node.name for node in topology.topology.switches), plane.slots)
@@ -100,9 +109,9 @@ def check(
     problems: list[Problem] = []
     for number, path in enumerate(jobs):
         try:
-            file = jobfile.load(path)
+            file = jobfile.load(path, restore)
             placement = file.place(topology.topology)
-            _check_batch(file, len(placement.workers))
+            _check_workload(file, len(placement.workers))
         except JobFileError as error:
             problems += error.problems
             continue
@@ -172,15 +181,38 @@ def _check_links(file: TopologyFile, plane: DataPlane) -> None:
     file.check()
 
 
-def _check_batch(file: JobFile, world: int) -> None:
-    """A worker's share of a batch comes from its share of the data, without repetition."""
-    training, _ = split(load_digits(), file.spec.seed)
-    most = world * (len(training) // world)
-    if file.spec.batch > most:
+def _check_workload(file: JobFile, world: int) -> None:
+    """What fits the data and the model. Raises ``JobFileError``."""
+    spec = file.spec
+    try:
+        workload = open_workload(spec)
+    except RuntimeError as error:
+        raise file.refusal(("workload",), str(error)) from error
+    # A worker's share of a batch comes from its share of the data, without repetition.
+    most = world * (workload.examples // world)
+    if spec.batch > most:
         raise file.refusal(
             ("batch",),
-            f"{file.spec.batch} is more than the training set's {len(training)} images give"
-            f" {world} workers; allowed: multiples of {world} up to {most}",
+            f"{spec.batch} is more than the training set's {workload.examples} {workload.unit}s"
+            f" give {world} workers; allowed: multiples of {world} up to {most}",
+        )
+    sizes = shapes(spec)
+    names = list(sizes)
+    if file.restore is not None:
+        try:
+            checkpoint = read(file.restore)
+            checkpoint.check_keys(file.restore, sizes)
+        except CheckpointError as error:
+            raise file.refusal(("restore",), str(error)) from error
+        if why := misfit(spec, checkpoint):
+            raise file.refusal(("restore",), f"{file.restore}: {why}")
+    unknown = [key for key in spec.optimizer.keys if not any(fnmatchcase(n, key) for n in names)]
+    if unknown:
+        raise JobFileError(
+            file.document.problem(
+                ("optimizer", "keys", key), f"fits no parameter; there are {', '.join(names)}"
+            )
+            for key in unknown
         )
 
 
@@ -228,6 +260,7 @@ def facts(checked: Preflight, target: Target) -> dict[str, Any]:
                 "workers": list(plan.placement.workers),
                 "servers": list(plan.placement.servers),
                 "tree": str(plan.kind),
+                "parameters": sum(shapes(plan.file.spec).values()),
                 "streams": len(plan.trees),
                 "window": plan.reservation.window,
                 "slots": plan.slots,
@@ -256,7 +289,8 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
         ]
         lines += [
             f"{plan.file.source}: job {spec.name}, {_counted(spec.iterations, 'iteration')} of"
-            f" {_counted(spec.batch, 'image')}",
+            f" {_counted(spec.batch, WORKLOADS[spec.workload].unit)}",
+            f"  model    {_model(spec, plane)}",
             f"  workers  {few(list(plan.placement.workers))}",
             f"  servers  {few(list(plan.placement.servers))}",
             f"  tree     {plan.kind}: {'; '.join(trees)}",
@@ -264,6 +298,14 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"  slots    {', '.join(held) or 'none'}",
         ]
     return lines
+
+
+def _model(spec: JobSpec, plane: DataPlane) -> str:
+    """How large a job's gradients are."""
+    sizes = shapes(spec).values()
+    chunks = sum(-(-size // plane.lanes) for size in sizes)
+    size = f"{sum(sizes):,} parameters, {_counted(chunks, 'chunk')} each way in an iteration"
+    return f"{spec.workload}: {size}"
 
 
 def _shape(tree: Tree) -> str:

@@ -28,13 +28,14 @@ class Iteration(NamedTuple):
 
 
 class Progress:
-    """The progress of ``world`` workers over ``iterations``."""
+    """The progress of ``world`` workers over ``iterations``, which begin after ``before``."""
 
-    def __init__(self, world: int, iterations: int) -> None:
+    def __init__(self, world: int, iterations: int, before: int = 0) -> None:
         self.iterations = iterations
-        self.iteration = 0  # the last that all have reported
+        self.iteration = before  # the last that all have reported
         self.latest: list[Iteration] = []  # what the last report made complete
-        self._reached = dict.fromkeys(range(world), 0)  # by rank
+        self._before = before
+        self._reached = dict.fromkeys(range(world), before)  # by rank
         self._losses: dict[int, list[float]] = {}  # of iterations that not all have reported
         self._ended: dict[int, float] = {}  # the same
         self._loss = 0.0
@@ -86,7 +87,7 @@ class Progress:
         Without figures before all workers have done an iteration.
         """
         told: Message = {"iteration": self.iteration, "iterations": self.iterations}
-        if not self.iteration:
+        if self.iteration == self._before:
             return told
         in_tree = self._statistics["completed"]
         chunks = in_tree + self._statistics["completed_direct"]

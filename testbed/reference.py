@@ -23,13 +23,16 @@ from pathlib import Path
 
 import numpy as np
 
+from hosts.checkpoint import Checkpoint, read
 from hosts.chunks import Indices, Layout
+from hosts.errors import CheckpointError
 from hosts.optimizers import mean_of
+from hosts.tensors import as_float32
 from protocol.exponents import Exponents, reference_round, reference_start
 from testbed.attendance import Entry, entries
-from testbed.digits import Floats, Parameters
 from testbed.exact import ExactSums, InexactSumError
 from testbed.jobfile import JobFileError, JobSpec, load
+from testbed.models import Floats, Parameters, Quality
 from testbed.training import Replica, apply, check_one_thread, digest, optimizer
 
 
@@ -50,12 +53,22 @@ class Means:
         reference_start(values, np.arange(self._layout.chunks), self._policy)
         self.exact.start(values)
 
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Gradients have the scale that they have in a job that goes on from this."""
+        if checkpoint.lanes != self._layout.lanes:
+            return
+        self._policy.resume(checkpoint.exponents)
+        rows = np.arange(self._layout.chunks)
+        rounds = self._policy.rounds(rows)
+        known = self._policy.ready(rows, rounds)
+        self.exact.resume(known, self._policy.exponents(rows, rounds).astype(np.int64))
+
     def _packed(self, arrays: Parameters) -> Floats:
-        parts = [self._layout.pack(key, one) for key, one in enumerate(arrays.values())]
-        return np.concatenate(parts)
+        given = enumerate(arrays.items())
+        return np.concatenate([self._layout.pack(key, as_float32(*one)) for key, one in given])
 
     def __call__(self, arrays: Mapping[int, Parameters], entry: Entry | None = None) -> Parameters:
-        """arrays[rank][name]: float32 arrays; returns their means by name, flat.
+        """arrays[rank][name]: gradients; returns their means by name, float32 and flat.
 
         entry: who is in the sums (all, if not given). Raises ``InexactSumError``.
         """
@@ -78,38 +91,53 @@ class Means:
 
 @dataclass(frozen=True)
 class Reference:
-    """Final parameters, test accuracy, the largest error of a sum as a share of its bound, and how
-    many sums were of chunks that do not fit fixed point."""
+    """Final parameters, quality on the test set, the largest error of a sum as a share of its
+    bound, and how many sums were of chunks that do not fit fixed point."""
 
     parameters: Parameters
-    accuracy: float
+    quality: Quality
     worst_error: float
     in_float32: int
 
 
 def train(
-    job: JobSpec, world: int, lanes: int, attendance: Iterable[Entry] | None = None
+    job: JobSpec,
+    world: int,
+    lanes: int,
+    attendance: Iterable[Entry] | None = None,
+    restore: Checkpoint | None = None,
 ) -> Reference:
     """What a job over ``world`` workers comes to, with these in the sums of each iteration (not
-    given: all in all). Raises ``InexactSumError``."""
+    given: all in all), from a checkpoint on. Raises ``InexactSumError``."""
     ranks = [Replica(job, rank, world) for rank in range(world)]
+    if restore is not None:
+        for rank in ranks:
+            rank.resume(restore.calls, restore.arrays)
     # One set of weights for all: every rank would take the same steps.
     shared = ranks[0].parameters
     for rank in ranks:
         rank.model.parameters = shared
-    step = optimizer(job)
+    step = optimizer(job, shared)
     means = Means([values.size for values in shared.values()], lanes, world)
     if job.optimizer.at == "servers":
         means.start(shared)
+    if restore is not None:
+        kept = ranks[0].optimizer.state()
+        if job.optimizer.at == "servers":
+            named = [(name, values.shape) for name, values in shared.items()]
+            kept = [part[name].reshape(shape) for name, shape in named for part in restore.state]
+        step.restore(kept, restore.calls)
+        means.resume(restore)
     everyone: Entry = ((tuple(range(world)), None),)
-    for entry in attendance or [everyone] * job.iterations:
+    left = job.iterations - (restore.calls if restore is not None else 0)
+    for entry in attendance or [everyone] * left:
         there = {rank for part, _ in entry for rank in part}
         gradients = {rank: ranks[rank].gradients()[1] for rank in sorted(there)}
         for away in set(range(world)) - there:
             ranks[away].skip()
         apply(step, shared, ranks[0].cure(means(gradients, entry)))
-    accuracy = ranks[0].model.accuracy(ranks[0].test)
-    return Reference(shared, accuracy, means.exact.worst, means.in_float32)
+    quality = ranks[0].model.evaluate(ranks[0].workload.test)
+    return Reference(shared, quality, means.exact.worst, means.in_float32)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,20 +155,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="JSON",
         help="who is in which sums: [[first iteration, last, [[ranks, chunks or null]...]]...]",
     )
+    parser.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
     options = parser.parse_args(arguments)
     check_one_thread()
     try:
         spec, attendance = load(options.job).spec, None
+        restore = read(options.restore) if options.restore else None
         if options.attendance:
             spans = json.loads(options.attendance.read_text())
-            attendance = entries(spans, spec.iterations)
-        result = train(spec, options.world, options.lanes, attendance)
-    except (JobFileError, InexactSumError) as error:
+            before = restore.calls if restore is not None else 0
+            attendance = entries(spans, spec.iterations, before)
+        result = train(spec, options.world, options.lanes, attendance, restore)
+    except (JobFileError, InexactSumError, CheckpointError) as error:
         print(error, file=sys.stderr)
         return 1
     answer = {
         "digest": digest(result.parameters),
-        "accuracy": result.accuracy,
+        "accuracy": result.quality.accuracy,
+        "test_loss": result.quality.loss,
         "worst_error": result.worst_error,
         "in_float32": result.in_float32,
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,10 @@ def weights(
         matches, why = None, unknown
     return {
         "test_accuracy": first["accuracy"],
+        # Mean cross entropy of held-out examples, in nats and bits.
+        "test_loss": first["test_loss"],
+        "test_bits": first["test_loss"] / math.log(2),
+        "data_sha256": first["data_sha256"],
         "matches_reference": matches,
         "no_reference": why,
         "workers_agree": len(digests) == 1,
@@ -49,6 +54,7 @@ def weights(
         "weights_sha256": first["digest"],
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
+        "reference_test_loss": reference["test_loss"] if reference else None,
         # Rounds of chunks that had to go to a server, by their values alone.
         "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],

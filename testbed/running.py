@@ -113,20 +113,23 @@ def up(topology: Path, as_json: bool, **options: Any) -> None:
 @click.command()
 @click.argument("job", type=FILE, default=DEFAULT_JOB)
 @on_testbed
+@click.option("--restore", type=FILE, help="Checkpoint to go on from.")
 @click.option("--detach", is_flag=True, help="Return as soon as the job runs.")
 @with_json
-def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
+def submit(job: Path, on: str | None, restore: Path | None, detach: bool, as_json: bool) -> None:
     """Run a job on a testbed that is up."""
     target = record.find(on)
-    check_jobs(target, [job])
+    check_jobs(target, [job], restore)
     console = console_for(stderr=as_json)
-    path = str(job.resolve())
+    what = {"job": str(job.resolve())}
+    if restore is not None:
+        what["restore"] = str(restore.resolve())
     if detach:
-        _print_or_say(as_json, _until_running(target, path))
+        _print_or_say(as_json, _until_running(target, what))
         return
     with View(console) as view:
         try:
-            summary = ask(target, "submit", view.event, job=path)
+            summary = ask(target, "submit", view.event, **what)
         except KeyboardInterrupt:
             view.note("the job goes on; `rackhub stop JOB` ends it, `rackhub jobs` shows it")
             raise
@@ -139,8 +142,8 @@ def submit(job: Path, on: str | None, detach: bool, as_json: bool) -> None:
         raise LaunchError(f"job {summary['job']}: the weights differ from the reference's")
 
 
-def _until_running(target: RunDirectory, path: str) -> dict[str, Any]:
-    for message in converse(target, "submit", job=path):
+def _until_running(target: RunDirectory, what: dict[str, str]) -> dict[str, Any]:
+    for message in converse(target, "submit", **what):
         if message.get("event") == "running":
             return {"job": message["job"], "state": "running"}
     raise ControlError("the job was over before it ran")

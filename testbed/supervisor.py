@@ -141,10 +141,15 @@ class Testbed:
 
     # --- jobs ---
 
-    async def run_job(self, path: str, emit: Emit, faults: Sequence[Fault] = ()) -> Message:
-        """Runs a job to its end, under faults; returns its summary. Raises ``ControlError``."""
+    async def run_job(
+        self, path: str, emit: Emit, faults: Sequence[Fault] = (), restore: Path | None = None
+    ) -> Message:
+        """Runs a job to its end, under faults; returns its summary. Raises ``ControlError``.
+
+        restore: the checkpoint that it goes on from, if it is not what the file says.
+        """
         try:
-            file = load(path)
+            file = load(path, restore)
             placement = file.place(self.topology)
         except JobFileError as error:
             raise ControlError(str(error)) from error
@@ -264,7 +269,8 @@ class Testbed:
         await self._until_ready()
         if do == "submit":
             faults = [Fault.from_message(one) for one in request.get("faults", ())]
-            return await self.run_job(str(request["job"]), emit, faults)
+            restore = Path(request["restore"]) if "restore" in request else None
+            return await self.run_job(str(request["job"]), emit, faults, restore)
         if do == "jobs":
             return [_job_row(job) for job in self.jobs.values()]
         if do == "stop":

@@ -17,15 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from hosts.optimizers import Optimizer
-from testbed.digits import Data, Parameters, Perceptron, batches, load_digits, shard, split
+from hosts.checkpoint import Checkpoint
+from hosts.optimizers import Optimizer, rule_of
+from hosts.tensors import dtype_of
 from testbed.jobfile import JobSpec
+from testbed.models import Parameters, Quality
 from testbed.poison import Poison
+from testbed.workloads import open_workload
+
+# Held-out examples are looked at this often at least, however large the data.
+_LOOKS = 10
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: mean loss of the worker's last batch, accuracy on the test set or None.
+    """How far a run is: mean loss of the worker's last batch, quality on the test set or None.
 
     began, ended: when the iteration did, by ``time.monotonic``.
     """
@@ -34,22 +40,26 @@ class Progress:
     began: float
     ended: float
     loss: float
-    accuracy: float | None
+    quality: Quality | None
 
 
 class Replica:
     """One rank's copy of the model, its shard of the data and its optimizer."""
 
     def __init__(self, job: JobSpec, rank: int, world: int) -> None:
-        training, self.test = split(load_digits(), job.seed)
-        self.per_pass = len(training) / job.batch  # iterations for once through the training set
-        self.model = Perceptron(job.hidden, job.seed)
-        self._part = shard(training, job.seed, rank, world)
-        self._how = job.batch // world, job.seed, rank
-        self._batches = batches(self._part, *self._how)
-        self.optimizer = optimizer(job)
+        self.workload = open_workload(job)
+        # Iterations for once through the training set.
+        self.per_pass = self.workload.examples / job.batch
+        self.looks_every = min(self.per_pass, max(1.0, job.iterations / _LOOKS))
+        self.model = self.workload.model(job)
+        self._where = rank, world
+        self._batches = self.workload.batches(rank, world)
+        self.optimizer = optimizer(job, self.parameters)
+        self._kept = _kept(job)
+        self._seed = job.seed
         self._poison = Poison(job, rank, world)
         self._steps_here = job.optimizer.at == "workers"
+        self._rounded_to = dtype_of(job.gradients)
 
     @property
     def parameters(self) -> Parameters:
@@ -57,11 +67,14 @@ class Replica:
         return self.model.parameters
 
     def gradients(self) -> tuple[float, Parameters]:
-        """Loss and gradients of this rank's next batch."""
-        batch: Data = next(self._batches)
-        loss, gradients = self.model.gradients(batch)
+        """Loss and gradients of this rank's next batch, in the job's type for them."""
+        loss, gradients = self.model.gradients(next(self._batches))
         self._poison.spoil(gradients)
-        return loss, gradients
+        if self._rounded_to == np.float32:
+            return loss, gradients
+        # What is too large becomes infinite, and everybody sees that it did.
+        with np.errstate(over="ignore"):
+            return loss, {name: one.astype(self._rounded_to) for name, one in gradients.items()}
 
     def skip(self) -> None:
         """An iteration goes by without this rank."""
@@ -69,16 +82,18 @@ class Replica:
         self._poison.iteration += 1
 
     def state(self) -> Parameters:
-        """What a rank that comes back has to know: parameters, and what the optimizer keeps."""
-        kept = {f"optimizer {i}": one for i, one in enumerate(self.optimizer.state())}
-        return {**{f"parameter {name}": one for name, one in self.parameters.items()}, **kept}
+        """What a rank that comes back has to know: parameters, and what the optimizer keeps. Also
+        the seed, by which ``misfit`` tells another job's."""
+        kept = {f"{self._kept} {i}": one for i, one in enumerate(self.optimizer.state())}
+        named = {f"parameter {name}": one for name, one in self.parameters.items()}
+        return {"seed": np.array(self._seed), **named, **kept}
 
     def resume(self, iterations: int, state: Parameters) -> None:
         """Goes on after so many iterations, with another rank's ``state`` then."""
         self.model.parameters = {name: state[f"parameter {name}"] for name in self.parameters}
-        kept = len(state) - len(self.parameters)
-        self.optimizer.restore([state[f"optimizer {i}"] for i in range(kept)])
-        self._batches = batches(self._part, *self._how, first=iterations)
+        kept = [one for name, one in state.items() if name.startswith(f"{self._kept} ")]
+        self.optimizer.restore(kept, iterations)
+        self._batches = self.workload.batches(*self._where, first=iterations)
         self._poison.iteration = iterations
 
     def apply(self, came: Parameters) -> None:
@@ -95,9 +110,32 @@ class Replica:
         return self._poison.cure(means)
 
 
-def optimizer(job: JobSpec) -> Optimizer:
-    """The job's optimizer, fresh."""
-    return Optimizer(job.optimizer.plan)
+def _kept(job: JobSpec) -> str:
+    return f"kept by {job.optimizer.name}"
+
+
+def misfit(job: JobSpec, checkpoint: Checkpoint) -> str:
+    """Why a job cannot go on from a checkpoint with its model's keys; empty if it can."""
+    at_servers = job.optimizer.at == "servers"
+    rule = rule_of(job.plan)
+    wanted = {"seed", *(f"parameter {name}" for name in checkpoint.keys)}
+    if not at_servers:
+        wanted |= {f"{_kept(job)} {i}" for i in range(rule.arrays * len(checkpoint.keys))}
+    if checkpoint.optimizer != (job.optimizer.name if at_servers else "") or (
+        set(checkpoint.arrays) != wanted
+    ):
+        return f"of a job with another optimizer than {job.optimizer.name} at {job.optimizer.at}"
+    if int(checkpoint.arrays["seed"]) != job.seed:
+        seed = int(checkpoint.arrays["seed"])
+        return f"of a job with seed {seed}, which held out other examples than seed {job.seed} does"
+    if checkpoint.calls >= job.iterations:
+        return f"after iteration {checkpoint.calls}, which leaves none of {job.iterations}"
+    return ""
+
+
+def optimizer(job: JobSpec, parameters: Parameters) -> Optimizer:
+    """The job's optimizer for its model's parameters, fresh."""
+    return Optimizer(job.plan, list(parameters))
 
 
 def apply(step: Optimizer, parameters: Parameters, means: Parameters) -> None:
@@ -134,20 +172,21 @@ def train(
     """Runs the iterations after the first ``done``; returns the seconds that each took.
 
     exchange: gradients to what comes for them, see ``Replica.apply``. report: called after each
-    iteration; the accuracy is measured after each pass through the data and at the end.
+    iteration; the quality is measured after each pass through the data, each tenth of the job, and
+    at the end.
     """
     seconds = []
-    measured = int(done / replica.per_pass)
+    measured = int(done / replica.looks_every)
     for iteration in range(done + 1, iterations + 1):
         start = time.monotonic()
         loss, gradients = replica.gradients()
         replica.apply(exchange(gradients))
         end = time.monotonic()
         seconds.append(end - start)
-        accuracy = None
-        passes = int(iteration / replica.per_pass)
-        if passes > measured or iteration == iterations:
-            measured = passes
-            accuracy = replica.model.accuracy(replica.test)
-        report(Progress(iteration, start, end, loss, accuracy))
+        quality = None
+        looks = int(iteration / replica.looks_every)
+        if looks > measured or iteration == iterations:
+            measured = looks
+            quality = replica.model.evaluate(replica.workload.test)
+        report(Progress(iteration, start, end, loss, quality))
     return seconds

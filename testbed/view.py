@@ -210,6 +210,7 @@ def _results(jobs: Sequence[Message]) -> Table:
         ("time per iteration", [_milliseconds(job["seconds_per_iteration"]) for job in jobs]),
         ("CPU busy", [_busy(job["machine"]) for job in jobs]),
         ("test accuracy", [f"{job['test_accuracy']:.4f}" for job in jobs]),
+        ("test loss", [f"{job['test_loss']:.4f} ({job['test_bits']:.3f} bits)" for job in jobs]),
         ("matches reference", [_yes(job["matches_reference"]) for job in jobs]),
         ("chunks in network", [_chunks(job, "aggregated_in_network") for job in jobs]),
         ("chunks by server", [_chunks(job, "served_by_server") for job in jobs]),

@@ -29,8 +29,8 @@ from hosts.client import Client, Stall
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.explanation import Outline
 from testbed.attendance import Diary, entry_of
-from testbed.digits import Parameters
 from testbed.jobfile import JobFileError, load
+from testbed.models import Parameters
 from testbed.processes import CONSEQUENCE
 from testbed.training import Progress, Replica, check_one_thread, digest, train
 
@@ -60,7 +60,7 @@ class _Reporter:
         now = time.monotonic()
         self._losses.append(progress.loss)
         self._spans.append((progress.began, progress.ended))
-        if now < self._next and progress.accuracy is None:
+        if now < self._next and progress.quality is None:
             return
         self._next = now + _REPORT_SECONDS
         emit(
@@ -71,7 +71,8 @@ class _Reporter:
             spans=self._spans,
             plan=self._plan(),
             attendance=self._diary.tell(),
-            accuracy=progress.accuracy,
+            accuracy=progress.quality and progress.quality.accuracy,
+            test_loss=progress.quality and progress.quality.loss,
             statistics=self._statistics(),
         )
         self._losses, self._spans = [], []
@@ -83,6 +84,7 @@ class _Desk(threading.Thread):
     def __init__(self, questions: IO[bytes], client: Client) -> None:
         super().__init__(name="desk", daemon=True)
         self.diary = Diary()
+        self.first = 0  # rank of the first worker that is in all sums of the last iteration
         self._questions = questions
         self._client = client
         self._calls = 0  # of `exchange`
@@ -106,7 +108,10 @@ class _Desk(threading.Thread):
         finally:
             self.computes()
         workers = np.concatenate([came.workers[name] for name in gradients])
-        self.diary.note(entry_of(workers, came.members))
+        entry = entry_of(workers, came.members)
+        self.diary.note(entry)
+        # Which all who are in the sums tell alike.
+        self.first = min(set.intersection(*(set(ranks) for ranks, _ in entry)))
         return came
 
     def run(self) -> None:
@@ -174,22 +179,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
             at_servers = job.optimizer.at == "servers"
             client.init_service(
                 replica.parameters,
-                optimizer=job.optimizer.plan if at_servers else None,
+                optimizer=job.plan if at_servers else None,
                 state=replica.state,
+                restore=options.restore,
                 timeout=job.patience,
             )
-            joined = client.joined
-            done = 0 if joined is None else joined.calls
-            if joined is not None:
-                replica.resume(done, joined.arrays)
+            before = client.joined or client.restored
+            done = 0 if before is None else before.calls
+            if before is not None:
+                replica.resume(done, before.arrays)
                 desk.resumes(done)
             desk.computes()
-            emit("started", plan=client.epoch, joined=joined is not None, done=done)
+            emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
             reporter = _Reporter(
                 lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass, desk.diary
             )
             exchange = functools.partial(desk.exchange, average=not at_servers)
-            seconds = train(replica, job.iterations, exchange, reporter, done)
+
+            def report(progress: Progress) -> None:
+                reporter(progress)
+                end = progress.iteration == job.iterations
+                due = job.checkpoint and (end or progress.iteration % job.checkpoint.every == 0)
+                if due and options.rank == desk.first:
+                    file = f"{options.checkpoints}-{progress.iteration}.checkpoint"
+                    client.checkpoint(file)
+                    emit("checkpoint", iteration=progress.iteration, file=file)
+
+            seconds = train(replica, job.iterations, exchange, report, done)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
@@ -198,10 +214,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CONSEQUENCE if lost else 1
     if options.weights:
         save(replica.parameters, options.weights)
+    quality = replica.model.evaluate(replica.workload.test)
     emit(
         "done",
         digest=digest(replica.parameters),
-        accuracy=replica.model.accuracy(replica.test),
+        accuracy=quality.accuracy,
+        test_loss=quality.loss,
+        data_sha256=replica.workload.sha256,
         seconds=seconds,
         statistics=statistics,
         plan=plan,
@@ -230,6 +249,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--queue-bytes", type=int, help="queue of this host's interface")
     parser.add_argument("--link-rate", type=int, default=0, help="bit/s of this host's link")
     parser.add_argument("--weights", type=Path, metavar="NPZ", help="where to keep the weights")
+    parser.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
+    parser.add_argument(
+        "--checkpoints", metavar="STEM", help="checkpoints go to STEM-ITERATION.checkpoint"
+    )
     return parser
 
 

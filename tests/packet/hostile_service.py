@@ -49,6 +49,13 @@ BAD_OPTIMIZERS: list[dict[str, Any]] = [
     *({"momentum": momentum} for momentum in (-0.1, 1.0, math.nan, math.inf)),
     {"name": "sgd", "momentum": 0.5},
     *({"weight_decay": decay} for decay in (-1e-9, math.nan, math.inf)),
+    {"name": "adam", "momentum": 0.0},
+    {"name": "adam", "momentum": 0.0, "beta2": 1.0, "epsilon": 1e-8},
+    {"schedule": {"kind": "x" * 10**6}},
+    {"schedule": {"kind": "step"}},
+    {"spans": [{"first": 1, "rate": 1.0}]},
+    {"spans": [{"rate": math.nan}]},
+    {"spans": [{"rate": 1.0}, {"first": 1 << 31, "rate": 1.0}]},
 ]
 OPTIMIZER = {"name": "momentum", "rate": 0.1, "momentum": 0.9, "weight_decay": 0.0}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,12 +37,12 @@ def run(code: Any, names: dict[str, Any]) -> None:
         raise
 
 
-def test_examples_in_the_documentation(rig: Loopback) -> None:
+def test_examples_in_the_documentation(rig: Loopback, tmp_path: Path) -> None:
     text = API.read_text()
     examples = list(EXAMPLE.finditer(text))
     assert len(examples) == text.count("```python")
     workers: list[dict[str, Any]] = [
-        {"service": rig.service, "rank": rank, "address": rig.address(host)}
+        {"service": rig.service, "rank": rank, "address": rig.address(host), "folder": tmp_path}
         for rank, host in enumerate(WORKERS)
     ]
     with ThreadPoolExecutor(len(WORKERS)) as pool:

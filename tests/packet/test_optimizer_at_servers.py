@@ -13,13 +13,16 @@ import pytest
 
 from controller.trees import TreeKind
 from protocol.optimizer import OptimizerPlan
+from protocol.schedule import Schedule
 from tests.packet.protocol_run import LIMIT, Run, network_of, start, streams_of
 from tests.packet.switched_network import LEASE_SECONDS, Faults, SwitchedNetwork
 
 pytestmark = pytest.mark.packet
 
 CHUNKS = 40  # of which the second server has those above the first slice of 32
-MOMENTUM = OptimizerPlan("momentum", 0.1, 0.9, 1e-4)
+# Every step is unlike the one before, and depends on all of them.
+SCHEDULE = Schedule("cosine", warmup=2, steps=9, floor=0.1)
+ADAM = OptimizerPlan("adam", 0.1, weight_decay=1e-4, schedule=SCHEDULE)
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def begin(
     network = network_of(topology, seed, faults or Faults())
     networks.append(network)
     streams = streams_of(topology, kind, 1)
-    started = start(network, topology, kind, CHUNKS, streams=streams, window=8, optimizer=MOMENTUM)
+    started = start(network, topology, kind, CHUNKS, streams=streams, window=8, optimizer=ADAM)
     run = Run(started, rounds, seed, odd)
     run.submit(skew=skew, seed=seed)
     return run

@@ -128,9 +128,14 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
         "exponent_rounds": 0, "initial": 0, "wrong_checksum": 0, "plans": [plan], "queries": 0,
         "congested": 0,
     }  # fmt: skip
-    report = {"digest": "a", "accuracy": 0.9, "seconds": [SECONDS] * ITERATIONS}
+    report = {
+        "digest": "a", "accuracy": 0.9, "test_loss": 0.3, "data_sha256": "d",
+        "seconds": [SECONDS] * ITERATIONS,
+    }  # fmt: skip
     reports: dict[int, Message] = {0: {**report, "statistics": statistics}}
-    reference = {"digest": "a" if matches else "b", "accuracy": 0.9, "in_float32": 0}
+    reference = {
+        "digest": "a" if matches else "b", "accuracy": 0.9, "test_loss": 0.3, "in_float32": 0,
+    }  # fmt: skip
     return {
         "job": name, "number": 1, "state": "done", "reason": "", "target": "embedded",
         "clock": "emulated", "topology": "two-racks", "racks": 2, "workers": len(WORKERS),

@@ -32,6 +32,7 @@ class SmallJob:
     world: int
     addresses: dict[tuple[int, int], jobs_pb2.Address] = field(default_factory=dict)
     keys: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    optimizer: jobs_pb2.Optimizer | None = None  # that the server runs
     left: list[tuple[int, int, str]] = field(default_factory=list)
     kept: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # results, levels by rank
     gone: list[tuple[int, int, str]] = field(default_factory=list)
@@ -116,6 +117,7 @@ class SmallJob:
             servers=[self.addresses[jobs_pb2.SERVER, 0]],
             key_chunks=self.counts,
             chunks_per_slice=4,
+            optimizer=self.optimizer,
         )
         if role == jobs_pb2.WORKER:
             plan.streams.add(stream=0, node=1, sender=place, window=self.window)
@@ -201,6 +203,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
         with self.changed:
             job = self._job(request, context)
             job.keys[request.rank] = [(key.name, key.elements) for key in request.keys]
+            job.optimizer = request.optimizer if request.HasField("optimizer") else None
             self.changed.notify_all()
             return jobs_pb2.InitServiceReply()
 

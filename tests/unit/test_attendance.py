@@ -10,8 +10,8 @@ import pytest
 
 from testbed import reference, training
 from testbed.attendance import Attendance, Diary, Entry, entries, entry_of
-from testbed.digits import Parameters
 from testbed.jobfile import JobSpec, parse
+from testbed.models import Parameters
 
 pytestmark = pytest.mark.unit
 

@@ -12,6 +12,7 @@ from hosts.chunks import Layout
 from hosts.optimizers import Optimizer
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import ENTRY, Pacer, Queue
+from hosts.tensors import DTYPES, Tensors, dtype_of
 from hosts.waves import waves
 from protocol.header import HEADER_BYTES
 from protocol.optimizer import OptimizerPlan
@@ -49,6 +50,19 @@ def test_shapes_come_back_and_wrong_ones_are_refused() -> None:
         layout.unpack(0, np.zeros((1, 4), np.float32))
     with pytest.raises(ValueError, match="at least one"):
         Layout([3, 0], 4)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_gradients_of_fewer_bits_go_in_as_the_float32_that_they_are(name: str) -> None:
+    dtype = dtype_of(name)
+    least = np.finfo(np.float16).smallest_subnormal
+    given = np.array([[1.0, -0.0, 3.140625], [np.inf, 65504.0, least]], np.float32).astype(dtype)
+    tensors = Tensors({"w": given, "n": 2}, 4)
+    names, chunks, packed = tensors.pack({"n": np.ones(2, dtype), "w": given})
+    assert (names, chunks.tolist(), packed.dtype) == (["w", "n"], [0, 1, 2], np.float32)
+    assert packed.reshape(-1)[:6].tolist() == [float(one) for one in given.reshape(-1)]
+    sums = tensors.unpack(names, {"w": given, "n": np.ones(2, dtype)}, packed, np.ones(3, int))
+    assert (sums["w"].dtype, sums["w"].shape) == (np.float32, (2, 3))
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.lists(st.integers(1, 7), max_size=20))

@@ -222,9 +222,9 @@ def test_wrong_arguments_are_named_and_harm_nothing(service: SmallService, serve
     def work(client: Client, rank: int) -> None:
         with pytest.raises(KeyError, match="'v' is not a key of this job, those are w, b, big"):
             client.push_pull({"v": bias})
-        with pytest.raises(TypeError, match="b: a float32 array is needed, this is float64"):
+        with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is float64"):
             client.push_pull({"b": np.ones(30)})
-        with pytest.raises(TypeError, match="b: a float32 array is needed, this is list"):
+        with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is list"):
             client.push_pull({"b": [1.0] * 30})  # type: ignore[dict-item]
         with pytest.raises(ValueError, match=r"b: declared with shape \(30,\), given \(31,\)"):
             client.push_pull({"b": np.ones(31, np.float32)})
@@ -244,7 +244,7 @@ def test_calls_out_of_order_say_what_comes_first(service: SmallService) -> None:
     client.connect_service(create(service, 2), 0)
     with pytest.raises(RuntimeError, match="init_service first"):
         client.push_pull({"b": np.ones(30, np.float32)})
-    with pytest.raises(TypeError, match="b: keys are float32, this array is int64"):
+    with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is int64"):
         client.init_service({"b": np.ones(30, np.int64)})
     client.leave()
     client.leave()

@@ -26,6 +26,7 @@ from hosts.errors import (
     WrongTypeError,
 )
 from hosts.keys import declared
+from hosts.tensors import DTYPES, Tensors
 from protocol import jobs_pb2
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(60)]
@@ -263,6 +264,11 @@ def test_keys_by_shape_and_dtype() -> None:
         "b": ((4,), np.float32),
     }
     assert declared({"a": array}, {"a": (2, 3)}, ["float32"])["a"] is array
+    for name in DTYPES:
+        key = declared(["a"], [4], name)["a"]
+        assert isinstance(key, np.ndarray)
+        assert key.dtype.name == name
+        assert Tensors({"a": key}, 2).sizes == {"a": 4}
     assert declared({"a": 6, "b": array}, None, None) == {"a": 6, "b": array}
     for keys, shapes, dtypes, error, says in (
         (["a"], None, None, WrongShapeError, "a: has no shape"),

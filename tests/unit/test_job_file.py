@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from testbed.jobfile import JobFileError, load, parse
+from protocol.optimizer import KeyOptions, OptimizerPlan
+from protocol.schedule import Schedule
+from testbed.jobfile import JobFileError, JobSpec, load, parse
+from testbed.workloads import WORKLOADS
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 
@@ -51,6 +56,22 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("optimizer: {momentum: 1}", "optimizer.momentum: should be less than 1, not 1"),
         ("optimizer: {at: servers}", "job.yaml:4: optimizer.at: servers take steps where a tree's"),
         ("optimizer: {rate: 1, at: switches}", "optimizer.at: should be workers or servers"),
+        ("optimizer: {name: lamb}", "optimizer.name: should be sgd, momentum, nesterov or adam"),
+        ("optimizer: {name: adam, momentum: 0.9}", "optimizer.momentum: adam has none"),
+        ("optimizer: {beta2: 0.9}", "job.yaml:4: optimizer.beta2: momentum has none; leave it out"),
+        ("optimizer: {name: adam, beta1: 1}", "optimizer.beta1: should be less than 1, not 1"),
+        ("optimizer: {weight_decay: -1}", "optimizer.weight_decay: should be"),
+        ("optimizer: {keys: {w: {rate: 0}}}", "optimizer.keys.w.rate: should be more than 0"),
+        ("optimizer: {keys: {w: {speed: 1}}}", "optimizer.keys.w.speed: unknown field"),
+        ("optimizer: {schedule: {kind: sine}}", "schedule.kind: should be constant, step, linear"),
+        ("optimizer: {schedule: {kind: step}}", "schedule.every: is needed with schedule step"),
+        (
+            "optimizer: {schedule: {kind: cosine, warmup: 5}}",
+            "job.yaml:4: optimizer.schedule.warmup: 5 steps of warm-up leave none of 5",
+        ),
+        ("optimizer: {schedule: {steps: 9}}", "schedule.steps: schedule constant has none"),
+        ("gradients: float8", "gradients: should be float32, float16 or bfloat16"),
+        ("workload: letters", "workload: should be digits or characters"),
         ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),
     ],
 )
@@ -64,6 +85,22 @@ def test_a_time_may_have_a_unit(written: str, seconds: float) -> None:
         f"name: x\niterations: 5\nlease: {written}\npatience: {written}\n", "job.yaml"
     ).spec
     assert (spec.lease, spec.patience) == (seconds, seconds)
+
+
+def test_an_optimizer_is_told_as_the_file_says() -> None:
+    lines = "optimizer:\n  name: adam\n  rate: 0.01\n  beta2: 0.99\n  weight_decay: 1e-4\n"
+    lines += "  schedule: {kind: cosine, warmup: 2, floor: 0.1}\n"
+    lines += "  keys:\n    'biases*': {weight_decay: 0}\n    weights1: {rate: 0.02}\n"
+    plan = parse(f"name: x\niterations: 50\n{lines}").spec.plan
+    assert plan == OptimizerPlan(
+        "adam", 0.01, 0.0, 1e-4, 0.9, 0.99, 1e-8, Schedule("cosine", 2, 50, 0.1),
+        (KeyOptions("biases*", None, 0.0), KeyOptions("weights1", 0.02)),
+    )  # fmt: skip
+
+
+def test_every_workload_has_a_name_in_job_files() -> None:
+    named = JobSpec.model_fields["workload"].annotation
+    assert set(get_args(named)) == set(WORKLOADS)
 
 
 def test_a_missing_file_is_an_error_of_that_file() -> None:

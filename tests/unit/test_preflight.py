@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed import preflight
+from hosts.checkpoint import Checkpoint, write
+from testbed import jobfile, preflight
 from testbed.dataplane import SOURCES, DataPlaneError
 from testbed.faults import parse, schedule
 from testbed.preflight import Preflight, read_program
+from testbed.training import Replica
+from testbed.workloads import shapes
 from tests.conftest import ROOT
 from topologies.documents import DocumentError
 from topologies.spec import read
@@ -126,7 +129,45 @@ def test_cores_that_carry_nothing_are_warned_of(tmp_path: Path) -> None:
     assert str(warning).startswith(f"{path}:3: cores: core2: carries nothing")
 
 
-@pytest.mark.parametrize("job", ["digits", "core"])
+def test_options_of_an_optimizer_are_for_keys_that_the_model_has(tmp_path: Path) -> None:
+    keys = "optimizer:\n  keys:\n    bias*: {rate: 1}\n    weights9: {rate: 1}\n"
+    job = f"name: x\niterations: 5\nbatch: 4\nhidden: [8]\n{keys}"
+    (found,) = problems(tmp_path, rack(2), job)
+    assert found == (
+        "job0.yaml:8: optimizer.keys.weights9: fits no parameter; there are weights1, biases1,"
+        " weights2, biases2"
+    )
+
+
+def test_a_checkpoint_is_one_that_the_job_can_go_on_from(tmp_path: Path) -> None:
+    brief = "name: x\niterations: 5\nbatch: 4\nhidden: [8]\n"
+    spec = jobfile.parse(brief).spec
+    replica = Replica(spec, 0, 2)
+    replica.apply(replica.gradients()[1])
+    checkpoint = Checkpoint(4, shapes(spec), 256, b"", replica.state())
+    file = tmp_path / "x.checkpoint"
+    write(file, checkpoint)
+    job = f"{brief}restore: x.checkpoint\n"
+    (tmp_path / "one-rack.yaml").write_text(rack(2))
+    (tmp_path / "job.yaml").write_text(job)
+    assert checked(tmp_path / "one-rack.yaml", tmp_path / "job.yaml").jobs
+    for others, found in (
+        (job.replace("[8]", "[9]"), "of another job: weights1 has 512 elements there, has 576"),
+        (f"{job}optimizer: {{name: nesterov}}\n", "another optimizer than nesterov at workers"),
+        (f"{job}optimizer: {{name: sgd}}\n", "another optimizer than sgd at workers"),
+        (f"{job}optimizer: {{at: servers}}\ntree: tor\n", "than momentum at servers"),
+        (f"{job}seed: 2\n", "of a job with seed 1, which held out other examples than seed 2"),
+        (job.replace("5", "4"), "after iteration 4, which leaves none of 4"),
+    ):
+        (said,) = problems(tmp_path, rack(2), others)
+        assert said.startswith("job0.yaml:5: restore: x.checkpoint: ")
+        assert found in said
+    file.write_bytes(file.read_bytes()[:-1])
+    (said,) = problems(tmp_path, rack(2), job)
+    assert "cut off" in said
+
+
+@pytest.mark.parametrize("job", ["digits", "characters", "core"])
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_files(path: Path, job: str) -> None:
     file = ROOT / "jobs" / f"{job}.yaml"
@@ -145,6 +186,8 @@ def test_what_is_printed_is_what_the_job_gets() -> None:
         "two-racks.yaml: 2 racks, 8 workers, 2 servers, 3 switches, 12 links"
     )
     assert preflight.describe(found, PLANE)[2:] == [
+        # 64 x 128, 128 x 64 and 64 x 10 weights, each layer's biases in chunks of their own.
+        "  model    digits: 17,226 parameters, 70 chunks each way in an iteration",
         "  workers  w0..w7",
         "  servers  s0, s1",
         "  tree     two-level: core0 over tor0 (w0..w3), tor1 (w4..w7)",

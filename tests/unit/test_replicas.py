@@ -160,7 +160,7 @@ def serve(desk: Desk, backup: ServerState, address: Address) -> ShardServer:
     def nothing(*_: object) -> None:
         raise NotHereError("nothing to fetch")
 
-    return ShardServer(address, desk.later, backup.replicate, nothing)  # type: ignore[arg-type]
+    return ShardServer(address, desk.later, backup.replicate, nothing, backup.save, backup.load)  # type: ignore[arg-type]
 
 
 def test_an_update_reaches_a_backup_that_is_there_only_later(desk: Desk, unused_port: int) -> None:

@@ -11,7 +11,7 @@ from testbed.results import chunks, plans, weights
 
 NAMES = ("w0", "w1", "w2")
 
-REFERENCE = {"digest": "a", "accuracy": 0.8, "in_float32": 0}
+REFERENCE = {"digest": "a", "accuracy": 0.8, "test_loss": 0.5, "in_float32": 0}
 
 
 def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str, Any]:
@@ -19,7 +19,10 @@ def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str,
         "sent": sent, "retransmitted": retransmitted, "completed": 100, "completed_direct": 0,
         "exponent_rounds": 10, "initial": 0, "wrong_checksum": 1,
     }  # fmt: skip
-    return {"digest": digest, "accuracy": 0.9, "seconds": [0.1], "statistics": statistics}
+    return {
+        "digest": digest, "accuracy": 0.9, "test_loss": 0.4, "data_sha256": "d", "seconds": [0.1],
+        "statistics": statistics,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("digests", "matches"), [("aaa", True), ("bbb", False), ("aab", False)])

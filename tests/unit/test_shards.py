@@ -8,7 +8,8 @@ import pytest
 
 from hosts.optimizers import Optimizer
 from hosts.shards import STARTED, Shards
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer import KeyOptions, OptimizerPlan
+from protocol.schedule import Schedule
 
 pytestmark = pytest.mark.unit
 
@@ -18,6 +19,9 @@ PLANS = [
     OptimizerPlan("sgd", 0.03, weight_decay=0.01),
     OptimizerPlan("momentum", 0.1, 0.9),
     OptimizerPlan("momentum", 0.1, 0.9, 1e-4),
+    OptimizerPlan("nesterov", 0.1, 0.9, 1e-4, schedule=Schedule("step", every=3, factor=0.5)),
+    OptimizerPlan("adam", 0.01, schedule=Schedule("cosine", warmup=4, steps=16, floor=0.1)),
+    OptimizerPlan("adam", 0.01, weight_decay=0.01, first_step=5),
 ]
 
 
@@ -31,15 +35,55 @@ def test_chunks_at_servers_step_as_tensors_at_workers_do_to_the_bit(plan: Optimi
     shards = Shards(plan, 6, LANES)
     shards.start(np.arange(6), tensor)
     worker = Optimizer(plan)
-    for number in range(20):
-        gradients = drawn(20, 6, LANES)[number]
-        # In another order, and not all in one step.
-        for chunks in (np.array([4, 1]), np.array([0, 2, 5, 3])):
-            shards.step(chunks, gradients[chunks])
+    every = drawn(20, 6, LANES)
+    # In another order, and not all in one step: some are ahead of others.
+    for number in range(21):
+        ahead, behind = np.array([4, 1]), np.array([0, 2, 5, 3])
+        parts = [(ahead, number)] * (number < 20) + [(behind, number - 1)] * (number > 0)
+        chunks = np.concatenate([part for part, _ in parts])
+        shards.step(chunks, np.concatenate([every[step, part] for part, step in parts]))
+    for gradients in every:
         worker.step([tensor], [gradients])
     held = shards.snapshot(np.arange(6))
     assert np.array_equal(held.parameters.view(np.uint32), tensor.view(np.uint32))
     assert held.levels.tolist() == [STARTED + 20] * 6
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "adam"])
+def test_keys_with_rates_of_their_own_step_alike_at_workers_and_servers(name: str) -> None:
+    keys = (KeyOptions("biases*", 0.5, 0.0), KeyOptions("*2", rate=0.25))
+    plan = OptimizerPlan(name, 0.1, weight_decay=0.01, keys=keys)
+    names, counts = ["weights1", "biases1", "weights2", "biases2"], [3, 1, 2, 1]
+    tensors = [drawn(count, LANES) for count in counts]
+    # Zeros of either sign, which a decay of 0 must not change into each other.
+    tensors[1][0, :2] = -0.0, 0.0
+    shards = Shards(plan.by_chunk(names, counts), 7, LANES)
+    shards.start(np.arange(7), np.concatenate(tensors))
+    worker = Optimizer(plan, names)
+    for gradients in drawn(5, 7, LANES):
+        gradients[:, :2] *= -0.0
+        shards.step(np.arange(7), gradients)
+        worker.step(tensors, np.split(gradients, np.cumsum(counts)[:-1]))
+    held = shards.snapshot(np.arange(7)).parameters
+    assert np.array_equal(held.view(np.uint32), np.concatenate(tensors).view(np.uint32))
+    # The options are in what came of it, not only alike in both.
+    alone = Optimizer(OptimizerPlan(name, 0.5))
+    (bias,) = [drawn(1, LANES)]
+    bias[0, :2] = -0.0, 0.0
+    for gradients in drawn(5, 7, LANES):
+        gradients[:, :2] *= -0.0
+        alone.step([bias], [gradients[3:4]])
+    assert np.array_equal(tensors[1], bias)
+
+
+def test_options_of_no_key_are_refused() -> None:
+    plan = OptimizerPlan("sgd", 0.1, keys=(KeyOptions("bias*", 0.5),))
+    with pytest.raises(ValueError, match=r"no key is called 'bias\*'; there are weights"):
+        plan.by_chunk(["weights"], [2])
+    with pytest.raises(ValueError, match="no key is called"):
+        Optimizer(plan, ["weights"])
+    with pytest.raises(ValueError, match="no key is named"):
+        Optimizer(plan)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -75,14 +119,25 @@ def test_what_is_no_chunk_of_the_job_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "numbers"),
-    [("adam", (0.1,)), ("sgd", (0.0,)), ("sgd", (0.1, 0.5)), ("momentum", (0.1, 1.0)),
-     ("momentum", (float("nan"), 0.9)), ("sgd", (0.1, 0.0, -1.0))],
+    [("lamb", (0.1,)), ("sgd", (0.0,)), ("adam", (0.1, 0.9)), ("adam", (0.1, 0.0, 0.0, 1.0)),
+     ("sgd", (0.1, 0.5)), ("momentum", (0.1, 1.0)), ("momentum", (float("nan"), 0.9)),
+     ("sgd", (0.1, 0.0, -1.0))],
 )  # fmt: skip
 def test_optimizers_that_cannot_be_are_refused(name: str, numbers: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=f"optimizer .?{name}"):
         OptimizerPlan(name, *numbers)
 
 
-def test_everybody_gets_the_same_float32_numbers() -> None:
-    plan = OptimizerPlan("momentum", 0.1, 0.9, 1e-5)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        OptimizerPlan("momentum", 0.1, 0.9, 1e-5),
+        OptimizerPlan(
+            "adam", 0.1, schedule=Schedule("linear", 3, 9, 0.1), first_step=7,
+            keys=(KeyOptions("a", 0.3, 0.7),),
+        ).by_chunk(["a", "b"], [3, 2]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_everybody_gets_the_same_float32_numbers(plan: OptimizerPlan) -> None:
     assert OptimizerPlan.from_message(plan.to_message()) == plan

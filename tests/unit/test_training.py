@@ -11,10 +11,12 @@ import pytest
 from sklearn.datasets import load_digits as sklearn_digits
 
 from testbed import training
-from testbed.digits import Parameters, Perceptron, batches, load_digits, shard, split
+from testbed.digits import Images, load_digits, split
 from testbed.jobfile import JobSpec, parse
+from testbed.models import Parameters, draws, own_part
 from testbed.processes import environment, python
 from testbed.reference import Means
+from testbed.workloads import WORKLOADS, model_of, open_workload
 from tests.conftest import ROOT
 
 WORLD = 4
@@ -34,9 +36,9 @@ def test_data_are_scikit_learns_digits() -> None:
 
 def test_test_set_is_held_out_and_shards_part_the_training_set() -> None:
     data = load_digits()
-    numbered = type(data)(np.arange(len(data), dtype=np.float32)[:, None], data.classes)
+    numbered = Images(np.arange(len(data), dtype=np.float32)[:, None], data.classes)
     rest, held_out = split(numbered, seed=7)
-    parts = [shard(rest, 7, rank, WORLD) for rank in range(WORLD)]
+    parts = [rest.select(own_part(len(rest), 7, rank, WORLD)) for rank in range(WORLD)]
     seen = np.concatenate([held_out.images, *(part.images for part in parts)])
     assert sorted(seen[:, 0].tolist()) == list(range(len(data)))
     # A fifth of each class, so no class is missing from the test.
@@ -44,18 +46,18 @@ def test_test_set_is_held_out_and_shards_part_the_training_set() -> None:
     assert np.all(np.abs(shares - 0.2) < 0.01)
 
 
-def test_a_pass_shows_every_image_of_a_shard_once() -> None:
-    part = shard(split(load_digits(), 1)[0], 1, 0, WORLD)
-    numbered = type(part)(np.arange(len(part), dtype=np.float32)[:, None], part.classes)
-    stream = batches(numbered, 10, 1, 0)
-    first = np.concatenate([next(stream).images for _ in range(len(part) // 10 + 1)])[: len(part)]
-    assert sorted(first[:, 0].tolist()) == list(range(len(part)))
+def test_a_pass_shows_every_example_of_a_shard_once() -> None:
+    stream = draws(43, 10, 1, 0)
+    first = np.concatenate([next(stream) for _ in range(5)])[:43]
+    assert sorted(first.tolist()) == list(range(43))
+    assert np.array_equal(next(draws(43, 10, 1, 0, first=5)), next(stream))
 
 
-def test_gradients_are_those_of_the_loss() -> None:
-    model = Perceptron([12], seed=3)
-    training_set, _ = split(load_digits(), 3)
-    batch = type(training_set)(training_set.images[:32], training_set.classes[:32])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_gradients_are_those_of_the_loss(name: str) -> None:
+    spec = job(workload=name, hidden=[12, 8], batch=32)
+    model = model_of(spec)
+    batch = next(open_workload(spec).batches(0, 1))
     _, gradients = model.gradients(batch)
     random = np.random.default_rng(0)
     for name, values in model.parameters.items():
@@ -69,7 +71,7 @@ def test_gradients_are_those_of_the_loss() -> None:
         below, _ = model.gradients(batch)
         values += step * direction
         slope = (above - below) / (2 * float(step))
-        assert slope == pytest.approx(float((gradients[name] * direction).sum()), abs=2e-3)
+        assert slope == pytest.approx(float((gradients[name] * direction).sum()), abs=2e-3), name
 
 
 def test_workers_that_share_exact_sums_stay_equal_and_learn() -> None:
@@ -83,7 +85,7 @@ def test_workers_that_share_exact_sums_stay_equal_and_learn() -> None:
         for replica in replicas:
             replica.apply(sums)
     assert len({training.digest(replica.parameters) for replica in replicas}) == 1
-    assert replicas[0].model.accuracy(replicas[0].test) > 0.85
+    assert replicas[0].model.evaluate(replicas[0].workload.test).accuracy > 0.85
 
 
 def reference(path: str, world: int) -> dict[str, object]:

@@ -54,6 +54,7 @@ def job(**changes: Any) -> dict[str, Any]:
         "job": "digits", "topology": "one-rack", "racks": 1, "workers": 4, "servers": 1,
         "target": "embedded", "clock": "emulated", "iterations": 10, "alongside": [],
         "seconds_per_iteration": [0.03, 0.02, 0.04], "test_accuracy": 0.96,
+        "test_loss": 0.25, "test_bits": 0.36,
         "matches_reference": True, "chunks": {**chunks, "retransmitted": 0}, "machine": machine,
         **changes,
     }  # fmt: skip
