@@ -5,6 +5,7 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 CORE: Tree
+CORE_SERVER: Tree
 DESCRIPTOR: _descriptor.FileDescriptor
 NONE: Tree
 ROLE_UNSPECIFIED: Role
@@ -12,6 +13,7 @@ SERVER: Role
 TOR: Tree
 TREE_UNSPECIFIED: Tree
 TWO_LEVEL: Tree
+TWO_LEVEL_SERVER: Tree
 WORKER: Role
 
 class Address(_message.Message):
