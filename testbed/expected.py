@@ -6,7 +6,9 @@ one edge of an aggregation tree carries U = M (T full + head) bytes each way: ev
 once and its result comes down once in every iteration, and before the first a round without
 payload finds the exponents. An edge between switches carries U however many workers are below it,
 which is the point of aggregating; a worker's own link carries U, a server's link U for each child
-of the server's node. Bytes are frames without FCS, as traffic control counts them.
+of the server's node. Where servers take the optimizer's steps, initial parameters come first: one
+more round that is without payload, then a packet with payload from every worker to the chunk's
+server and back, which nothing sums. Bytes are frames without FCS, as traffic control counts them.
 """
 
 from __future__ import annotations
@@ -48,12 +50,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times."""
+    """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times.
+
+    start: whether initial parameters go to the servers first.
+    """
 
     sizes: tuple[int, ...]
     lanes: int
     iterations: int
     chunks_per_slice: int
+    start: bool = False
 
     @property
     def chunks(self) -> int:
@@ -67,10 +73,15 @@ class Workload:
 
     def edge(self, chunks: int) -> Load:
         """What one direction of a tree edge carries for so many of the chunks."""
+        empty = 2 if self.start else 1
         return Load(
-            chunks * (self.iterations * self.frame_bytes + HEADER_FRAME_BYTES),
-            chunks * (self.iterations + 1),
+            chunks * (self.iterations * self.frame_bytes + empty * HEADER_FRAME_BYTES),
+            chunks * (self.iterations + empty),
         )
+
+    def initial(self, chunks: int) -> Load:
+        """What one direction between a worker and a server carries of initial parameters."""
+        return Load(chunks * self.frame_bytes, chunks)
 
 
 def expected(
@@ -92,6 +103,13 @@ def expected(
         load = workload.edge(chunks)
         tree = trees[stream]
         by_number = {node.node: node for node in tree.nodes}
+        address = addressing.address(servers[server])
+        for _, leaf in tree.leaves.values() if workload.start else ():
+            for direction in (
+                *_way(addressing, leaf.name, address, servers[server]),
+                *_way(addressing, servers[server], leaf.address, leaf.name),
+            ):
+                loads.setdefault(direction, Load()).add(workload.initial(chunks))
         for node, child in _edges(tree):
             below = by_number.get(child.node) if child.rank is None else None
             for direction in _up(addressing, node, child, below, servers[server]):

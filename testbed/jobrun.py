@@ -121,6 +121,7 @@ class JobRun:
         )
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
+        await self.place.nodes.serve(placement.servers)
         joins = (
             self.place.nodes.servers[name].join(self._nonce, rank)
             for rank, name in enumerate(placement.servers)
@@ -376,7 +377,7 @@ class JobRun:
     def predictable(self) -> bool:
         """Whether what it should put on each link follows from the job alone; what servers that
         take steps tell each other does not."""
-        return self.file.spec.optimizer.at == "workers"
+        return self.file.spec.optimizer.at == "workers" or len(self.placement.servers) == 1
 
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
@@ -434,7 +435,8 @@ class JobRun:
         """Its size."""
         spec, plane = self.file.spec, self.place.dataplane
         sizes = tuple(shapes(spec).values())
-        return Workload(sizes, plane.lanes, spec.iterations, plane.chunks_per_slice)
+        start = spec.optimizer.at == "servers"
+        return Workload(sizes, plane.lanes, spec.iterations, plane.chunks_per_slice, start)
 
     def record(self) -> Message:
         """Its part of the summary: all of it once it is done, before or otherwise what is known."""
@@ -464,6 +466,7 @@ class JobRun:
             "workers": len(self.placement.workers),
             "servers": len(self.placement.servers),
             "workload": spec.workload,
+            "placement": spec.placement.kind,
             "tree": spec.tree,
             "iterations": spec.iterations,
             "batch": spec.batch,
