@@ -13,11 +13,12 @@ server and back, which nothing sums. Bytes are frames without FCS, as traffic co
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import NamedTuple
+
+import numpy as np
 
 from controller.trees import Child, Tree, TreeNode
 from protocol.plan import server_of, stream_of
@@ -91,15 +92,12 @@ def expected(
     workload: Workload,
 ) -> dict[Direction, Load]:
     """Load of every link direction that the job uses. ``servers``: names by rank."""
-    groups: Counter[tuple[int, int]] = Counter(
-        (
-            int(stream_of(chunk, workload.chunks_per_slice, len(trees))),
-            int(server_of(chunk, workload.chunks_per_slice, len(servers))),
-        )
-        for chunk in range(workload.chunks)
-    )
+    chunk = np.arange(workload.chunks)
+    by_stream = stream_of(chunk, workload.chunks_per_slice, len(trees))
+    by_server = server_of(chunk, workload.chunks_per_slice, len(servers))
+    groups, counts = np.unique((by_stream, by_server), axis=1, return_counts=True)
     loads: dict[Direction, Load] = {}
-    for (stream, server), chunks in groups.items():
+    for stream, server, chunks in zip(*groups.tolist(), counts.tolist(), strict=True):
         load = workload.edge(chunks)
         tree = trees[stream]
         by_number = {node.node: node for node in tree.nodes}

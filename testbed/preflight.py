@@ -179,8 +179,6 @@ def _plan_problem(topology: TopologyFile, file: JobFile, refusal: PlanRefusedErr
         text += f" (job {file.spec.name} takes all: `placement` in {file.source} can name some)"
         return topology.problem(("racks", rack, "workers"), text)
     place: Location = (refusal.field,)
-    if place == ("tree",) and place not in file.document.lines:
-        place = ("placement",)
     if refusal.field == "workers":
         place = ("placement", "workers") if given else ("tree",)
     return file.document.problem(place, text)

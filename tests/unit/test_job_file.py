@@ -41,7 +41,10 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("placement: {servers: []}", "placement.servers: is empty"),
         ("placement: {servers: some}", "should be all, or a list of node names"),
         ("batch: 12", "job.yaml:4: batch: 12 cannot be split evenly over 8 workers"),
-        ("tree: ring", "job.yaml:4: tree: should be two-level, tor, core, none, two-level-server or"),
+        (
+            "tree: ring",
+            "job.yaml:4: tree: should be two-level, tor, core, none, two-level-server or",
+        ),
         ("patience: 0", "job.yaml:4: patience: 0 is out of range; allowed: 1 s to 86400 s"),
         (
             "patience: soon",
