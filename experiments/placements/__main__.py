@@ -76,9 +76,12 @@ def play(rows: Sequence[Row], target: str, folder: Path, view: View) -> list[Lin
     files = {row: folder / f"{row.name}.yaml" for row in rows}
     for row, file in files.items():
         file.write_text(yaml.safe_dump(row.job, sort_keys=False))
-    with bringing_up(topology, view.note, jobs=list(files.values()), target=target) as launched:
-        launched.wait_until_up()
-        return list(_lines(files, target, launched, view))
+    try:
+        with bringing_up(topology, view.note, jobs=list(files.values()), target=target) as launched:
+            launched.wait_until_up()
+            return list(_lines(files, target, launched, view))
+    except LaunchError as error:
+        return [failed(row, target, str(error)) for row in rows]
 
 
 def _lines(files: dict[Row, Path], target: str, launched: Launch, view: View) -> Iterator[Line]:
