@@ -19,12 +19,14 @@ pytestmark = pytest.mark.network
 
 WORKERS = 4
 # 128 chunks, four slices: one for each server.
-WORK = Workload((64 * 432, 432, 432 * 10, 10), 256, 12, 32)
+HIDDEN = 192, 97
+WORK = Workload((64 * 192, 192, 192 * 97, 97, 97 * 10, 10), 256, 12, 32)
 
 
 def test_workers_that_are_servers_train_as_one_process_would(tmp_path: Path) -> None:
     rackhub = Rackhub(tmp_path)
-    rackhub.job.write_text(rackhub.job.read_text().replace("[32]", "[432]") + "placement: cs\n")
+    job = rackhub.job.read_text().replace("[32]", str(list(HIDDEN)))
+    rackhub.job.write_text(f"{job}placement: cs\n")
     arguments = ("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
     result = rackhub.call(*arguments, "--json")
     assert result.returncode == 0, result.stderr
