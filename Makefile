@@ -10,7 +10,7 @@ SEED ?= 0
 MINUTES ?= 20
 PACKAGES := protocol switch topologies controller hosts testbed experiments tests
 
-.PHONY: help run test soak reliability lint setup setup-test p4 clean
+.PHONY: help run test soak reliability placements lint setup setup-test p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -33,6 +33,9 @@ soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, 
 
 reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="--target embedded --target bmv2")
 	@$(PYTHON) -m experiments.reliability --write docs/reliability.md $(ARGS)
+
+placements: setup ## train with every placement of servers, write docs/placements.md (ARGS="--target embedded --target bmv2")
+	@$(PYTHON) -m experiments.placements --write docs/placements.md $(ARGS)
 
 lint: setup-test ## format, style, types, layers, shell scripts, merges
 	@.venv/bin/ruff check .

@@ -27,7 +27,14 @@ log = logging.getLogger(__name__)
 
 JOB_TABLES = ("aggregation.nodes", "aggregation.children", "receivers.children")
 # What a job gets instead, in this order.
-_NEXT_BEST = (TreeKind.TOR, TreeKind.NONE)
+_NEXT_BEST = {
+    TreeKind.TWO_LEVEL: (TreeKind.TOR, TreeKind.NONE),
+    TreeKind.TWO_LEVEL_SERVER: (TreeKind.TOR, TreeKind.NONE),
+    TreeKind.TOR: (TreeKind.NONE,),
+    TreeKind.CORE: (TreeKind.NONE,),
+    TreeKind.CORE_SERVER: (TreeKind.NONE,),
+    TreeKind.NONE: (),
+}
 
 
 class Deployment:
@@ -94,7 +101,7 @@ class Deployment:
         """The trees that can be had, the best first; reasons against others go to ``refusals``."""
         hosts = [job.workers[rank] for rank in workers]
         addresses = self._addresses(job, servers)
-        for kind in (job.kind, *(kind for kind in _NEXT_BEST if kind.value > job.kind.value)):
+        for kind in (job.kind, *_NEXT_BEST[job.kind]):
             try:
                 yield kind, self._trees(job.number, hosts, addresses, kind, job.streams, avoid)
             except PlanRefusedError as refusal:

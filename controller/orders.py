@@ -68,8 +68,8 @@ def carry_out(table: JobTable, line: bytes) -> None:
             table.impair(dict(_impaired(link) for link in links))
         case {"died": str(name), "how": str(how), **rest} if not rest:
             node = table.fabric.topology.by_name.get(name)
-            if node is None or node.kind not in ("switch", "server"):
-                raise OrderError(f"{name!r} is neither a switch nor a server here")
+            if node is None:
+                raise OrderError(f"{name!r} is neither a switch nor a host here")
             table.died(name, " ".join(how.split())[:LONGEST_HOW], read)
         case _:
             raise OrderError('an order is {"impair": [...]} or {"died": NODE, "how": WORDS}')

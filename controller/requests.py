@@ -168,10 +168,11 @@ def check_keys(keys: Sequence[Key], lanes: int) -> None:
 
 def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -> None:
     """Raises JobError if servers cannot run it: not all sums end at them in such a tree."""
-    if optimizer is not None and kind not in (TreeKind.TOR, TreeKind.NONE):
+    if optimizer is not None and not kind.ends_at_server:
         raise _wrong(
             f"{job}: an optimizer at the servers needs every tree to have a server as its root,"
-            f" and those of tree {kind} have a switch; use tree {TreeKind.TOR} or {TreeKind.NONE}"
+            f" and those of tree {kind} have a switch; use tree"
+            f" {' or '.join(str(kind) for kind in TreeKind if kind.ends_at_server)}"
         )
 
 

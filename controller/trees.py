@@ -12,7 +12,7 @@ Everything here is a function of its arguments: the same job in the same place h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -34,10 +34,17 @@ class TreeKind(Enum):
     TOR = 2  # ToRs under the server
     CORE = 3  # one core, no ToR
     NONE = 4  # the server alone
+    TWO_LEVEL_SERVER = 5  # ToRs under one core under the server
+    CORE_SERVER = 6  # one core under the server, no ToR
 
     def __str__(self) -> str:
-        """As job files spell it: two-level, tor, core, none."""
+        """As job files spell it: two-level, tor, core, none, two-level-server, core-server."""
         return self.name.lower().replace("_", "-")
+
+    @property
+    def ends_at_server(self) -> bool:
+        """Whether the root is a server, which can run an optimizer then."""
+        return self not in (TreeKind.TWO_LEVEL, TreeKind.CORE)
 
     @staticmethod
     def of(text: str) -> TreeKind:
@@ -223,6 +230,8 @@ class _Planner:
             TreeKind.TOR: self._tor,
             TreeKind.CORE: self._core,
             TreeKind.NONE: self._none,
+            TreeKind.TWO_LEVEL_SERVER: self._two_level_under_server,
+            TreeKind.CORE_SERVER: self._core_under_server,
         }
         trees: list[Tree] = []
         first = 1
@@ -235,7 +244,7 @@ class _Planner:
             first += len(nodes)
         return tuple(trees)
 
-    # --- the four kinds; each returns the nodes of one stream, ids from `first`, root first ---
+    # --- the kinds; each returns the nodes of one stream, ids from `first`, root first ---
 
     def _two_level(self, first: int, stream: int, servers: tuple[int, ...]) -> list[TreeNode]:
         self._check_tors()
@@ -323,7 +332,35 @@ class _Planner:
         )
         return [TreeNode(first, None, servers, children, None)]
 
+    def _two_level_under_server(
+        self, first: int, stream: int, servers: tuple[int, ...]
+    ) -> list[TreeNode]:
+        if len(self.racks) == 1:
+            return self._tor(first, stream, servers)
+        return self._under_server(self._two_level(first + 1, stream, servers), first, servers)
+
+    def _core_under_server(
+        self, first: int, stream: int, servers: tuple[int, ...]
+    ) -> list[TreeNode]:
+        return self._under_server(self._core(first + 1, stream, servers), first, servers)
+
     # --- pieces ---
+
+    def _under_server(
+        self, nodes: list[TreeNode], first: int, servers: tuple[int, ...]
+    ) -> list[TreeNode]:
+        """The same tree with its root, a switch, as the only child of a server."""
+        top, *below = nodes
+        assert top.switch is not None
+        ways = {self._way_from_server(top.switch, self.servers[rank]) for rank in servers}
+        if len(ways) > 1:
+            raise _ServersDisagreeError(
+                f"{top.switch} has different ways to {self._names(servers)} of one stream"
+            )
+        port, mac = ways.pop()
+        top = replace(top, parent=Parent(first, 0, port, mac))
+        child = self._switch_child(0, top, 0, "")
+        return [TreeNode(first, None, servers, (child,), None), top, *below]
 
     def _check_tors(self) -> None:
         tors = ", ".join(tor for tor in self.racks if tor in self.avoid)
@@ -345,15 +382,17 @@ class _Planner:
         address = self.addressing.switch_address(node.switch)
         return Child(sender, node.switch, None, node.node, node.workers, address, port, mac)
 
-    def _way_from_server(self, tor: str, server: IPv4Address) -> tuple[int, str]:
-        """Port of a ToR by which a server's packets to it arrive, and the MAC on the other side.
+    def _way_from_server(self, switch: str, server: IPv4Address) -> tuple[int, str]:
+        """Port of a switch by which a server's packets to it arrive, and the MAC on the other side.
 
         A shortest path back is one forth, so sums that leave by this port reach the server.
         """
         host = self.addressing.interfaces[server]
-        if host.switch == tor:
+        if host.switch == switch:
             return host.switch_port, host.mac
-        return self._arrival_at(tor, self.addressing.path(host.switch, self._own(tor)), tor)
+        return self._arrival_at(
+            switch, self.addressing.path(host.switch, self._own(switch)), switch
+        )
 
     def _arrival(self, worker: str, server: IPv4Address, switch: str) -> tuple[int, str]:
         """Port of a switch on the way from a worker to a server by which its packets arrive."""

@@ -50,6 +50,8 @@ TREES: Mapping[str, jobs_pb2.Tree] = {
     "tor": jobs_pb2.TOR,
     "core": jobs_pb2.CORE,
     "none": jobs_pb2.NONE,
+    "two-level-server": jobs_pb2.TWO_LEVEL_SERVER,
+    "core-server": jobs_pb2.CORE_SERVER,
 }
 
 
@@ -109,7 +111,7 @@ def create_service(
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
 
-    tree: two-level, tor, core or none. window: chunks in flight per stream, a power of two; 0:
+    tree: one of TREES. window: chunks in flight per stream, a power of two; 0:
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
     a member counts as dead; 0: the controller's default. admission: of a job that switches have no
     slots for: `network` refuses it, `servers` lets it run with tree none. outage: seconds to wait

@@ -5,6 +5,7 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 CORE: Tree
+CORE_SERVER: Tree
 DESCRIPTOR: _descriptor.FileDescriptor
 NETWORK: Admission
 NONE: Tree
@@ -14,6 +15,7 @@ SERVERS: Admission
 TOR: Tree
 TREE_UNSPECIFIED: Tree
 TWO_LEVEL: Tree
+TWO_LEVEL_SERVER: Tree
 WORKER: Role
 
 class Address(_message.Message):

@@ -27,6 +27,8 @@ _TREES: dict[jobs_pb2.Tree, str] = {
     jobs_pb2.TOR: "tor",
     jobs_pb2.CORE: "core",
     jobs_pb2.NONE: "none",
+    jobs_pb2.TWO_LEVEL_SERVER: "two-level-server",
+    jobs_pb2.CORE_SERVER: "core-server",
 }
 
 

@@ -8,10 +8,11 @@ have to pass while it is computed. Both directions are added, headers are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["MODELS", "PLACEMENTS", "Model", "Placement", "minimum", "uplink"]
+from testbed.placements import Kind
+
+__all__ = ["MODELS", "Model", "minimum", "uplink"]
 
 
 @dataclass(frozen=True)
@@ -37,33 +38,11 @@ MODELS = (
 )
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where servers are. `copies`: of the gradients that one server host sends and receives in an
-    iteration, for a number of workers."""
-
-    name: str
-    meaning: str
-    copies: Callable[[int], float]
-
-
-# In- and outgoing copies of M. A colocated server does not send to the worker on its own host, but
-# where it is sharded each host is worker and server: N - 1 shards go and come for either role.
-PLACEMENTS = (
-    Placement("cc", "colocated, central", lambda n: 2 * (n - 1)),
-    Placement("cs", "colocated, sharded", lambda n: 4 * (n - 1) / n),
-    Placement("ncc", "non-colocated, central", lambda n: 2 * n),
-    Placement("ncs", "non-colocated, sharded", lambda n: 2),
-    Placement("inc-server", "under aggregating switches, central", lambda n: 2),
-    Placement("inc", "none: a switch is the root", lambda n: 0),
-)
-
-
-def minimum(model: Model, workers: int, placement: Placement) -> float:
+def minimum(model: Model, workers: int, kind: Kind) -> float:
     """bit/s at one server host, both directions. Raises ValueError for fewer than 2 workers."""
     if workers < 2:
         raise ValueError(f"{workers} workers exchange nothing: there must be 2 at least")
-    return placement.copies(workers) * model.rate
+    return kind.copies(workers, kind.servers(workers)) * model.rate
 
 
 def uplink(model: Model, rack: int, *, aggregated: bool) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import click
 
 from testbed import looking, observing, running
+from testbed.estimating import plan
 from testbed.options import Group
 
 
@@ -18,7 +19,7 @@ def main() -> None:
     """In-network gradient aggregation on emulated racks of P4 switches."""
 
 
-for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS):
+for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan):
     main.add_command(command)
 
 

@@ -6,16 +6,19 @@ one edge of an aggregation tree carries U = M (T full + head) bytes each way: ev
 once and its result comes down once in every iteration, and before the first a round without
 payload finds the exponents. An edge between switches carries U however many workers are below it,
 which is the point of aggregating; a worker's own link carries U, a server's link U for each child
-of the server's node. Bytes are frames without FCS, as traffic control counts them.
+of the server's node. Where servers take the optimizer's steps, initial parameters come first: one
+more round that is without payload, then a packet with payload from every worker to the chunk's
+server and back, which nothing sums. Bytes are frames without FCS, as traffic control counts them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import NamedTuple
+
+import numpy as np
 
 from controller.trees import Child, Tree, TreeNode
 from protocol.partition import shares
@@ -50,7 +53,8 @@ class Load:
 class Workload:
     """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times.
 
-    exponent_rounds: before the first time, in a job that does not know its exponents yet.
+    exponent_rounds: before the first time, in a job that does not know its exponents yet. start:
+    whether initial parameters go to the servers first, with an exponent round in any case.
     """
 
     sizes: tuple[int, ...]
@@ -58,6 +62,7 @@ class Workload:
     iterations: int
     chunks_per_slice: int
     exponent_rounds: int = 1
+    start: bool = False
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -76,11 +81,15 @@ class Workload:
 
     def edge(self, chunks: int) -> Load:
         """What one direction of a tree edge carries for so many of the chunks."""
+        empty = 2 if self.start else self.exponent_rounds
         return Load(
-            chunks
-            * (self.iterations * self.frame_bytes + self.exponent_rounds * HEADER_FRAME_BYTES),
-            chunks * (self.iterations + self.exponent_rounds),
+            chunks * (self.iterations * self.frame_bytes + empty * HEADER_FRAME_BYTES),
+            chunks * (self.iterations + empty),
         )
+
+    def initial(self, chunks: int) -> Load:
+        """What one direction between a worker and a server carries of initial parameters."""
+        return Load(chunks * self.frame_bytes, chunks)
 
 
 def expected(
@@ -91,15 +100,21 @@ def expected(
 ) -> dict[Direction, Load]:
     """Load of every link direction that the job uses. ``servers``: names by rank."""
     where = shares(workload.counts, workload.chunks_per_slice, len(servers), len(trees))
-    chunks = range(workload.chunks)
-    groups = Counter(
-        zip(where.stream_of(chunks).tolist(), where.server_of(chunks).tolist(), strict=True)
-    )
+    chunk = np.arange(workload.chunks)
+    by_place = where.stream_of(chunk), where.server_of(chunk)
+    groups, counts = np.unique(by_place, axis=1, return_counts=True)
     loads: dict[Direction, Load] = {}
-    for (stream, server), count in groups.items():
-        load = workload.edge(count)
+    for stream, server, chunks in zip(*groups.tolist(), counts.tolist(), strict=True):
+        load = workload.edge(chunks)
         tree = trees[stream]
         by_number = {node.node: node for node in tree.nodes}
+        address = addressing.address(servers[server])
+        for _, leaf in tree.leaves.values() if workload.start else ():
+            for direction in (
+                *_way(addressing, leaf.name, address, servers[server]),
+                *_way(addressing, servers[server], leaf.address, leaf.name),
+            ):
+                loads.setdefault(direction, Load()).add(workload.initial(chunks))
         for node, child in _edges(tree):
             below = by_number.get(child.node) if child.rank is None else None
             for direction in _up(addressing, node, child, below, servers[server]):

@@ -115,7 +115,7 @@ class Inquiry:
         nodes = self._job.place.nodes
         found = {}
         for name in (*nodes.switches, *self._job.placement.servers):
-            process = nodes.process(name)
+            process = nodes.at(name)
             if process is None or not process.running:
                 found[name] = "is not running"
             elif process.stopped:

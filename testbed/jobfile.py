@@ -7,21 +7,22 @@ what is allowed. docs/files.md explains the format.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from protocol.optimizer import ADAM, MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.schedule import COSINE, LINEAR, STEP, Schedule
+from testbed import placements
+from testbed.placements import Tree, Word
 from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.spec import Topology, few
 from topologies.units import duration
-
-Tree = Literal["two-level", "tor", "core", "none"]
 
 # Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
 MAX_WORLD = 4096
@@ -124,10 +125,25 @@ NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
 
 
 class PlacementSpec(_Strict):
-    """Node names by rank; ``all`` in the file (None here) is every worker or server there is."""
+    """Node names by rank; ``all`` in the file (None here) is every worker or server there is.
 
+    kind: see ``testbed.placements``.
+    """
+
+    kind: Word | None = None
     workers: NodeNames = None
     servers: NodeNames = None
+
+
+def _word_or_group(value: object) -> object:
+    if value in get_args(Word):
+        return {"kind": value}
+    if isinstance(value, str):
+        words = ", ".join(get_args(Word))
+        fields = ", ".join(PlacementSpec.model_fields)
+        text = f"{shown(value)} should be one of {words}, or a group of fields ({fields})"
+        raise ValueError(text)
+    return value
 
 
 def _power_of_two(value: object) -> object:
@@ -161,7 +177,7 @@ class JobSpec(_Strict):
     gradients: Literal["float32", "float16", "bfloat16"] = "float32"
     checkpoint: CheckpointSpec | None = None
     restore: str | None = Field(default=None, min_length=1, max_length=1000)
-    placement: PlacementSpec = PlacementSpec()
+    placement: Annotated[PlacementSpec, BeforeValidator(_word_or_group)] = PlacementSpec()
     tree: Tree = "two-level"
     admission: Literal["network", "servers"] = "network"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
@@ -207,28 +223,25 @@ class JobFile:
     def place(self, topology: Topology) -> Placement:
         """The nodes of this job's ranks; raises ``JobFileError`` naming what the topology lacks."""
         document = Document(self.document.file, self.spec, self.document.lines)
-        chosen = {
-            "workers": [node.name for node in topology.workers],
-            "servers": [node.name for node in topology.servers],
-        }
-        for role, everyone in list(chosen.items()):
-            given = getattr(self.spec.placement, role)
-            if given is None:
-                continue
-            place = ("placement", role)
-            if not given:
-                document.refuse(place, f"is empty; allowed: all, or some of {few(everyone)}")
-            for number, name in enumerate(given):
-                if name not in everyone:
-                    kind = role.removesuffix("s")
-                    document.refuse(
-                        (*place, number),
-                        f"{topology.name} has no {kind} {shown(name)}; allowed: {few(everyone)}",
-                    )
-                elif name in given[:number]:
-                    document.refuse((*place, number), f"{name} is named twice")
-            chosen[role] = list(given)
-        world = len(chosen["workers"])
+        spec = self.spec.placement
+        everyone = [node.name for node in topology.workers]
+        nobody = f"{topology.name} has no worker"
+        workers = _named(document, "workers", spec.workers, everyone, nobody) or everyone
+        kind = placements.kind_of(spec.kind)
+        hosts = placements.hosts(kind, topology, workers)
+        nobody = f"{topology.name} has no server"
+        if kind is not None and kind.colocated:
+            nobody = f"placement {kind.name} has servers on hosts of workers of the job, not on"
+        servers = _named(document, "servers", spec.servers, hosts.allowed, nobody)
+        if "servers" in spec.model_fields_set and spec.servers is None:
+            servers = list(hosts.allowed)
+        if kind is not None and kind.central and len(servers) > 1:
+            document.refuse(
+                ("placement", "servers"),
+                f"{len(servers)} servers, and placement {kind.name} ({kind.meaning}) has one;"
+                f" allowed: one of {few(hosts.allowed)}",
+            )
+        world = len(workers)
         if world > MAX_WORLD:
             document.refuse(("placement",), f"{world} workers; allowed: up to {MAX_WORLD}")
         if world and self.spec.batch % world:
@@ -241,13 +254,33 @@ class JobFile:
             document.check()
         except DocumentError as error:
             raise JobFileError(error.problems) from error
-        return Placement(tuple(chosen["workers"]), tuple(chosen["servers"]))
+        return Placement(tuple(workers), tuple(servers) or hosts.default)
+
+
+def _named(
+    document: Document[JobSpec],
+    role: str,
+    given: list[str] | None,
+    allowed: Sequence[str],
+    nobody: str,
+) -> list[str]:
+    """The hosts that a placement names for a role, or none; notes those that cannot be."""
+    place = ("placement", role)
+    if given is not None and not given:
+        document.refuse(place, f"is empty; allowed: all, or some of {few(allowed)}")
+    for number, name in enumerate(given or ()):
+        if name not in allowed:
+            document.refuse((*place, number), f"{nobody} {shown(name)}; allowed: {few(allowed)}")
+        elif name in (given or ())[:number]:
+            document.refuse((*place, number), f"{name} is named twice")
+    return list(given or ())
 
 
 def load(path: str | Path, restore: Path | None = None) -> JobFile:
     """Read a job file, to go on from a checkpoint if one is given; raises ``JobFileError``."""
     try:
         document = load_document(path, JobSpec)
+        placements.settle(document)
         _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
@@ -258,6 +291,7 @@ def parse(text: str, file: str = "<text>") -> JobFile:
     """Read a job file from text; raises ``JobFileError`` naming ``file``."""
     try:
         document = parse_document(text, file, JobSpec)
+        placements.settle(document)
         _check_optimizer(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
@@ -268,11 +302,11 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
     """What of an optimizer does not go together. Raises ``DocumentError``."""
     spec = document.content
     optimizer, schedule = spec.optimizer, spec.optimizer.schedule
-    if optimizer.at == "servers" and spec.tree not in ("tor", "none"):
+    if optimizer.at == "servers" and spec.tree in ("two-level", "core"):
         document.refuse(
             ("optimizer", "at"),
             f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
-            " switch; allowed: workers, or tree tor or none",
+            f" switch; allowed: workers, or tree {spec.tree}-server, tor or none",
         )
     falls = schedule.kind in (LINEAR, COSINE)
     for group, place, known, fields in (

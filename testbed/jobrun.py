@@ -132,6 +132,7 @@ class JobRun:
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
+        await self.place.nodes.serve(placement.servers)
         joins = (
             self.place.nodes.servers[name].join(self._nonce, rank)
             for rank, name in enumerate(placement.servers)
@@ -415,8 +416,10 @@ class JobRun:
     @property
     def predictable(self) -> bool:
         """Whether what it should put on each link follows from the job alone; what servers that
-        take steps tell each other does not."""
-        return self.file.spec.optimizer.at == "workers"
+        take steps tell each other, or workers for a checkpoint, does not."""
+        spec = self.file.spec
+        moved = len(self.placement.servers) > 1 or spec.checkpoint or self.file.restore
+        return spec.optimizer.at == "workers" or not moved
 
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
@@ -475,8 +478,9 @@ class JobRun:
         spec, plane = self.file.spec, self.place.dataplane
         sizes = tuple(shapes(spec).values())
         left = spec.iterations - self._before
+        contacted, start = self._contacted, spec.optimizer.at == "servers"
         return Workload(
-            sizes, plane.lanes, left, plane.chunks_per_slice, 0 if self._contacted else 1
+            sizes, plane.lanes, left, plane.chunks_per_slice, 0 if contacted else 1, start
         )
 
     def record(self) -> Message:
@@ -510,6 +514,7 @@ class JobRun:
             "data": WORKLOADS[spec.workload].data,
             "gradients": spec.gradients,
             "optimizer": str(spec.plan),
+            "placement": spec.placement.kind,
             "tree": self.tree or spec.tree,
             "iterations": spec.iterations,
             "batch": spec.batch,

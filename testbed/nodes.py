@@ -12,7 +12,8 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from testbed.controllerhost import ControllerHost
 from testbed.emulated import Network
@@ -35,7 +36,8 @@ class Nodes:
 
     died: told the name of a process that ended, how, and what becomes of it. served: told the name
     of a server that is there again. Where ``hold`` has the name of a process, its next end is
-    somebody's wish, and it stays away for so many seconds.
+    somebody's wish, and it stays away for so many seconds. ``servers``: by host; on a worker's host
+    there is one if a job has asked for it.
     """
 
     def __init__(
@@ -74,11 +76,21 @@ class Nodes:
         await asyncio.gather(*(one.ready(self.processes) for one in self.switches.values()))
         self._start_controller()
         for node in self.network.topology.servers:
-            self.servers[node.name] = ServerHost(node.name)
             self._start_server(node.name)
         for name in (CONTROLLER, *self.servers):
             await self._until_ready(name)
         self._up = True
+
+    async def serve(self, hosts: Sequence[str]) -> None:
+        """Starts parameter servers on those of the hosts that have none.
+
+        Raises ``ProcessError``, ``TimeoutError``.
+        """
+        new = [host for host in hosts if host not in self.servers]
+        for host in new:
+            self._start_server(host)
+        for host in new:
+            await self._until_ready(host)
 
     def stay_down(self) -> None:
         """From now on nothing is started again."""
@@ -87,11 +99,15 @@ class Nodes:
             task.cancel()
 
     def process(self, name: str) -> Process | None:
-        """The process of a switch, a server or the controller; None if there is none."""
+        """The process that has the name of a node or the controller's; None if there is none."""
         if name == CONTROLLER:
             return self.controller.process
         own = self.switches.get(name) or self.servers.get(name)
-        return own.process if own is not None else None
+        return own.process if own is not None and own.name == name else None
+
+    def at(self, name: str) -> Process | None:
+        """The testbed's own process at a node, whatever it is called; None if there is none."""
+        return self.servers[name].process if name in self.servers else self.process(name)
 
     # --- inside ---
 
@@ -115,7 +131,7 @@ class Nodes:
 
     def _start_switch(self, name: str) -> None:
         number = list(self.switches).index(name)
-        self.switches[name].start(self.processes, number, self._pcap, self._survived)
+        self.switches[name].start(self.processes, number, self._pcap, partial(self._survived, name))
 
     def _start_controller(self) -> None:
         facts = self._run.facts
@@ -132,12 +148,13 @@ class Nodes:
             ),
             on_line=self.controller.line,
             wants_input=True,
-            survived=self._survived,
+            survived=partial(self._survived, CONTROLLER),
         )
         self.controller.begin(process)
 
     def _start_server(self, name: str) -> None:
-        server = self.servers[name]
+        own = self.network.topology.by_name[name].kind == "server"
+        server = self.servers.setdefault(name, ServerHost(name if own else f"{name}-server"))
         end = self.addressing.host_interfaces(name)[0]
         program = python(
             "hosts.server_main",
@@ -146,18 +163,18 @@ class Nodes:
             *("--queue-bytes", str(end.outgoing.queue_bytes)),
         )
         process = self.processes.start(
-            name,
+            server.name,
             self.network.node(name).command(program),
             on_line=server.line,
             wants_input=True,
-            survived=self._survived,
+            survived=partial(self._survived, name),
         )
         server.begin(process)
 
-    def _survived(self, process: Process) -> bool:
-        """A process has ended, which nobody asked for; whether it will be there again."""
-        name, now = process.name, time.monotonic()
-        wished, away = name in self.hold, self.hold.pop(name, 0.0)
+    def _survived(self, name: str, process: Process) -> bool:
+        """A node's process has ended, which nobody asked for; whether it will be there again."""
+        now = time.monotonic()
+        wished, away = process.name in self.hold, self.hold.pop(process.name, 0.0)
         ends = self._ends.setdefault(name, deque(maxlen=MOST_RESTARTS))
         often = len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS
         if not self._up or (often and not wished):
@@ -168,7 +185,7 @@ class Nodes:
         if name != CONTROLLER:
             self.controller.died(name, what)
         if away == math.inf:
-            self._died(name, what, "it stays away")
+            self._died(process.name, what, "it stays away")
             return True
         try:
             if not away:
@@ -176,7 +193,7 @@ class Nodes:
         except ProcessError as error:
             self.processes.fail(error)
             return True
-        self._died(name, what, f"it stays away for {away:g} s" if away else "started again")
+        self._died(process.name, what, f"it stays away for {away:g} s" if away else "started again")
         task = asyncio.get_running_loop().create_task(self._return(name, away))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -187,13 +204,13 @@ class Nodes:
             if seconds:
                 await asyncio.sleep(seconds)
                 self._start(name)
-            started = self.process(name)
+            started = self.at(name)
             await self._until_ready(name)
             # One that was killed again meanwhile is looked after by who has started the next.
-            if name in self.servers and self.process(name) is started:
+            if name in self.servers and self.at(name) is started:
                 await self._served(name)
         except Exception as error:
-            process = self.process(name)
+            process = self.at(name)
             # One that ended while it was started has been looked after.
             if process is None or process.running:
                 self.processes.fail(error)

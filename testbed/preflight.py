@@ -19,7 +19,7 @@ from typing import Any
 from controller.admission import Admission, NoRoomError, Reservation, Resources
 from controller.dataplane import DataPlane
 from controller.entries import EntryError
-from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
+from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
 from controller.windows import choose_window
 from hosts.checkpoint import read
 from hosts.errors import CheckpointError
@@ -257,6 +257,7 @@ def facts(checked: Preflight, target: Target) -> dict[str, Any]:
             {
                 "job": plan.file.spec.name,
                 "file": plan.file.source,
+                "placement": plan.file.spec.placement.kind,
                 "workers": list(plan.placement.workers),
                 "servers": list(plan.placement.servers),
                 "tree": str(plan.kind),
@@ -310,12 +311,15 @@ def _model(spec: JobSpec, plane: DataPlane) -> str:
 
 def _shape(tree: Tree) -> str:
     """A tree in words: core0 over tor0 (w0..w3), tor1 (w4..w7)."""
-    below = {node.node: few([c.name for c in node.children]) for node in tree.nodes}
-    parts = [
-        f"{child.name} ({below[child.node]})" for child in tree.root.children if child.rank is None
-    ]
-    root = tree.root.switch or "the servers"
-    return f"{root} over {', '.join(parts) or below[tree.root.node]}"
+    return f"{tree.root.switch or 'the servers'} over {_below(tree, tree.root)}"
+
+
+def _below(tree: Tree, node: TreeNode) -> str:
+    nodes = {one.node: one for one in tree.nodes}
+    switches = [child for child in node.children if child.rank is None]
+    if not switches:
+        return few([child.name for child in node.children])
+    return ", ".join(f"{one.name} ({_below(tree, nodes[one.node])})" for one in switches)
 
 
 def _counted(number: int, what: str) -> str:

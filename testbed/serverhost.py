@@ -22,7 +22,10 @@ class JobError(Exception):
 
 
 class ServerHost:
-    """The parameter server process of one host, and the answers that it owes."""
+    """The parameter server process of one host, and the answers that it owes.
+
+    name: the process's, which is not the host's where that has a worker's.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name

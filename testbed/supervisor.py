@@ -337,7 +337,7 @@ class Testbed:
         return links.rows(self.addressing, carried, loads)
 
     def _node(self, name: str, kind: str) -> Message:
-        process, switches = self.nodes.process(name), self.nodes.switches
+        process, switches = self.nodes.at(name), self.nodes.switches
         pids = [process.pid] if process is not None and process.running else []
         return {
             "name": name,

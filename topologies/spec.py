@@ -21,6 +21,7 @@ file says what. The format, explained in docs/files.md::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
@@ -396,7 +397,7 @@ def _check_ports(document: Document[_File], drafts: list[_Draft]) -> None:
             )
 
 
-def few(names: list[str]) -> str:
+def few(names: Sequence[str]) -> str:
     """Names in short: runs of three neighbours and more as first..last."""
     runs: list[list[str]] = []
     for name in names:

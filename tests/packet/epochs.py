@@ -161,7 +161,7 @@ class Scenario:
         kinds = kinds_of(self.topology)
         if self.optimizer is None:
             return kinds
-        return [kind for kind in kinds if kind in (TreeKind.TOR, TreeKind.NONE)]
+        return [kind for kind in kinds if kind.ends_at_server]
 
     # -- what may happen --------------------------------------------------------------------------
 

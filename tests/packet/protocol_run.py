@@ -44,13 +44,15 @@ SERVERS = {"one rack": 1, "two racks": 2, "four racks": 2, "server rack": 2, "fo
 def kinds_of(topology: str) -> list[TreeKind]:
     """Trees that a topology has room for."""
     # A core without ToR nodes sees only what crosses it, so its servers must be in other racks.
-    return [k for k in TreeKind if k is not TreeKind.CORE or topology == "server rack"]
+    of_core = (TreeKind.CORE, TreeKind.CORE_SERVER)
+    return [k for k in TreeKind if k not in of_core or topology == "server rack"]
 
 
 def streams_of(topology: str, kind: TreeKind, streams: int) -> int:
     """A number of streams that such a tree can have."""
-    # A ToR under a server has one way up for each stream.
-    return streams * SERVERS[topology] if kind is TreeKind.TOR else streams
+    # A switch under a server has one way up for each stream.
+    under_server = kind.ends_at_server and kind is not TreeKind.NONE
+    return streams * SERVERS[topology] if under_server else streams
 
 
 def network_of(name: str, seed: int, faults: Faults) -> SwitchedNetwork:

@@ -6,6 +6,7 @@ What servers tell each other arrives late, but surely.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -68,8 +69,13 @@ def restored(run: Run) -> set[tuple[str, str]]:
 KINDS = pytest.mark.parametrize("kind", [TreeKind.TOR, TreeKind.NONE], ids=str)
 
 
-@KINDS
-@pytest.mark.parametrize("topology", ["one rack", "two racks"])
+@pytest.mark.parametrize(
+    ("topology", "kind"),
+    [
+        *itertools.product(("one rack", "two racks"), (TreeKind.TOR, TreeKind.NONE)),
+        ("two racks", TreeKind.TWO_LEVEL_SERVER),
+    ],
+)
 def test_all_have_the_parameters_of_a_single_optimizer_whatever_the_network_does(
     kind, topology, networks
 ) -> None:

@@ -56,7 +56,7 @@ def test_without_faults_nothing_is_sent_twice(topology, kind, networks) -> None:
     """However late some workers are: waiting is not loss."""
     network = network_of(topology, 1, Faults())
     networks.append(network)
-    streams = streams_of(topology, kind, 1 if kind is TreeKind.TOR else 2)
+    streams = streams_of(topology, kind, 1 if kind.ends_at_server else 2)
     run = Run(start(network, topology, kind, 10, streams=streams), 2, seed=5, odd=False)
     run.submit(skew=5.0, seed=2)
     assert network.run(lambda: run.done, LIMIT)

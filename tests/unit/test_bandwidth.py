@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.bandwidth import MODELS, PLACEMENTS, Model, minimum, uplink
+from testbed.bandwidth import MODELS, Model, minimum, uplink
+from testbed.placements import KINDS
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +22,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("model", MODELS, ids=[model.name for model in MODELS])
 def test_the_published_table(model: Model) -> None:
-    computed = [minimum(model, 8, placement) / 1e9 for placement in PLACEMENTS[:4]]
+    computed = [minimum(model, 8, kind) / 1e9 for kind in KINDS[:4]]
     for value, published in zip(computed, PUBLISHED[model.name], strict=True):
         assert abs(value - published) <= 0.5 + 0.005 * published
     if model.name == "AlexNet":
@@ -30,7 +31,7 @@ def test_the_published_table(model: Model) -> None:
 
 def test_with_switches_servers_and_uplinks_carry_a_fraction() -> None:
     model = Model("one byte a second", 1, 1)
-    by_name = {placement.name: minimum(model, 8, placement) for placement in PLACEMENTS}
+    by_name = {kind.name: minimum(model, 8, kind) for kind in KINDS}
     assert by_name["ncc"] == 8 * by_name["inc-server"]
     assert by_name["inc"] == 0
     assert uplink(model, 8, aggregated=False) == 8 * uplink(model, 8, aggregated=True) == 8 * 16
@@ -38,4 +39,4 @@ def test_with_switches_servers_and_uplinks_carry_a_fraction() -> None:
 
 def test_one_worker_needs_no_exchange() -> None:
     with pytest.raises(ValueError, match="1 workers exchange nothing"):
-        minimum(MODELS[0], 1, PLACEMENTS[0])
+        minimum(MODELS[0], 1, KINDS[0])

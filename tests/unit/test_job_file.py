@@ -46,7 +46,10 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("placement: {servers: []}", "placement.servers: is empty"),
         ("placement: {servers: some}", "should be all, or a list of node names"),
         ("batch: 12", "job.yaml:4: batch: 12 cannot be split evenly over 8 workers"),
-        ("tree: ring", "job.yaml:4: tree: should be two-level, tor, core or none, not 'ring'"),
+        (
+            "tree: ring",
+            "job.yaml:4: tree: should be two-level, tor, core, none, two-level-server or",
+        ),
         ("admission: all", "job.yaml:4: admission: should be network or servers, not 'all'"),
         ("patience: 0", "job.yaml:4: patience: 0 is out of range; allowed: 1 s to 86400 s"),
         (

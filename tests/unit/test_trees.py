@@ -99,7 +99,8 @@ def test_any_plan_counts_every_worker_once_and_stands_where_packets_pass(
     except PlanRefusedError as refusal:
         event(f"{kind.name} refused")
         # Only these kinds depend on where servers are; the reason is never empty.
-        allowed = kind in (TreeKind.TOR, TreeKind.CORE) and bool(str(refusal))
+        anywhere = kind in (TreeKind.TWO_LEVEL, TreeKind.NONE)
+        allowed = not anywhere and bool(str(refusal))
         if not allowed:
             raise
         return
@@ -290,8 +291,23 @@ def test_more_children_than_bits_are_refused() -> None:
 
 
 def test_kinds_are_spelled_as_in_job_files() -> None:
-    assert [str(kind) for kind in TreeKind] == ["two-level", "tor", "core", "none"]
+    spelled = ["two-level", "tor", "core", "none", "two-level-server", "core-server"]
+    assert [str(kind) for kind in TreeKind] == spelled
     assert [TreeKind.of(str(kind)) for kind in TreeKind] == list(TreeKind)
+
+
+def test_a_core_under_a_server_is_its_only_child() -> None:
+    (tree,) = plan(TWO_RACKS, "w0 w1 w4", "s0", TreeKind.TWO_LEVEL_SERVER)
+    assert tree.root.switch is None
+    racks = {"tor0": ["w0", "w1"], "tor1": ["w4"]}
+    assert shape(tree) == {"server": ["core0"], "core0": ["tor0", "tor1"], **racks}
+    # Without racks to join there is nothing for a core to do.
+    (tree,) = plan(TWO_RACKS, "w0 w1", "s0", TreeKind.TWO_LEVEL_SERVER)
+    assert shape(tree) == {"server": ["tor0"], "tor0": ["w0", "w1"]}
+    (tree,) = plan(TWO_RACKS, "w0 w1", "s1", TreeKind.CORE_SERVER)
+    assert shape(tree) == {"server": ["core0"], "core0": ["w0", "w1"]}
+    # Servers of different racks are in different directions of it.
+    assert len(plan(TWO_RACKS, "w0 w4", "s0 s1", TreeKind.TWO_LEVEL_SERVER)) == 2
 
 
 def test_a_core_tree_needs_a_core() -> None:

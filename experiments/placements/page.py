@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table, on a terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.placements.rows import EACH, ITERATIONS, RACKS, SERVERS, TOPOLOGY, WORKERS, Line
+from testbed.placements import KINDS
+
+_HEADINGS = (
+    "servers", "weights", "server host", "expected", "rack up", "rack down", "expected",
+    "sums in network", "in float32", "again", "s/iteration",
+)  # fmt: skip
+_INTRODUCTION = """\
+# Placements
+
+What each placement of servers puts on links, measured. Written by
+`python -m experiments.placements{options} --write docs/placements.md` on {machine}.
+
+Each line is a training job of {iterations} iterations on real processes: {workers} workers in
+{racks} racks, {servers} servers in a rack of their own, one core:
+
+{topology}
+*weights*: `same` are bit by bit those of one process that trains without a network, so every loss
+on the way is the same, too. *server host*: bytes that one sent and received, the mean of those that
+there are, in tensors: one is the model's gradients, packed into whole chunks, as frames with all
+headers, in all iterations, and the packets without payload that find exponents. *expected* there
+are the formulas of PHub (SoCC'18, section 2.3), for N workers and S servers in copies of the model
+M, headers included:
+
+| placement | is | M at a server host an iteration |
+|---|---|---|
+{formulas}
+
+*rack up*, *rack down*: between a rack of {each} workers and the core, in tensors; one where the
+rack's switch sums, {each} where it does not. With `inc-server` the parameters that training begins
+with go to the server from every worker before the first iteration, which no switch sums, and that
+is in *expected*. Both are held to 2 %. *sums in network*: by the switches' own counters. *in
+float32*: chunks that did not fit fixed point, and *again*: packets sent again, which come on top.
+*s/iteration*: the median, with this machine's CPUs shared by all of these processes.
+"""
+_FORMULAS = {
+    "cc": "2 (N - 1)",
+    "cs": "4 (N - 1) / N",
+    "ncc": "2 N",
+    "ncs": "2 N / S",
+    "inc": "0",
+    "inc-server": "2, with tree `tor` 2 for each rack",
+}
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """A line of the table, as text."""
+    return (
+        str(line.servers),
+        {True: "same", None: "", False: "DIFFER"}[line.matches],
+        _tensors(line, line.server),
+        _tensors(line, line.server_expected),
+        _tensors(line, line.up),
+        _tensors(line, line.down),
+        _tensors(line, line.rack_expected),
+        "" if line.in_network is None else f"{line.in_network:,}",
+        "" if line.in_float32 is None else f"{line.in_float32:,}",
+        "" if line.again is None else f"{line.again:,}",
+        "" if line.seconds is None else f"{line.seconds:.3f}",
+    )
+
+
+def _tensors(line: Line, size: float | None) -> str:
+    return "" if size is None or not line.tensor else f"{size / line.tensor:.3f}"
+
+
+def table(lines: Sequence[Line]) -> Table:
+    """For a terminal; what fails is below its line."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("placement", "tree", "target"):
+        shown.add_column(heading)
+    for heading in _HEADINGS:
+        shown.add_column(heading, justify="right")
+    for line in lines:
+        style = "red" if line.problems else ""
+        shown.add_row(line.placement, line.tree, line.target, *cells(line), style=style)
+        for problem in line.problems:
+            shown.add_row(f"[red]  {escape(problem.splitlines()[0])}[/]")
+    return shown
+
+
+def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:
+    """docs/placements.md."""
+    where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
+    formulas = "\n".join(
+        f"| `{kind.name}` | {kind.meaning} | {_FORMULAS[kind.name]} |" for kind in KINDS
+    )
+    parts = [
+        _INTRODUCTION.format(
+            options=options,
+            machine=where,
+            iterations=ITERATIONS,
+            workers=WORKERS,
+            racks=RACKS,
+            servers=SERVERS,
+            each=EACH,
+            topology="".join(f"    {line}\n" for line in TOPOLOGY.splitlines()),
+            formulas=formulas,
+        )
+    ]
+    for target in dict.fromkeys(line.target for line in lines):
+        parts.append(f"\n## {target}\n")
+        parts.append("| placement | tree | " + " | ".join(_HEADINGS) + " |")
+        parts.append("|---|---" + "|---:" * len(_HEADINGS) + "|")
+        for line in lines:
+            if line.target == target:
+                what = f"| `{line.placement}` | `{line.tree}` | " + " | ".join(cells(line)) + " |"
+                if line.problems:
+                    what += f" **{line.problems[0].splitlines()[0]}** |"
+                parts.append(what)
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the table: jobs that differ in their placement alone, and what must hold of them.
+
+One network for all: as many servers as workers, which PHub's formulas of sharded servers suppose,
+in a rack of their own, so that every packet between them and a worker passes the core. The model
+makes 128 chunks, four slices: every server has the same share; and hardly any that does not fit
+fixed point, which comes on top of the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from testbed.expected import Workload
+from testbed.jobfile import JobSpec
+from testbed.placements import KINDS, Kind, kind_of
+
+Message = dict[str, Any]
+
+RACKS, EACH, SERVERS = 2, 2, 4
+WORKERS = RACKS * EACH
+TOPOLOGY = f"""\
+# Racks of workers, one of servers, and a core that all between them passes.
+name: placements
+defaults: {{rate: 50 Mbit/s}}
+racks:
+{f"  - {{workers: {EACH}}}{chr(10)}" * RACKS}  - {{workers: 0, servers: {SERVERS}}}
+cores: 1
+"""
+ITERATIONS = 30
+JOB: Message = {
+    "workload": "digits",
+    "hidden": [192, 97],
+    "iterations": ITERATIONS,
+    "batch": 512,
+    "optimizer": {"name": "momentum", "rate": 0.05, "momentum": 0.9},
+}
+# The bytes of a link, or of all of a server host's links, are what is expected up to this share of
+# it, or of one tensor where nothing is expected.
+TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Row:
+    """A placement and one of its trees, as job files have them."""
+
+    placement: str
+    tree: str
+
+    @property
+    def name(self) -> str:
+        """As a job is called."""
+        return f"{self.placement}-{self.tree}"
+
+    @property
+    def kind(self) -> Kind:
+        """What the word stands for."""
+        found = kind_of(self.placement)
+        assert found is not None
+        return found
+
+    @property
+    def job(self) -> Message:
+        """The job file's content."""
+        return {"name": self.name, **JOB, "placement": self.placement, "tree": self.tree}
+
+    @property
+    def servers(self) -> int:
+        """How many."""
+        return min(self.kind.servers(WORKERS), WORKERS if self.kind.colocated else SERVERS)
+
+    @property
+    def racks_sum(self) -> bool:
+        """Whether ToRs do, so that one copy leaves a rack, and one comes."""
+        return self.tree in ("two-level", "tor")
+
+    def server_bytes(self, work: Workload) -> float:
+        """Of one server host's links in the whole run, both directions: design 11's, each copy of
+        the gradients as frames. Initial parameters come from all workers."""
+        children = RACKS if self.tree == "tor" else 1  # that the server has
+        own = children * self.kind.copies(WORKERS, self.servers) * work.edge(work.chunks).bytes
+        if work.start:
+            own += 2 * WORKERS / self.servers * work.initial(work.chunks).bytes
+        return own
+
+    def rack_bytes(self, work: Workload) -> float:
+        """Between a rack of workers and the core in the whole run, one direction."""
+        copies = 1 if self.racks_sum else EACH
+        own = copies * work.edge(work.chunks).bytes
+        return own + (EACH * work.initial(work.chunks).bytes if work.start else 0)
+
+
+# Those whose trees have two names here are one row each.
+ROWS = tuple(Row(kind.name, tree) for kind in KINDS for tree in kind.trees if "-server" not in tree)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a row came to on a target.
+
+    matches: weights are the reference's, and so is every loss on the way. server: mean bytes of a
+    server host's links, both directions; up, down: bytes between the last rack of workers and the
+    core. problems: what should hold and does not.
+    """
+
+    placement: str
+    tree: str
+    target: str
+    servers: int
+    matches: bool | None
+    server: float | None = None
+    server_expected: float | None = None
+    up: int | None = None
+    down: int | None = None
+    rack_expected: float | None = None
+    tensor: int | None = None
+    in_network: int | None = None
+    in_float32: int | None = None
+    again: int | None = None
+    seconds: float | None = None
+    run: str = ""
+    problems: list[str] = field(default_factory=list)
+
+    def message(self) -> Message:
+        """As JSON takes it."""
+        return asdict(self)
+
+
+def workload(spec: JobSpec, sizes: tuple[int, ...], lanes: int, chunks_per_slice: int) -> Workload:
+    """The size of a row's job."""
+    start = spec.optimizer.at == "servers"
+    return Workload(sizes, lanes, spec.iterations, chunks_per_slice, start=start)
+
+
+def judge(row: Row, target: str, work: Workload, summary: Message, where: str = "") -> Line:
+    """What a job's part of the summary says of a row."""
+    links = summary["links"]
+    servers = [f"w{n}" if row.kind.colocated else f"s{n}" for n in range(row.servers)]
+    rack, core = f"tor{RACKS - 1}", "core0"
+    own = [link["bytes"] for link in links if {link["from"], link["to"]} & set(servers)]
+    up, down = (
+        next(link["bytes"] for link in links if (link["from"], link["to"]) == ends)
+        for ends in ((rack, core), (core, rack))
+    )
+    known = None not in own
+    chunks = summary["chunks"]
+    seconds = sorted(summary["seconds_per_iteration"])
+    line = Line(
+        row.placement,
+        row.tree,
+        target,
+        row.servers,
+        summary["matches_reference"],
+        server=sum(own) / row.servers if known else None,
+        server_expected=row.server_bytes(work),
+        up=up,
+        down=down,
+        rack_expected=row.rack_bytes(work),
+        tensor=work.edge(work.chunks).bytes,
+        in_network=chunks["aggregated_in_network"],
+        in_float32=chunks["in_float32"],
+        again=chunks["retransmitted"],
+        seconds=seconds[len(seconds) // 2],
+        run=where,
+    )
+    line.problems.extend(_problems(row, work, line))
+    return line
+
+
+def failed(row: Row, target: str, text: str) -> Line:
+    """Of one that has not come to its end."""
+    return Line(row.placement, row.tree, target, row.servers, None, problems=[text])
+
+
+def _problems(row: Row, work: Workload, line: Line) -> Iterator[str]:
+    if line.matches is not True:
+        yield "the weights are not the reference's"
+    rounds = work.chunks * work.iterations
+    summed = rounds - (line.in_float32 or 0) if row.tree != "none" else 0
+    if line.in_network != summed:
+        yield f"switches made {line.in_network} sums of chunks, not {summed}"
+    for what, found, expected in (
+        ("a server host has", line.server, line.server_expected),
+        ("a rack sends", line.up, line.rack_expected),
+        ("a rack gets", line.down, line.rack_expected),
+    ):
+        assert expected is not None
+        allowed = TOLERANCE * (expected or work.edge(work.chunks).bytes)
+        if found is None or abs(found - expected) > allowed:
+            yield f"{what} {found} bytes, not {expected:.0f}"

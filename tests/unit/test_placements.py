@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One word decides the servers of a job, its tree and who takes steps; contradictions are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed import preflight
+from testbed.dataplane import SOURCES
+from testbed.jobfile import JobFileError, parse
+from testbed.preflight import JobPlan, read_program
+from tests.conftest import ROOT
+from topologies.spec import load as load_topology
+from topologies.spec import read
+
+pytestmark = pytest.mark.unit
+
+SERVER_RACK = ROOT / "topologies" / "server-rack.yaml"
+WORKERS = tuple(f"w{n}" for n in range(8))
+JOB = "name: x\niterations: 5\nbatch: 24\n"
+BUILD = SOURCES / "build"
+PLANE = read_program(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
+
+
+def planned(tmp_path: Path, text: str) -> JobPlan:
+    """What the job would get on server-rack.yaml."""
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB + text)
+    (plan,) = preflight.check(read(SERVER_RACK), [file], PLANE, "embedded").jobs
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "tree", "steps"),
+    [
+        ("tree: tor", ("s0", "s1"), "tor", "workers"),
+        ("placement: cc", ("w0",), "none", "workers"),
+        ("placement: cs", WORKERS, "none", "workers"),
+        ("placement: ncc", ("s0",), "none", "workers"),
+        ("placement: ncs\noptimizer: {at: servers}", ("s0", "s1"), "none", "servers"),
+        ("placement: inc", ("s0", "s1"), "two-level", "workers"),
+        ("placement: inc\ntree: core", ("s0", "s1"), "core", "workers"),
+        ("placement: inc-server", ("s0",), "two-level-server", "servers"),
+        ("placement: inc-server\ntree: core", ("s0",), "core-server", "servers"),
+        ("placement: inc-server\ntree: tor", ("s0",), "tor", "servers"),
+        (
+            "placement: {kind: inc-server, servers: all}",
+            ("s0", "s1"),
+            "two-level-server",
+            "servers",
+        ),
+        ("placement: {kind: cs, workers: [w1, w2, w5]}", ("w1", "w2", "w5"), "none", "workers"),
+        ("placement: {kind: cc, servers: [w3]}", ("w3",), "none", "workers"),
+        ("placement: {kind: ncc, servers: [s1]}", ("s1",), "none", "workers"),
+    ],
+)
+def test_a_word_stands_for(
+    tmp_path: Path, text: str, servers: tuple[str, ...], tree: str, steps: str
+) -> None:
+    plan = planned(tmp_path, text)
+    assert plan.placement.servers == servers
+    assert (plan.file.spec.tree, plan.file.spec.optimizer.at) == (tree, steps)
+    # That is what the tree really is, not only what it is called.
+    root = plan.trees[0].root
+    assert (root.switch is None) == tree.endswith(("none", "server", "tor"))
+    assert bool(plan.slots) == (tree != "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("placement: ncs\ntree: core",
+         "job.yaml:5: tree: core is none that placement ncs (non-colocated, sharded) has; allowed:"
+         " none, or placement inc or inc-server"),
+        ("placement: inc\ntree: none", "job.yaml:5: tree: none is none that placement inc"),
+        ("tree: tor\nplacement: inc", "job.yaml:4: tree: tor is none that placement inc (a switch"
+         " is the root) has; allowed: two-level, core, or placement inc-server"),
+        ("placement: inc\noptimizer:\n  at: servers",
+         "job.yaml:6: optimizer.at: with placement inc (a switch is the root) steps are taken at"
+         " workers; allowed: that, or placement cc, cs, ncc, ncs, inc-server"),
+        ("placement: inc-server\noptimizer: {at: workers}",
+         "job.yaml:5: optimizer.at: with placement inc-server"),
+        ("placement: ring", "job.yaml:4: placement: 'ring' should be one of cc, cs, ncc, ncs, inc,"
+         " inc-server, or a group of fields (kind, workers, servers)"),
+        ("placement: {kind: ring}", "job.yaml:4: placement.kind: should be cc, cs,"),
+        ("placement: {kind: cc, servers: [w0, w1]}",
+         "job.yaml:4: placement.servers: 2 servers, and placement cc (colocated, central) has one;"
+         " allowed: one of w0..w7"),
+        ("placement: {kind: ncc, servers: all}",
+         "job.yaml:4: placement.servers: 2 servers, and placement ncc"),
+        ("placement: {kind: cs, servers: [s0]}",
+         "job.yaml:4: placement.servers[0]: placement cs has servers on hosts of workers of the"
+         " job, not on 's0'; allowed: w0..w7"),
+        ("placement: {kind: cs, workers: [w0, w1, w2], servers: [w0, w3]}",
+         "job.yaml:4: placement.servers[1]: placement cs has servers on hosts of workers of the"
+         " job, not on 'w3'; allowed: w0..w2"),
+        ("placement: {servers: [w0]}", "job.yaml:4: placement.servers[0]: server-rack has no server"
+         " 'w0'; allowed: s0, s1"),
+    ],
+)  # fmt: skip
+def test_contradictions_are_refused_by_file_line_and_field(text: str, says: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        parse(JOB + text, "job.yaml").place(load_topology(SERVER_RACK))
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(says)
