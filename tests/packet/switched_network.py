@@ -140,7 +140,8 @@ class Host:
         if self.dead:
             return
         batch, malformed = from_frames(datagrams, self.machine.lanes)
-        assert malformed == 0
+        # A server that was just started knows of no job, so nothing with payload is well-formed.
+        assert malformed == 0 or not self.machine.lanes
         self.receive(batch)
 
     def receive(self, batch: Batch) -> None:

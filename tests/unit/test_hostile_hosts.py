@@ -2,7 +2,7 @@
 """Mutated packets straight into the hosts' state machines, while a job runs: whatever they say,
 each is counted for one cause, nothing changes or grows by them, and the sums are the exact ones.
 
-Seeded. RACKHUB_HOSTILE says how many packets, RACKHUB_SEED from which seed.
+Seeded. RACKHUB_HOSTILE_HOSTS says how many packets, RACKHUB_SEED from which seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocol.header import HEADER_BYTES, decode
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(3600)]
 
-PACKETS = int(os.environ.get("RACKHUB_HOSTILE", "10000"))
+PACKETS = int(os.environ.get("RACKHUB_HOSTILE_HOSTS", "10000"))
 SEED = int(os.environ.get("RACKHUB_SEED", "0"))
 PER_ARRIVAL = 8
 STRANGER = (77777, 4711)
