@@ -19,7 +19,7 @@ import grpc
 import numpy as np
 
 from hosts.follower import Errand
-from hosts.server import NotHereError, Update
+from hosts.server import NotHereError, StrangerError, Update
 from hosts.shards import Chunks, Snapshot
 from protocol import shards_pb2
 from protocol.header import HEADER
@@ -189,6 +189,8 @@ class ShardServer(ShardServiceServicer):
         self._later(run)
         try:
             return done.result(_WORK_SECONDS)
+        except StrangerError as error:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except NotHereError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except ValueError as error:

@@ -197,6 +197,12 @@ class _Servers:
                     raise ClientError(
                         f"servers refuse the checkpoint: {error.details()}"
                     ) from error
+                if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+                    # Servers know workers by the addresses that these send from.
+                    raise ClientError(
+                        f"servers refuse this worker: {error.details()}; calls to them must come"
+                        " from the address that it joined with"
+                    ) from error
             _log.info("job %d, epoch %d: servers: %s", plan.job, plan.epoch, said)
             if time.monotonic() > self._until:
                 raise ClientError(f"the servers' part of a checkpoint could not be moved: {said}")

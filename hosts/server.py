@@ -29,6 +29,10 @@ class NotHereError(ValueError):
     """What another server asks for or brings is not to be had, or held, here and now."""
 
 
+class StrangerError(NotHereError):
+    """Nothing here is for whoever has this address: to ask again does not help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """What the server at `backup` is to hold before results of an epoch of a job go out."""
@@ -241,7 +245,8 @@ class ServerState:
     def save(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
         """What a worker at an IPv4 address needs for a checkpoint.
 
-        Raises NotHereError unless it is one of the job's in this epoch, and all is held here.
+        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
+        its workers is there), and all is held here.
         """
         shards = self._of_worker(job, epoch, source)
         try:
@@ -252,8 +257,9 @@ class ServerState:
     def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
         """What a worker at an IPv4 address has of a checkpoint.
 
-        Raises NotHereError unless it is one of the job's in this epoch, and chunks have begun here;
-        ValueError for what they did not begin with.
+        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
+        its workers is there), and chunks have begun here; ValueError for what they did not begin
+        with.
         """
         shards = self._of_worker(job, epoch, source)
         try:
@@ -266,7 +272,7 @@ class ServerState:
         if current is None or current.plan.epoch != epoch or current.frozen:
             raise NotHereError(f"job {job} is not in epoch {epoch} here")
         if current.steps is None or source not in {worker.ipv4 for worker in current.plan.workers}:
-            raise NotHereError(f"job {job}: nothing for {IPv4Address(source)} here")
+            raise StrangerError(f"job {job}: nothing for {IPv4Address(source)} here")
         return self._shards[job]
 
     def epoch(self, job: int) -> int:

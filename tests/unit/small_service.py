@@ -20,9 +20,13 @@ import grpc
 from controller.joining import Join
 from controller.members import Membership, Role
 from controller.resync import Change
+from controller.shards import Holding
 from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import Address
 
 LANES = 64
+CHUNKS_PER_SLICE = 4
 WINDOW = 16
 
 
@@ -59,9 +63,21 @@ class SmallJob:
         self.epoch += 1
         self.join = None
         places = [Membership(Role.WORKER, rank) for rank in self.ranks]
-        places.append(Membership(Role.SERVER, 0))
-        chunks = sum(self.counts)
-        self.change = Change(self.epoch, reason, places, chunks)
+        server = Membership(Role.SERVER, 0)
+        places.append(server)
+        holding = None
+        if self.optimizer is not None:
+            told = self.addresses[jobs_pb2.SERVER, 0]
+            holding = Holding(
+                (server,),
+                (Address(told.ipv4, told.port),),
+                (server,),
+                OptimizerPlan.from_message(self.optimizer),
+                tuple(self.counts),
+                LANES,
+                CHUNKS_PER_SLICE,
+            )
+        self.change = Change(self.epoch, reason, places, sum(self.counts), None, holding)
         self.change.installed = True
 
     def advance(self) -> None:
@@ -116,7 +132,7 @@ class SmallJob:
             members=self.ranks if role == jobs_pb2.WORKER else (),
             servers=[self.addresses[jobs_pb2.SERVER, 0]],
             key_chunks=self.counts,
-            chunks_per_slice=4,
+            chunks_per_slice=CHUNKS_PER_SLICE,
             optimizer=self.optimizer,
         )
         if role == jobs_pb2.WORKER:

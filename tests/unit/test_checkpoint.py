@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -207,6 +208,7 @@ def shards_of(plan: OptimizerPlan, parameters: np.ndarray) -> Shards:
 # --- over sockets ---
 
 WORLD, STEPS, SAVED = 2, 6, 3
+MOST_CHANGES = 6
 SHAPES = {"w": (7, 30), "b": (LANES + 1,)}
 ADAM = OptimizerPlan(
     "adam", 0.1, keys=(KeyOptions("b", rate=0.3),), schedule=Schedule("cosine", steps=STEPS)
@@ -311,6 +313,66 @@ def test_a_job_goes_on_from_a_checkpoint_to_the_last_bit(
     # Without the scales of what went before, rounding is another.
     write(path, replace(written, exponents=bytes(len(written.exponents))))
     assert trained(service, server, trainer, load=path) != whole
+
+
+def test_the_plan_may_change_while_servers_give_and_take_state(
+    service: SmallService, server: Server, tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    whole = trained(service, server, at_server, store=path)
+    changes: list[str] = []
+
+    def changing(client: Client, rank: int, load: Path | None, store: Path | None) -> bytes:
+        """Epoch after epoch, each begun as soon as all run the one before."""
+        nonce, job = list(service.jobs.items())[-1]
+        over = threading.Event()
+
+        def settled() -> bool:
+            if over.is_set() or changes.count(nonce) == MOST_CHANGES:
+                return True
+            running = all(job.running.get(r) == job.epoch for r in job.ranks)
+            return job.served == job.epoch and running
+
+        def change() -> None:
+            while not over.is_set() and changes.count(nonce) < MOST_CHANGES:
+                service.wait_for(settled, 20)
+                if not over.is_set():
+                    changes.append(nonce)
+                    service.replan(nonce)
+
+        thread = threading.Thread(target=change) if rank == 0 else None
+        if thread is not None:
+            thread.start()
+        try:
+            return at_server(client, rank, load, store)
+        finally:
+            over.set()
+            with service.changed:
+                service.changed.notify_all()
+            if thread is not None:
+                thread.join(20)
+
+    again = tmp_path / "y"
+    assert trained(service, server, changing, store=again) == whole
+    assert same(read(again).parameters, read(path).parameters)
+    assert same(read(again).state, read(path).state)
+    assert trained(service, server, changing, load=path) == whole
+    assert len(set(changes)) == 2
+    assert len(changes) > 2
+
+
+def test_a_worker_that_servers_know_by_another_address_is_told_so(
+    service: SmallService, server: Server, tmp_path: Path
+) -> None:
+    nonce = create(service, 1)
+    server.command(f"join {nonce} 0")
+    # Calls leave from 127.0.0.1, as loopback has it.
+    with Client(service.address, address="127.0.0.7") as client:
+        client.connect_service(nonce, 0)
+        client.init_service({"w": np.ones(5, np.float32)}, optimizer=OptimizerPlan("sgd", 0.1))
+        client.push_pull({"w": np.ones(5, np.float32)})
+        with pytest.raises(ClientError, match=r"nothing for 127\.0\.0\.1 here; calls to them must"):
+            client.checkpoint(tmp_path / "x")
 
 
 def test_a_checkpoint_waits_for_pushes_and_is_of_nothing_that_failed(
