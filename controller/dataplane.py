@@ -58,8 +58,7 @@ class DataPlane:
         """Ethernet frame of a full contribution, without FCS: what a queue holds of it."""
         return ETHERNET_BYTES + self.packet_bytes
 
-    @property
-    def chunks_per_slice(self) -> int:
-        """Consecutive chunks that share a server and a stream."""
+    def chunks_per_slice(self, slice_bytes: int = 0) -> int:
+        """Consecutive chunks that share a server and a stream; a slice of 0 bytes is PHub's."""
         chunk = BYTES_PER_LANE * self.lanes
-        return max(1, SLICE_BYTES // chunk) if chunk else 1
+        return max(1, (slice_bytes or SLICE_BYTES) // chunk) if chunk else 1

@@ -269,7 +269,8 @@ class Deployment:
             for place in job.scheme.places
         ]
         rates = {link.node: link.outgoing.rate for link in links}
-        plans = plans_of(job, dataplane.lanes, dataplane.chunks_per_slice, rates)
+        slices = dataplane.chunks_per_slice(job.slice_bytes)
+        plans = plans_of(job, dataplane.lanes, slices, rates)
         return {
             place: jobs_pb2.Instruction(epoch=job.epoch, plan=plan) for place, plan in plans.items()
         }

@@ -335,7 +335,7 @@ class Epochs:
             job.optimizer,
             job.counts(plane.lanes),
             plane.lanes,
-            plane.chunks_per_slice,
+            plane.chunks_per_slice(job.slice_bytes),
         )
 
     def _note(self, job: Job, restored: Sequence[Restored]) -> None:

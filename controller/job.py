@@ -155,6 +155,7 @@ class Job:
     members: dict[Membership, Member] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     optimizer: OptimizerPlan | None = None  # that its servers run
+    slice_bytes: int = 0  # 0: PHub's 32 KiB
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left

@@ -46,6 +46,7 @@ from controller.requests import (
     check_keys,
     check_lease,
     check_optimizer,
+    check_slice,
     check_spans,
     check_window,
     difference,
@@ -121,8 +122,10 @@ class JobTable:
         streams: int = 0,
         lease: float = 0.0,
         admission: Admission = Admission.NETWORK,
+        slice_bytes: int = 0,
     ) -> Job:
-        """Admit a job: host names by rank; window, streams and lease 0 for the controller's choice.
+        """Admit a job: host names by rank; window, streams, lease and slices 0 for the controller's
+        choice.
         One that is admitted without switches has trees of kind NONE from then on.
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
@@ -130,6 +133,7 @@ class JobTable:
         lanes = self.fabric.dataplane.lanes
         check_create(self.fabric.topology, namespace, workers, servers, window, streams, lanes)
         check_lease(lease)
+        check_slice(slice_bytes)
         with self.changed:
             if any(job.namespace == namespace and not job.state.over for job in self._jobs):
                 text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
@@ -157,6 +161,7 @@ class JobTable:
                 created=self.clock(),
                 scheme=scheme,
                 reservation=reservation,
+                slice_bytes=slice_bytes,
             )
             self._last_number = number
             self.journal.save(job)

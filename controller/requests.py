@@ -53,6 +53,7 @@ QUOTED = 80  # characters of what a caller sent
 # Members call every two seconds.
 SHORTEST_LEASE = 5.0
 LONGEST_LEASE = 86400.0
+MOST_SLICE_BYTES = 64 << 20
 
 
 def check_create(
@@ -83,6 +84,13 @@ def check_create(
         if twice:
             raise _wrong(f"{few(twice)}: named twice among the {role}s")
     check_window(window, streams, len(workers), lanes)
+
+
+def check_slice(slice_bytes: int) -> None:
+    """Raises JobError unless slices can be of that size."""
+    if slice_bytes > MOST_SLICE_BYTES:
+        text = f"slices of {slice_bytes} bytes; allowed: up to {MOST_SLICE_BYTES}, or 0 for 32 KiB"
+        raise _wrong(text)
 
 
 def check_window(window: int, streams: int, world: int, lanes: int) -> None:

@@ -88,6 +88,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.streams,
                 request.lease,
                 Admission(request.admission),
+                request.slice_bytes,
             )
             return jobs_pb2.CreateServiceReply(nonce=job.nonce, job=job.number, tree=job.kind.name)
 

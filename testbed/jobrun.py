@@ -126,6 +126,7 @@ class JobRun:
             streams=spec.streams,
             lease=spec.lease,
             admission=spec.admission,
+            slice_bytes=spec.slice_bytes,
             outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
@@ -478,10 +479,9 @@ class JobRun:
         spec, plane = self.file.spec, self.place.dataplane
         sizes = tuple(shapes(spec).values())
         left = spec.iterations - self._before
-        contacted, start = self._contacted, spec.optimizer.at == "servers"
-        return Workload(
-            sizes, plane.lanes, left, plane.chunks_per_slice, 0 if contacted else 1, start
-        )
+        slices, start = plane.chunks_per_slice(spec.slice_bytes), spec.optimizer.at == "servers"
+        rounds = 0 if self._contacted else 1
+        return Workload(sizes, plane.lanes, left, slices, rounds, start)
 
     def record(self) -> Message:
         """Its part of the summary: all of it once it is done, before or otherwise what is known."""

@@ -89,7 +89,7 @@ def _lines(files: dict[Row, Path], target: str, launched: Launch, view: View) ->
     for row, file in files.items():
         spec = jobfile.load(file).spec
         sizes = tuple(shapes(spec).values())
-        work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice)
+        work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice(spec.slice_bytes))
         try:
             told = launched.ask("submit", job=str(file), on_event=view.event)
         except LaunchError as error:

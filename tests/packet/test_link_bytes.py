@@ -61,7 +61,7 @@ def test_links_carry_what_is_expected(
     assert finished
     run.check()
     assert sum(one.statistics.retransmitted for one in started.transports) == 0
-    slices = network.fabric.dataplane.chunks_per_slice
+    slices = network.fabric.dataplane.chunks_per_slice()
     work = Workload((CHUNKS * LANES,), LANES, ROUNDS, slices, start=optimizer is not None)
     addresses = [addressing.address(name) for name in servers]
     trees = plan_trees(addressing.topology, addressing, WORKERS, addresses, kind)

@@ -89,7 +89,7 @@ def test_sizes_of_a_build(build: str, lanes: int, packet: int, chunks_per_slice:
     assert plane.lanes == lanes
     assert plane.packet_bytes == packet
     assert plane.frame_bytes == packet + 14
-    assert plane.chunks_per_slice == chunks_per_slice
+    assert plane.chunks_per_slice() == chunks_per_slice
     assert plane.slots >= 1024
 
 

@@ -101,6 +101,17 @@ def table() -> Table:
     return Table()
 
 
+@pytest.mark.parametrize(("slice_bytes", "chunks"), [(0, 32), (8 << 10, 8), (1000, 1)])
+def test_a_job_says_how_large_its_slices_are(table: Table, slice_bytes: int, chunks: int) -> None:
+    job = table.new(slice_bytes=slice_bytes)
+    for place in ("s0", "w0", "s1", "w1"):
+        table.enter(job, place)
+    for rank in range(2):
+        table.heartbeat(job.nonce, Role.SERVER, rank, job.epoch)
+    plans = [plan(table, job, place) for place in ("w0", "w1", "s0", "s1")]
+    assert [one.chunks_per_slice for one in plans if one is not None] == [chunks] * 4
+
+
 def test_plans_come_when_the_last_member_is_in(table: Table) -> None:
     job = table.new()
     for place in ("w0", "s0", "w1"):
@@ -205,6 +216,7 @@ def test_workers_keys_must_be_equal(table: Table) -> None:
         ({"workers": ["w0", "w0"]}, Refusal.INVALID_ARGUMENT, "w0: named twice"),
         ({"workers": []}, Refusal.INVALID_ARGUMENT, "no workers"),
         ({"servers": []}, Refusal.INVALID_ARGUMENT, "no servers"),
+        ({"slice_bytes": 1 << 30}, Refusal.INVALID_ARGUMENT, "slices of 1073741824 bytes; allowed"),
         ({"window": 48}, Refusal.INVALID_ARGUMENT, "window 48: a power of two"),
         ({"streams": 257}, Refusal.INVALID_ARGUMENT, "257 streams"),
         ({"namespace": "digits"}, Refusal.ALREADY_EXISTS, "'digits' is alive"),
