@@ -88,10 +88,12 @@ WRONG: dict[str, dict[str, Values]] = {
         ],
         "workers": lambda _: members(["w3", "w4"], ["w0"]),
         "servers": lambda _: members(["s1"], ["s0"]),
-        "tree": lambda _: [0, 5, -1, (1 << 31) - 1],
+        "tree": lambda _: [0, 7, -1, (1 << 31) - 1],
         "window": lambda _: [3, 1 << 16, MOST],
         "streams": lambda _: [257, MOST],
         "lease": lambda _: [math.nan, math.inf, -math.inf, -1.0, 4.9, 86401.0, 1e-30],
+        "admission": lambda _: [2, -1, (1 << 31) - 1],
+        "slice_bytes": lambda _: [(64 << 20) + 1, MOST],
     },
     "ConnectService": {
         **WHO,
@@ -162,6 +164,9 @@ WRONG: dict[str, dict[str, Values]] = {
         "epoch": lambda s: [s.own.epoch + 1, 65536, MOST],
         "unanswered": lambda _: [math.nan, math.inf, -math.inf, -1.0],
         "process": other_processes,
+        # What it waits for is told to people, if the job ends meanwhile.
+        "awaited": lambda _: [],
+        "awaited_key": lambda _: [],
     },
     "Leave": {
         **WHO,

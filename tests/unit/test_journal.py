@@ -58,7 +58,9 @@ def check_same(before: Table, after: Table) -> None:
 
 
 def test_jobs_in_every_state_are_there_again(table: Journaled) -> None:
-    table.create("created", WORKERS, SERVERS, TreeKind.TWO_LEVEL, window=16, streams=2)
+    table.create(
+        "created", WORKERS, SERVERS, TreeKind.TWO_LEVEL, window=16, streams=2, slice_bytes=4096
+    )
     waiting = table.create("waiting", WORKERS[:2], SERVERS, TreeKind.NONE)
     table.enter(waiting, "w1")
     running = table.train()
