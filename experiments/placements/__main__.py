@@ -6,15 +6,16 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import yaml
 from rich.console import Console
 
-from experiments.placements.page import page, table
-from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
+from experiments.placements import larger
+from experiments.placements.page import larger_table, page, table
+from experiments.placements.rows import ROWS, TOPOLOGY, Line, Message, Row, failed, judge, workload
 from testbed import jobfile
 from testbed.launcher import Launch, LaunchError, program_files
 from testbed.preflight import read_program
@@ -25,17 +26,24 @@ from testbed.view import View, show
 from testbed.workloads import shapes
 
 
+_NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
+
+
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--target", "targets", multiple=True, help="embedded, bmv2 or auto; repeatable.")
 @click.option(
-    "--only", multiple=True, type=click.Choice([row.name for row in ROWS]), help="Repeatable."
+    "--only",
+    multiple=True,
+    type=click.Choice(_NAMES),
+    help="Repeatable.",
 )
 @click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write the page.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     targets: tuple[str, ...], only: tuple[str, ...], write: Path | None, as_json: bool
 ) -> None:
-    """Train with every placement, and hold weights and links against what they must be.
+    """Train with every placement, and hold weights and links against what they must be; then train
+    a larger model with each, with float32 and with float16 gradients.
 
     Exit status 1 if something does not hold.
     """
@@ -47,55 +55,83 @@ def main(
     except TargetError as error:
         raise click.ClickException(str(error)) from error
     rows = [row for row in ROWS if row.name in only or not only]
+    larger_rows = [row for row in larger.ROWS if row.name in only or not only]
     lines: list[Line] = []
+    larger_lines: list[larger.Line] = []
     with tempfile.TemporaryDirectory(prefix="placements-") as name:
         for target in found:
-            console.rule(f"{target}: {', '.join(row.name for row in rows)}", align="left")
+            names = ", ".join(name for name in _NAMES if name in only or not only)
+            console.rule(f"{target}: {names}", align="left")
             with View(console) as view:
-                lines += play(rows, target, Path(name), view)
+                more, larger_more = play(rows, larger_rows, target, Path(name), view)
+            lines += more
+            larger_lines += larger_more
+    larger.compare(larger_lines)
+    every: list[Line | larger.Line] = [*lines, *larger_lines]
     if as_json:
-        click.echo(json.dumps([line.message() for line in lines], indent=2))
+        click.echo(json.dumps([line.message() for line in every], indent=2))
     else:
-        show(console)
-        show(console, table(lines))
+        for told in (table(lines), larger_table(larger_lines)):
+            if told.row_count:
+                show(console)
+                show(console, told)
     if write is not None:
         options = "".join(f" --target {target}" for target in found)
-        write.write_text(page(lines, machine(found[0]), options))
-    for line in lines:
+        write.write_text(page(lines, larger_lines, machine(found[0]), options))
+    for line in every:
         for problem in line.problems:
-            click.echo(
-                f"error: {line.placement}, tree {line.tree}, {line.target}: {problem}", err=True
-            )
-    sys.exit(any(line.problems for line in lines))
+            what = f"tree {line.tree}" if isinstance(line, Line) else line.gradients
+            click.echo(f"error: {line.placement}, {what}, {line.target}: {problem}", err=True)
+    sys.exit(any(line.problems for line in every))
 
 
-def play(rows: Sequence[Row], target: str, folder: Path, view: View) -> list[Line]:
+def play(
+    rows: Sequence[Row], larger_rows: Sequence[larger.Row], target: str, folder: Path, view: View
+) -> tuple[list[Line], list[larger.Line]]:
     """Runs the rows' jobs one after the other on one testbed; a line for each."""
     topology = folder / "placements.yaml"
     topology.write_text(TOPOLOGY)
-    files = {row: folder / f"{row.name}.yaml" for row in rows}
-    for row, file in files.items():
-        file.write_text(yaml.safe_dump(row.job, sort_keys=False))
+    files: dict[Row | larger.Row, Path] = {}
+    every: list[Row | larger.Row] = [*rows, *larger_rows]
+    for row in every:
+        files[row] = folder / f"{row.name}.yaml"
+        files[row].write_text(yaml.safe_dump(row.job, sort_keys=False))
     try:
         with bringing_up(topology, view.note, jobs=list(files.values()), target=target) as launched:
             launched.wait_until_up()
-            return list(_lines(files, target, launched, view))
+            told = {row: _submit(file, launched, view) for row, file in files.items()}
+            where = launched.run.path.name
     except LaunchError as error:
-        return [failed(row, target, str(error)) for row in rows]
+        told, where = dict.fromkeys(files, str(error)), ""
+    lines = [_judge(row, files[row], target, told[row], where) for row in rows]
+    larger_lines = []
+    for one in larger_rows:
+        summary = told[one]
+        larger_lines.append(
+            larger.failed(one, target, summary)
+            if isinstance(summary, str)
+            else larger.judge(one, target, summary)
+        )
+    return lines, larger_lines
 
 
-def _lines(files: dict[Row, Path], target: str, launched: Launch, view: View) -> Iterator[Line]:
+def _submit(file: Path, launched: Launch, view: View) -> Message | str:
+    """The job's summary, or what went wrong."""
+    try:
+        summary: Message = launched.ask("submit", job=str(file), on_event=view.event)
+    except LaunchError as error:
+        return str(error)
+    return summary
+
+
+def _judge(row: Row, file: Path, target: str, told: Message | str, where: str) -> Line:
+    if isinstance(told, str):
+        return failed(row, target, told)
     plane = read_program(*program_files(None, None))
-    for row, file in files.items():
-        spec = jobfile.load(file).spec
-        sizes = tuple(shapes(spec).values())
-        work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice(spec.slice_bytes))
-        try:
-            told = launched.ask("submit", job=str(file), on_event=view.event)
-        except LaunchError as error:
-            yield failed(row, target, str(error))
-            continue
-        yield judge(row, target, work, told, launched.run.path.name)
+    spec = jobfile.load(file).spec
+    sizes = tuple(shapes(spec).values())
+    work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice(spec.slice_bytes))
+    return judge(row, target, work, told, where)
 
 
 if __name__ == "__main__":

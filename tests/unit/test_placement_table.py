@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from controller.trees import TreeKind, plan_trees
+from experiments.placements import larger
 from experiments.placements.page import page
 from experiments.placements.rows import ITERATIONS, ROWS, TOPOLOGY, Row, judge, workload
 from testbed import links
@@ -103,10 +104,35 @@ def test_what_does_not_hold_is_told() -> None:
     assert len(judge(row, "embedded", work, lost).problems) == 3
 
 
+def trained(loss: float) -> dict[str, Any]:
+    return {
+        "matches_reference": True,
+        "test_loss": loss,
+        "test_accuracy": 0.5,
+        "seconds_per_iteration": [0.1],
+    }
+
+
+def test_half_precision_may_not_cost_more_than_a_hundredth_of_the_loss() -> None:
+    full = larger.judge(larger.Row("cc", "float32"), "embedded", trained(2.0))
+    fine = larger.judge(larger.Row("cc", "float16"), "embedded", trained(2.01))
+    bad = larger.judge(larger.Row("cc", "float16"), "embedded", trained(1.97))
+    other = larger.judge(larger.Row("cc", "float16"), "bmv2", trained(9.0))
+    larger.compare([full, fine, other])
+    larger.compare([full, bad])
+    assert (full.problems, fine.problems, other.problems) == ([], [], [])
+    assert bad.problems == ["its loss is 1.50% from that with float32 gradients"]
+    unlike = larger.judge(larger.ROWS[0], "bmv2", {**trained(2.0), "matches_reference": False})
+    assert unlike.problems == ["the weights are not the reference's"]
+
+
 def test_the_page_has_a_line_for_each() -> None:
     machine = {"cpus": 2, "processor": "one", "kernel": "6.1"}
     lines = [judge(row, "embedded", *ran(row)) for row in ROWS]
-    text = page(lines, machine, " --target embedded")
+    more = [larger.judge(row, "embedded", trained(2.0)) for row in larger.ROWS]
+    text = page(lines, more, machine, " --target embedded")
+    for one in larger.ROWS:
+        assert f"| {one.placement} | embedded | {one.gradients} | same | 2.00000 |" in text
     for row in ROWS:
         assert f"| `{row.placement}` | `{row.tree}` |" in text
     assert "| `ncc` | `none` | 1 | same | 8.000 | 8.000 | 2.000 | 2.000 | 2.000 |" in text

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A larger job with every placement: the loss of one process without a network, to the last bit,
+and with float16 gradients hardly another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from testbed.placements import KINDS
+
+Message = dict[str, Any]
+
+JOB: Message = {
+    "workload": "characters",
+    "hidden": [128],
+    "iterations": 100,
+    "batch": 1024,
+    "optimizer": {
+        "name": "adam",
+        "rate": 0.008,
+        "schedule": {"kind": "cosine", "warmup": 10, "floor": 0.05},
+    },
+}
+FULL, HALF = "float32", "float16"
+# Of the final loss with float32 gradients: what float16 may make of it.
+TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Row:
+    """A placement, with its first tree, and what workers round their gradients to."""
+
+    placement: str
+    gradients: str
+
+    @property
+    def name(self) -> str:
+        """As a job is called."""
+        return f"larger-{self.placement}-{self.gradients}"
+
+    @property
+    def job(self) -> Message:
+        """The job file's content."""
+        where = {"placement": self.placement, "gradients": self.gradients}
+        return {"name": self.name, **JOB, **where}
+
+
+ROWS = tuple(Row(kind.name, gradients) for kind in KINDS for gradients in (FULL, HALF))
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a row came to on a target.
+
+    matches: weights are the reference's, bit by bit. loss: of held-out text, in nats a character.
+    problems: what should hold and does not.
+    """
+
+    placement: str
+    gradients: str
+    target: str
+    matches: bool | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    seconds: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def message(self) -> Message:
+        """As JSON takes it."""
+        return asdict(self)
+
+
+def judge(row: Row, target: str, summary: Message) -> Line:
+    """What a job's part of the summary says of a row."""
+    seconds = sorted(summary["seconds_per_iteration"])
+    line = Line(
+        row.placement,
+        row.gradients,
+        target,
+        summary["matches_reference"],
+        summary["test_loss"],
+        summary["test_accuracy"],
+        seconds[len(seconds) // 2],
+    )
+    if line.matches is not True:
+        line.problems.append("the weights are not the reference's")
+    return line
+
+
+def failed(row: Row, target: str, text: str) -> Line:
+    """Of one that has not come to its end."""
+    return Line(row.placement, row.gradients, target, problems=[text])
+
+
+def compare(lines: Sequence[Line]) -> None:
+    """Notes where float16 has made another loss of it than it may."""
+    for line in lines:
+        apart = difference(line, lines)
+        if apart is not None and apart > TOLERANCE:
+            line.problems.append(f"its loss is {apart:.2%} from that with {FULL} gradients")
+
+
+def difference(line: Line, lines: Sequence[Line]) -> float | None:
+    """Of a float16 line's loss and that of its float32 line, relative; None if it is no such line,
+    or one of the two has failed."""
+    if line.gradients != HALF or line.loss is None:
+        return None
+    for other in lines:
+        same = (other.placement, other.target) == (line.placement, line.target)
+        if same and other.gradients == FULL and other.loss:
+            return abs(line.loss / other.loss - 1)
+    return None
+
+
+def cells(line: Line, lines: Sequence[Line]) -> Iterator[str]:
+    """A line of the table, as text; see HEADINGS."""
+    apart = difference(line, lines)
+    yield line.placement
+    yield line.target
+    yield line.gradients
+    yield {True: "same", None: "", False: "DIFFER"}[line.matches]
+    yield "" if line.loss is None else f"{line.loss:.5f}"
+    yield "" if apart is None else f"{apart:.3%}"
+    yield "" if line.accuracy is None else f"{line.accuracy:.3f}"
+    yield "" if line.seconds is None else f"{line.seconds:.3f}"
+
+
+HEADINGS = (
+    "placement", "target", "gradients", "weights", "loss", "from float32", "accuracy", "s/iteration"
+)  # fmt: skip
