@@ -25,7 +25,6 @@ from testbed.targets import TargetError, choose
 from testbed.view import View, show
 from testbed.workloads import shapes
 
-
 _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
 
 
