@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from testbed.forkserver import Forked, ForkServer
+
 TAIL_LINES = 20
 _STOP_SECONDS = 5.0
 # The exit status of a process that stopped only because the job or testbed around it did.
@@ -86,6 +88,7 @@ class Process:
         env: Mapping[str, str],
         on_line: Callable[[str], None] | None,
         wants_input: bool,
+        fork_server: ForkServer | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.name = name
@@ -98,7 +101,17 @@ class Process:
         self._partial = b""
         with log.open("ab") as output:
             self._log = os.dup(output.fileno())
-            self.popen = subprocess.Popen(
+            forked = None
+            if fork_server is not None:
+                forked = fork_server.start(
+                    arguments,
+                    output.fileno(),
+                    cwd=cwd,
+                    env=env,
+                    wants_input=wants_input,
+                    wants_output=on_line is not None,
+                )
+            self.popen: Forked | subprocess.Popen[bytes] = forked or subprocess.Popen(
                 arguments,
                 stdin=subprocess.PIPE if wants_input else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if on_line else output,
@@ -224,12 +237,13 @@ class Processes:
     """A group of processes that stand and fall together.
 
     ``failure``: a future; ``ProcessError`` is set on it when one ends that nobody stopped (unless
-    it was allowed to finish with status 0).
+    it was allowed to finish with status 0). ``fork_server`` starts what it can.
     """
 
-    def __init__(self, logs: Path, cwd: Path) -> None:
+    def __init__(self, logs: Path, cwd: Path, fork_server: ForkServer | None = None) -> None:
         self._logs = logs
         self._cwd = cwd
+        self._fork_server = fork_server
         self._members: list[Process] = []
         self._watchers: set[asyncio.Task[None]] = set()
         self._suspect: ProcessError | None = None
@@ -264,6 +278,7 @@ class Processes:
                 env={**environment(), **(env or {})},
                 on_line=on_line,
                 wants_input=wants_input,
+                fork_server=self._fork_server,
             )
         except OSError as error:
             what = f"cannot be started: {arguments[0]}: {error.strerror}"

@@ -40,12 +40,13 @@ from testbed.execution import SOCKET as EXEC_SOCKET
 from testbed.execution import ExecutionServer
 from testbed.expected import Direction, Load, total
 from testbed.faults import Fault
+from testbed.forkserver import FRESH, ForkServer
 from testbed.inquiry import why
 from testbed.jobfile import JobFileError, load
 from testbed.jobrun import JobRun, unique_name
 from testbed.nodes import Nodes
 from testbed.place import Place
-from testbed.processes import ProcessError, Processes
+from testbed.processes import ProcessError, Processes, environment
 from testbed.record import RunDirectory
 from testbed.recovery import FaultLog
 from testbed.series import FILE as SERIES
@@ -65,7 +66,9 @@ class Testbed:
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self.facts = run.facts
-        self.processes = Processes(run.logs, run.path)
+        env = environment()
+        self.fork_server = None if env.get(FRESH) else ForkServer(run.logs / "forkserver.log", env)
+        self.processes = Processes(run.logs, run.path, self.fork_server)
         self.topology = load_topology(self.facts["topology"])
         self.addressing = Addressing(self.topology)
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
@@ -138,6 +141,8 @@ class Testbed:
         if self.facts["pcap"]:
             complete_captures(self.run.pcap)
         self.network.stop()
+        if self.fork_server is not None:
+            self.fork_server.close()
 
     # --- jobs ---
 
@@ -179,7 +184,9 @@ class Testbed:
         """Runs a job, whoever watches it, and records how it ended."""
         try:
             async with chaos.around(job):
-                summary = await job.execute(Processes(self.run.logs, self.run.path))
+                summary = await job.execute(
+                    Processes(self.run.logs, self.run.path, self.fork_server)
+                )
             await self.observer.sample(self.series)  # the testbed may go down at once
             return summary
         except JobError as error:

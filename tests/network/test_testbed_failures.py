@@ -30,6 +30,7 @@ def inject(rackhub: Rackhub, script: str) -> None:
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(script)
     rackhub.environment["PYTHONPATH"] = f"{folder}:{ROOT}"
+    rackhub.environment["RACKHUB_FRESH"] = "1"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
