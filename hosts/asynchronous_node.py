@@ -167,7 +167,7 @@ class AsynchronousNode:
         early = (behind > 1) | (~held & (number > INITIAL))
         self._count("started", start)
         self._count("stepped", step)
-        self._counters["duplicate"] += int(np.count_nonzero(known))
+        self._count("duplicate", known)
         self._count("stale", held & (behind < 0))
         for row in np.flatnonzero(early).tolist():
             self._fail(headers[row], int(ranks[row]), int(number[row] - behind[row]))

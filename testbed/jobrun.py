@@ -85,8 +85,10 @@ class JobRun:
             await self._train(processes)
             wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
-            self.emit({"event": "checking", "job": self.name})
-            reference = None if self._unknown else await self._reference(processes)
+            reference = None
+            if not self._unknown:
+                self.emit({"event": "checking", "job": self.name})
+                reference = await self._reference(processes)
             counted = self._check_sums()
             self._check_staleness()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
@@ -561,8 +563,9 @@ class JobRun:
             ),
             "staleness_seen": results.staleness(self.results) if apart else None,
             "rejoined_workers": {workers[rank]: n for rank, n in sorted(crew.back.items())},
-            "workers_per_iteration": self._attendance.counts(),
-            "attendance": self._attendance.told(workers),
+            # Where servers step with single gradients, nothing is averaged.
+            "workers_per_iteration": [] if apart else self._attendance.counts(),
+            "attendance": [] if apart else self._attendance.told(workers),
             "chunks": results.chunks(
                 self.results, counted, self.disturbed, tally.sent_again, served=served
             ),

@@ -12,93 +12,96 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.trees import TreeKind
-from hosts.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.optimizer import OptimizerPlan
-from tests.packet.protocol_run import LIMIT, WORKERS, start
 from tests.packet.switched_job import LANES, StartedJob
-from tests.packet.switched_network import SwitchedNetwork
+from tests.packet.switched_network import Faults, SwitchedNetwork
+from topologies.spec import parse
+
+WORLD = 3
+CHUNKS = 8
+LIMIT = 1000.0  # virtual seconds; a run that needs more hangs
 
 
 class Apart:
-    """A job of `topology`, of which every worker does `rounds` rounds after the first parameters.
+    """One rack's workers, of which each does `rounds` rounds after the first parameters.
 
-    seconds: that each worker computes, by rank. What comes is checked as it comes.
+    seconds: that a worker computes for one, by rank. What comes is checked as it comes.
     """
 
     def __init__(
         self,
-        network: SwitchedNetwork,
-        topology: str,
         consistency: Consistency,
+        faults: Faults | None = None,
         *,
-        seconds: Sequence[float] = (),
+        servers: int = 2,
         rounds: int = 6,
-        chunks: int = 40,
-        window: int = 8,
+        seconds: Sequence[float] = (0.02, 0.02, 0.02),
+        seed: int = 1,
     ) -> None:
-        optimizer = OptimizerPlan("sgd", 1.0, consistency=consistency)
-        self.network = network
-        self.rounds, self.chunks = rounds, chunks
-        self.bound = consistency.staleness
-        world = WORKERS[topology]
-        self.seconds = [seconds[rank] if rank < len(seconds) else 0.02 for rank in range(world)]
-        self.complete = [-1] * world  # rounds; 0: has the first parameters
-        self.ahead = [0] * world  # the most that each was seen to be ahead of the slowest
-        self.most = rounds  # a lane can tell of
-        self.loose = False  # parameters were lost with all servers: lanes tell less
-        self._begun = [0] * world
-        self._missing = [0] * world
-        # (chunks,) lane values and rounds that a process of each worker began with.
-        self._base = [np.zeros(chunks) for _ in range(world)]
-        self._first = [0] * world
-        self.started: StartedJob = start(
-            network, topology, TreeKind.NONE, chunks, window=window, optimizer=optimizer
+        topology = f"name: test\nracks: [{{workers: {WORLD}, servers: {servers}}}]\ncores: 0\n"
+        self.network = SwitchedNetwork(parse(topology), seed, faults or Faults())
+        self.rounds = rounds
+        self.complete = [-1] * WORLD  # rounds; 0: it has the first parameters
+        self.reset = False  # parameters were lost with all servers: lanes tell less from then on
+        self._seconds = seconds
+        self._bound = consistency.staleness
+        self._ready = [False] * WORLD  # the next round is computed
+        self._missing = [0] * WORLD  # answers of the round under way
+        # What a process began with: rounds, and its lane in each chunk.
+        self._first = [0] * WORLD
+        self._base = np.zeros((WORLD, CHUNKS))
+        self.started = StartedJob(
+            self.network,
+            "job",
+            [f"w{rank}" for rank in range(WORLD)],
+            [f"s{rank}" for rank in range(servers)],
+            TreeKind.NONE,
+            CHUNKS,
+            optimizer=OptimizerPlan("sgd", 1.0, consistency=consistency),
+            keys=4,
+            window=2,
         )
-        for rank in range(world):
+        for rank in range(WORLD):
             self._take_part(rank)
 
     def _take_part(self, rank: int) -> None:
         started = self.started
-        member = started.members[rank]
-        member.on_told = lambda: self._begin(rank)
+        started.members[rank].on_told = lambda: self._begin(rank)
         host = started._hosts[rank]
         assert host is not None
         host.after = lambda: self._look(rank)
-        self._due(rank)
+        self._compute(rank)
 
-    def _due(self, rank: int) -> None:
+    def _compute(self, rank: int) -> None:
         member = self.started.members[rank]
 
-        def ready() -> None:
+        def computed() -> None:
             if self.started.members[rank] is member:
-                self._waits[rank] = True
+                self._ready[rank] = True
                 self._begin(rank)
 
-        self._waits = getattr(self, "_waits", [False] * len(self.seconds))
-        self.network.at(self.network.now + self.seconds[rank], ready)
+        self.network.at(self.network.now + self._seconds[rank], computed)
 
     def _begin(self, rank: int) -> None:
-        """Submits the next round, when it has been computed and may begin."""
+        """Submits the next round, when it is computed and may begin."""
         number = self.complete[rank] + 1
-        if not self._waits[rank] or self._missing[rank] or number > self.rounds:
+        if not self._ready[rank] or number > self.rounds:
             return
-        values = np.zeros((self.chunks, LANES), np.float32)
+        values = np.zeros((CHUNKS, LANES), np.float32)
         if number:
             values[:, rank] = 1
         else:
             values += 1000 * rank  # those of the first worker are to count
-        self._missing[rank] = self.chunks
-        if self.started.submit(rank, np.arange(self.chunks), values, LANES):
-            self._waits[rank] = False
-        else:
-            self._missing[rank] = 0
+        self._ready[rank], self._missing[rank] = False, CHUNKS
+        if not self.started.submit(rank, np.arange(CHUNKS), values, LANES):
+            self._ready[rank], self._missing[rank] = True, 0
 
     def _look(self, rank: int) -> None:
         """Takes what has come."""
         if self.started.members[rank].gone:
             return
-        completed = self.transport(rank).take_completed()
+        completed = self.started.transport(rank).take_completed()
         if not len(completed):
             return
         number = self.complete[rank] + 1
@@ -108,64 +111,56 @@ class Apart:
         if not self._missing[rank]:
             self.complete[rank] = number
             self.started.complete(rank)
-            self._due(rank)
+            self._compute(rank)
 
     def _check(self, rank: int, number: int, lanes: np.ndarray, chunks: np.ndarray) -> None:
         """Parameters (n, lanes) that answer contributions of a round."""
-        assert (lanes[:, len(self.seconds) :] == 0).all()
-        if self.loose:
+        if self.reset:
             return
-        own = self._base[rank][chunks] + number - self._first[rank]
-        assert (lanes[:, rank] == own).all(), f"worker {rank}, round {number}: {lanes[:, rank]}"
-        staying = [r for r in self.started.staying if r not in self.started.killed]
-        if rank in staying:
-            slowest = lanes[:, staying].min(axis=1)
-            lead = int((number - slowest).max())
-            self.ahead[rank] = max(self.ahead[rank], lead)
-            assert self.bound is None or lead <= self.bound, f"worker {rank} is {lead} ahead"
+        assert (lanes[:, WORLD:] == 0).all()
+        assert lanes[:, rank].tolist() == self._due(rank, number)[chunks].tolist()
+        live = [r for r in self.started.staying if r not in self.started.killed]
+        if self._bound is not None and rank in live:
+            assert (lanes[:, live] >= number - self._bound).all(), f"worker {rank} is too far ahead"
+
+    def _due(self, rank: int, number: int) -> np.ndarray:
+        """(chunks,) what a worker's lane is when it has done so many rounds."""
+        return np.asarray(self._base[rank] + number - self._first[rank])
 
     # -- what tests use ---------------------------------------------------------------------------
 
-    def transport(self, rank: int) -> WorkerTransport:
-        return self.started.transport(rank)
-
-    @property
-    def done(self) -> bool:
-        return all(self.complete[rank] == self.rounds for rank in self.started.staying)
-
     def run(self) -> None:
-        """To the end, at which every gradient of those who were never killed is in once."""
-        ended = self.network.run(lambda: self.done, self.network.now + LIMIT / 100)
-        status = self.started.job.status, self.started.job.reason
-        waiting = [m.follower.transport and m.follower.transport.explain(self.network.now)[:1]
-                   for m in self.started.members]  # fmt: skip
-        assert ended, f"hangs: {self.complete}, {status}, {waiting}"
+        """To the end, when every gradient is in once."""
+        self._until(lambda: all(self.complete[r] == self.rounds for r in self.started.staying))
         assert self.started.reported == 0
-        if self.loose:
-            return
-        counts = self.parameters()
-        for rank in self.started.staying:
-            expected = self._base[rank] + self.rounds - self._first[rank]
-            assert counts[:, rank].tolist() == expected.tolist()
-
-    def parameters(self) -> np.ndarray:
-        """(chunks, lanes) gradients that the servers' parameters have of each worker."""
-        counts = np.full((self.chunks, LANES), np.nan)
-        job = self.started.job
-        plan = self.transport(self.started.staying[0]).plan
-        primary = plan.server_of(np.arange(self.chunks))
-        for position, rank in enumerate(job.scheme.servers):
-            mine = np.flatnonzero(primary == position)
-            shards = self.network.servers[self.started.servers[rank]]._shards[job.number]
-            assert (shards.levels[mine] > 0).all()
-            counts[mine] = -shards.parameters(mine)
-        return counts
+        if not self.reset:
+            held = self.parameters()
+            for rank in self.started.staying:
+                assert held[:, rank].tolist() == self._due(rank, self.rounds).tolist()
 
     def after(self, rounds: int, rank: int = 0) -> None:
-        """Runs until a worker has completed so many rounds."""
-        assert self.network.run(
-            lambda: self.complete[rank] >= rounds, self.network.now + LIMIT / 100
-        ), f"hangs: {self.complete}, {self.started.job.status}"
+        """Runs until a worker has done so many rounds."""
+        self._until(lambda: self.complete[rank] >= rounds)
+
+    def _until(self, condition) -> None:
+        if not self.network.run(condition, self.network.now + LIMIT):
+            waiting = [
+                member.follower.transport and member.follower.transport.explain(self.network.now)
+                for member in self.started.members
+            ]
+            status = self.started.job.status
+            raise AssertionError(f"hangs: {self.complete}; {status}; {waiting}")
+
+    def parameters(self) -> np.ndarray:
+        """(chunks, lanes) how many gradients of each worker servers hold."""
+        job, started = self.started.job, self.started
+        primary = started.transport(started.staying[0]).plan.server_of(np.arange(CHUNKS))
+        held = np.full((CHUNKS, LANES), np.nan)
+        for position, rank in enumerate(job.scheme.servers):
+            mine = np.flatnonzero(primary == position)
+            shards = self.network.servers[started.servers[rank]]._shards[job.number]
+            held[mine] = -shards.snapshot(mine).parameters
+        return held
 
     def kill(self, rank: int) -> None:
         """A worker's process dies, and whoever started it says so."""
@@ -173,14 +168,15 @@ class Apart:
         self.started.tell_gone(rank)
 
     def restart(self, rank: int) -> None:
-        """Another process comes in a killed worker's place."""
+        """Another process comes in a killed worker's place; runs until it is in."""
+        before = self.started.joined
         self.started.restart(rank, lambda calls: self._joined(rank, calls))
+        self._until(lambda: self.started.joined > before)
 
     def _joined(self, rank: int, calls: int) -> None:
-        """It goes on where all are; its lane goes on where the one before left it."""
-        parameters, _ = self.transport(rank).parameters()
-        self._base[rank] = -parameters[:, rank].astype(np.float64)
+        """It is where all are; its lane goes on where the one before left it."""
+        parameters, _ = self.started.transport(rank).parameters()
+        self._base[rank] = -parameters[:, rank]
         self._first[rank] = self.complete[rank] = calls - 1
-        self._missing[rank] = 0
-        self._waits[rank] = False
+        self._missing[rank], self._ready[rank] = 0, False
         self._take_part(rank)
