@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tests.network.testbeds import Rackhub
 
-ITERATIONS = 100
+ITERATIONS = 60
 JOB = f"""\
 name: apart
 workload: digits
 hidden: [32]
 iterations: {ITERATIONS}
 batch: 256
-optimizer: {{name: sgd, rate: 0.1, at: servers}}
+optimizer: {{name: sgd, rate: 0.2, at: servers}}
 placement: ncs
 consistency: asynchronous
 """
