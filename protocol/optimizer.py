@@ -200,6 +200,7 @@ class OptimizerPlan:
         """Raises ValueError."""
         try:
             schedule = Schedule.from_message(message.schedule)
+            consistency = _consistency(message)
         except ValueError as error:
             raise ValueError(f"optimizer {message.name[:40]!r}: {error}") from error
         return OptimizerPlan(
@@ -214,7 +215,7 @@ class OptimizerPlan:
             (),
             tuple(Span(span.first, span.rate, span.weight_decay) for span in message.spans),
             message.first_step,
-            _consistency(message),
+            consistency,
         )
 
     def to_message(self) -> jobs_pb2.Optimizer:
@@ -237,6 +238,9 @@ class OptimizerPlan:
         )
 
 
+_KINDS = "SYNCHRONOUS (0), ASYNCHRONOUS (1) and BOUNDED (2)"
+
+
 def _kind(consistency: Consistency) -> jobs_pb2.Consistency:
     if consistency.together:
         return jobs_pb2.SYNCHRONOUS
@@ -248,7 +252,7 @@ def _consistency(message: jobs_pb2.Optimizer) -> Consistency:
     if kind == jobs_pb2.BOUNDED:
         return Consistency(False, message.staleness)
     if kind not in (jobs_pb2.SYNCHRONOUS, jobs_pb2.ASYNCHRONOUS):
-        raise ValueError(f"consistency {kind} is none that there is")
+        raise ValueError(f"consistency {kind} is none of {_KINDS}")
     return Consistency(kind == jobs_pb2.SYNCHRONOUS)
 
 

@@ -89,10 +89,7 @@ class Apart:
         if not self._ready[rank] or number > self.rounds:
             return
         values = np.zeros((CHUNKS, LANES), np.float32)
-        if number:
-            values[:, rank] = 1
-        else:
-            values += 1000 * rank  # those of the first worker are to count
+        values[:, rank] = min(number, 1)
         self._ready[rank], self._missing[rank] = False, CHUNKS
         if not self.started.submit(rank, np.arange(CHUNKS), values, LANES):
             self._ready[rank], self._missing[rank] = True, 0
@@ -175,8 +172,8 @@ class Apart:
 
     def _joined(self, rank: int, calls: int) -> None:
         """It is where all are; its lane goes on where the one before left it."""
-        parameters, _ = self.started.transport(rank).parameters()
-        self._base[rank] = -parameters[:, rank]
-        self._first[rank] = self.complete[rank] = calls - 1
+        self._base[rank] = self.parameters()[:, rank] if calls else 0
+        self.complete[rank] = calls - 1
+        self._first[rank] = max(0, calls - 1)
         self._missing[rank], self._ready[rank] = 0, False
         self._take_part(rank)
