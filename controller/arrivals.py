@@ -150,6 +150,8 @@ class Arrivals:
             for place in join.joiners:
                 job.members[place].joining = False
             names = ", ".join(job.name(place) for place in sorted(join.joiners, key=_rank))
+            assert join.donor is not None
+            job.met = job.epoch + 1, join.donor.rank
             self.epochs.begin(job, f"{names} joins")
         elif join.failure:
             # Those who wait begin their calls again with the plan that they have.

@@ -336,6 +336,7 @@ class Epochs:
             job.counts(plane.lanes),
             plane.lanes,
             plane.chunks_per_slice(job.slice_bytes),
+            len(job.workers),
         )
 
     def _note(self, job: Job, restored: Sequence[Restored]) -> None:

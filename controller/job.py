@@ -168,6 +168,8 @@ class Job:
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
     served_by: tuple[int, ...] = ()  # ranks of the servers of the last plan that was given out
     restored: list[RestoredChunks] = field(default_factory=list)
+    # The first epoch after the last boundary at which workers joined, and a worker that was there.
+    met: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         return f"job {self.number} ({self.namespace})"
@@ -339,6 +341,8 @@ def plans_of(
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             optimizer=job.optimizer,
+            members=scheme.workers,
+            met=job.met,
         ).to_message()
     return plans
 

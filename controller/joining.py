@@ -24,7 +24,8 @@ class Join:
     """An attempt in ``epoch``: ``joiners`` are to join ``workers``, of which ``donors`` can give
     state. ``number``: of the attempt, which answers repeat; no other in this epoch has it.
 
-    ``failure``: why it came to nothing; ``refused``: joiners that cannot join, and why.
+    ``failure``: why it came to nothing; ``refused``: joiners that cannot join, and why; ``donor``:
+    who gave the state that they have, once it is settled.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Join:
         self.joiners = set(joiners)
         self.failure = ""
         self.refused: dict[Membership, str] = {}
+        self.donor: Membership | None = None  # whose state it is
         self._workers = set(workers)
         self._donors = sorted(donors, key=lambda place: place.rank)
         self._begun: dict[Membership, int] = {}
@@ -114,6 +116,7 @@ class Join:
             self._unable.append(f"{place.role} {place.rank}: {wrong}")
             self._next_donor()
             return
+        self.donor = place
         self._given, self._last = True, (self._page + 1) * PAGE_BYTES >= answer.page.size
         self._taking = set(self.joiners)
         restore = jobs_pb2.Restore(number=self._donation, page=answer.page)

@@ -52,6 +52,7 @@ CREATE TABLE reservations (
 CREATE TABLE places (
   job INTEGER NOT NULL, part INTEGER NOT NULL, stream INTEGER NOT NULL, switch TEXT NOT NULL,
   base INTEGER NOT NULL, "group" INTEGER NOT NULL);
+CREATE TABLE meetings (job INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, worker INTEGER NOT NULL);
 CREATE TABLE kept (
   job INTEGER NOT NULL, chunk INTEGER NOT NULL, level INTEGER NOT NULL, header BLOB NOT NULL,
   payload BLOB NOT NULL, PRIMARY KEY (job, chunk, level));
@@ -172,6 +173,7 @@ class Journal:
                 ("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?)", places),
                 ("DELETE FROM reservations WHERE job = ?", [(number,)]),
                 ("INSERT INTO reservations VALUES (?, ?, ?)", reservations),
+                ("INSERT OR REPLACE INTO meetings VALUES (?, ?, ?)", [(number, *job.met)]),
             ]
         )
 
@@ -189,6 +191,7 @@ class Journal:
         ]
         if forget:
             tables = {"jobs": "number", "members": "job", "reservations": "job", "places": "job"}
+            tables["meetings"] = "job"
             statements += [(f"DELETE FROM {t} WHERE {key} = ?", gone) for t, key in tables.items()]
         self._write(statements)
 
@@ -198,6 +201,8 @@ class Journal:
         by_number = {one.job.number: one for one in known}
         for number, role, rank, *told in self._rows("SELECT * FROM members"):
             by_number[number].job.members[Membership(Role(role), rank)] = _member(told, now)
+        for number, epoch, worker in self._rows("SELECT * FROM meetings"):
+            by_number[number].job.met = epoch, worker
         parts = {
             (number, part): Reservation(window, {})
             for number, part, window in self._rows("SELECT * FROM reservations ORDER BY job, part")

@@ -182,6 +182,12 @@ def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -
             f" and those of tree {kind} have a switch; use tree"
             f" {' or '.join(str(kind) for kind in TreeKind if kind.ends_at_server)}"
         )
+    if optimizer is not None and not optimizer.consistency.together and kind is not TreeKind.NONE:
+        raise _wrong(
+            f"{job}: with consistency {optimizer.consistency} servers take a step with each"
+            f" worker's gradient, so no switch may add them up; use tree {TreeKind.NONE} instead of"
+            f" {kind}"
+        )
 
 
 def check_spans(optimizer: OptimizerPlan | None, keys: Sequence[Key], lanes: int) -> None:

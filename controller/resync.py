@@ -11,6 +11,9 @@ member handed over stays good whatever happens to that member, or to this change
 Servers that run the job's optimizer hold levels, too, and what they have stepped counts even if no
 worker has the result. Before any of it moves to workers, each chunk's parameters and optimizer
 state are where they are to be (``shards``), so no worker gets what only one server has.
+
+Where servers step with each worker's gradient alone, workers' results have nothing to do with each
+other, and none moves.
 """
 
 from __future__ import annotations
@@ -254,6 +257,9 @@ class Change:
 
     def _match(self) -> None:
         """Everybody has reported: who lacks what, and who has it."""
+        if self._holding is not None and self._holding.alone:
+            self._place_shards(self._holding, self._holding.top(self._levels))
+            return
         top = np.zeros(self.chunks, np.uint32)
         for levels in self._levels.values():
             np.maximum(top, levels, out=top)
@@ -326,11 +332,21 @@ class Change:
         """As many results as a page holds, one at least."""
         size = 0
         for key in keys:
-            result = self.pool.results[key]
+            result = self._told(self.pool.results[key])
             size += result.ByteSize() + 8
             if size > PAGE_BYTES and size > result.ByteSize() + 8:
                 return
             yield result
+
+    def _told(self, result: jobs_pb2.Result) -> jobs_pb2.Result:
+        """A result as who lacks it gets it."""
+        holding = self._holding
+        if holding is None or not holding.alone:
+            return result
+        applied = holding.applied(self._levels, result.chunk)
+        told = jobs_pb2.Result(applied=applied)
+        told.MergeFrom(result)
+        return told
 
     def _instruct(self, **what: Any) -> jobs_pb2.Instruction:
         return jobs_pb2.Instruction(epoch=self.epoch, **what)

@@ -8,14 +8,14 @@ come from a worker (every worker keeps its last results), and the optimizer's st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from controller.members import Membership
+from controller.members import Membership, Role
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.partition import shares
@@ -42,7 +42,7 @@ class Restored(NamedTuple):
 class Holding:
     """Servers of the coming epoch by rank, those of the last one, and what they run.
 
-    before: empty if there was none, or it is not known.
+    before: empty if there was none, or it is not known. workers: that the job was created with.
     """
 
     servers: tuple[Membership, ...]
@@ -52,11 +52,34 @@ class Holding:
     counts: tuple[int, ...]
     lanes: int
     chunks_per_slice: int
+    workers: int = 0
 
     @property
     def chunks(self) -> int:
         """Of the job."""
         return sum(self.counts)
+
+    @property
+    def alone(self) -> bool:
+        """Whether steps are of single workers. Then a worker's level counts its own contributions,
+        a server's the steps taken with those of all, and only servers' compare with each other."""
+        return not self.optimizer.consistency.together
+
+    def top(self, levels: Mapping[Membership, Levels]) -> Levels:
+        """Where steps are of single workers: (chunks,) the levels that servers are to reach. Of a
+        chunk that no server holds, that of a worker: parameters come from who has it."""
+        servers = _highest((one for p, one in levels.items() if p.role is Role.SERVER), self.chunks)
+        workers = _highest((one for p, one in levels.items() if p.role is Role.WORKER), self.chunks)
+        return np.where(servers < STARTED, workers, servers)
+
+    def applied(self, levels: Mapping[Membership, Levels], chunk: int) -> bytes:
+        """What counts as being in a chunk whose parameters come from a worker, as Result has it:
+        what each worker has an answer to."""
+        counts = np.zeros(self.workers, "<u4")
+        for place, own in levels.items():
+            if place.role is Role.WORKER and own[chunk]:
+                counts[place.rank] = own[chunk] - 1
+        return counts.tobytes()
 
     def halt(self, reason: str) -> jobs_pb2.Halt:
         """What all are told at first."""
@@ -66,6 +89,7 @@ class Holding:
             optimizer=self.optimizer.to_message(),
             chunks=self.chunks,
             lanes=self.lanes,
+            workers=self.workers,
         )
 
     def needs(self, top: Levels, levels: Mapping[Membership, Levels]) -> Needs:
@@ -119,6 +143,13 @@ class Holding:
         """(chunks,) the rank of each chunk's server, of so many."""
         where = shares(self.counts, self.chunks_per_slice, servers, 1)
         return np.asarray(where.server_of(np.arange(self.chunks)), np.int64)
+
+
+def _highest(levels: Iterable[Levels], chunks: int) -> Levels:
+    top = np.zeros(chunks, np.uint32)
+    for own in levels:
+        np.maximum(top, own, out=top)
+    return top
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 from hosts.client import Client
 from hosts.keys import Keys, Shapes, Types
 from hosts.tensors import Sums
+from protocol.consistency import Consistency
 from protocol.fixed_point import Floats
 from protocol.optimizer import OptimizerPlan
 from protocol.state import Arrays
@@ -70,6 +71,7 @@ class AsyncClient:
         optimizer: OptimizerPlan | None = None,
         state: Callable[[], Arrays] | None = None,
         restore: str | Path | None = None,
+        consistency: Consistency | str | Mapping[str, int] | None = None,
         timeout: float | None = None,
     ) -> Sums:
         """See Client.init_service; `state` is called by the event loop."""
@@ -82,6 +84,7 @@ class AsyncClient:
             optimizer=optimizer,
             state=functools.partial(_ask, loop, state) if state is not None else None,
             restore=restore,
+            consistency=consistency,
             timeout=timeout,
         )
 

@@ -50,6 +50,7 @@ import numpy.typing as npt
 from hosts.calls import result_of
 from hosts.errors import (
     CallOrderError,
+    CheckpointError,
     ClientError,
     DoubleInitError,
     UseAfterLeaveError,
@@ -67,6 +68,7 @@ from hosts.saving import Restoration, save
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint
+from protocol.consistency import Consistency
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
 from protocol.optimizer import OptimizerPlan
@@ -176,6 +178,7 @@ class Client:
         optimizer: OptimizerPlan | None = None,
         state: Callable[[], Arrays] | None = None,
         restore: str | Path | None = None,
+        consistency: Consistency | str | Mapping[str, int] | None = None,
         timeout: float | None = None,
     ) -> Sums:
         """Declares the keys, the same at every worker: by name with arrays (for their shapes) or
@@ -188,6 +191,10 @@ class Client:
         initial parameters. All workers should have the same; those of the first worker count
         (the first that is left, should it die meanwhile), and are returned. From then on
         `push_pull` takes gradients and returns parameters. Without it: returns nothing.
+        consistency: with an optimizer, whose gradients a step is taken with: `synchronous`, the
+        mean of all workers' (None: what the optimizer says, which is that if it says nothing);
+        `asynchronous`, each worker's, as it comes; `{"staleness": N}`, likewise, but what comes
+        back waits until no worker is more than N gradients behind. Needs tree none.
         state: returns the arrays that a worker which joins later has to know, as they are before
         the next round; called by its first call when there is such a worker (with an optimizer
         perhaps by this one). None: nobody can join by this worker's help.
@@ -201,11 +208,21 @@ class Client:
         parameters returned are those of now.
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
         are needed), CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
-        for an optimizer's options of no key.
+        for an optimizer's options of no key, and a consistency that there is not, or not without an
+        optimizer.
         """
         part = self._connected()
         if part.follower is not None:
             raise DoubleInitError("init_service was called before; a job's keys do not change")
+        if consistency is not None:
+            wanted = Consistency.of(consistency)
+            if optimizer is None and not wanted.together:
+                raise ValueError(
+                    f"consistency {wanted}: without an optimizer at the servers there are only"
+                    " sums, which need every worker; pass optimizer="
+                )
+            if optimizer is not None:
+                optimizer = dataclasses.replace(optimizer, consistency=wanted)
         arrays = keys if isinstance(keys, Mapping) else {}
         keys = declared(keys, shapes, dtypes)
         initial: dict[str, Floats] = {}
@@ -347,6 +364,11 @@ class Client:
         for has failed with.
         """
         part, exchange = self._running()
+        if self._optimizer is not None and not self._optimizer.consistency.together:
+            raise CheckpointError(
+                f"{path}: not written: a checkpoint is of one step of all chunks, and with"
+                f" consistency {self._optimizer.consistency} other workers' go on meanwhile"
+            )
         for call in part.under_way():
             call.future.result()
         with part.turn:

@@ -32,6 +32,8 @@ class Contributions:
         self._common["sender"] = slots.sender
         self._common["node"] = slots.node
         self._common["workers"] = 1
+        # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
+        self._first = DIRECT if plan.alone else WAITING
 
     def carry(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """(n,) whether the CONTRIBUTE of a row has a payload (before `packets`: as a guess)."""
@@ -56,6 +58,8 @@ class Contributions:
             headers["flags"][direct] = _DIRECT_FLAG
             headers["node"][direct] = 0
             headers["sender"][direct] = self._plan.rank & 0xFF
+        if self._plan.alone:
+            headers["children"] = slots.round[rows] + 1
         headers["version_op"][: len(late)] += _QUERY
         payloads = np.empty((len(rows), self._plan.lanes), ">i4")
         full = np.zeros(len(rows), np.bool_)
@@ -67,7 +71,7 @@ class Contributions:
 
     def _quantise(self, rows: Rows) -> None:
         slots = self._slots
-        fresh = (slots.sent[rows] == 0) & (slots.stage[rows] == WAITING)
+        fresh = (slots.sent[rows] == 0) & (slots.stage[rows] == self._first)
         if not fresh.any():
             return
         rows = rows[fresh]
@@ -79,7 +83,7 @@ class Contributions:
             slots.exponent[rows],
         )
         rows = rows[~slots.exponent_round[rows]]
-        if len(rows):
+        if len(rows) and not self._plan.alone:
             slots.words[rows], slots.own[rows], slots.flags[rows] = quantise(
                 slots.values[rows], slots.exponent[rows], self._plan.world
             )

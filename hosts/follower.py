@@ -347,7 +347,7 @@ class ServerFollower(_Follower):
         self._may_fetch = frozenset(address.ipv4 for address in halt.servers)
         if halt.HasField("optimizer"):
             plan = OptimizerPlan.from_message(halt.optimizer)
-            self._shards = self._state.shards(self.job, plan, halt.chunks, halt.lanes)
+            self._shards = self._state.shards(self.job, plan, halt.chunks, halt.lanes, halt.workers)
         levels = self._state.levels(self.job)
         return jobs_pb2.ResyncRequest(epoch=epoch, report=jobs_pb2.Report(levels=levels))
 
@@ -374,11 +374,13 @@ class ServerFollower(_Follower):
             holds = sum_checks(batch.headers, batch.payloads, batch.full) & batch.full
             if not holds.all():
                 raise ValueError("parameters from a worker fail their check")
+            applied = [np.frombuffer(result.applied, "<u4") for result in take.results]
             shards.restart(
                 np.array([result.chunk for result in take.results], np.int64),
                 levels,
                 batch.headers,
                 floats_of(batch.payloads),
+                np.array(applied, np.uint32),
             )
         except ValueError as error:
             [report] = self._reports(epoch, [Failure(0, 0, chunk, str(error))])

@@ -70,6 +70,7 @@ def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
         headers=np.ascontiguousarray(snapshot.headers, HEADER).tobytes(),
         parameters=snapshot.parameters.astype("<f4").tobytes(),
         state=snapshot.state.astype("<f4").tobytes(),
+        ledger=snapshot.rows.astype("<u4").tobytes(),
     )
 
 
@@ -85,7 +86,8 @@ def from_message(message: shards_pb2.Shard) -> Snapshot:
     lanes = parameters.shape[1]
     arrays = len(message.state) // (4 * n * lanes) if lanes else 0
     state = np.frombuffer(message.state, "<f4").astype(np.float32).reshape(arrays, n, lanes)
-    return Snapshot(chunks, levels, headers, parameters, state)
+    ledger = np.frombuffer(message.ledger, "<u4").astype(np.uint32).reshape(n, -1)
+    return Snapshot(chunks, levels, headers, parameters, state, ledger)
 
 
 def pages(snapshot: Snapshot) -> Iterator[Snapshot]:

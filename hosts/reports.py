@@ -80,10 +80,15 @@ class Statistics:
     retransmitted: int = 0  # CONTRIBUTEs sent again
     queries: int = 0
     states: int = 0  # answers to them that were taken
-    completed: int = 0  # chunks whose integer sum arrived
+    # Chunks whose integer sum arrived, or, in a job that is not synchronous, parameters.
+    completed: int = 0
     completed_direct: int = 0  # chunks that the server summed in float32
     exponent_rounds: int = 0
     initial: int = 0  # chunks whose initial parameters arrived from servers with an optimizer
+    # By how many contributions to a chunk this worker was ahead of the slowest when answers left,
+    # in all and at most; 0 in a synchronous job.
+    ahead: int = 0
+    most_ahead: int = 0
     congested: int = 0  # results that a contribution met congestion for (ECN)
     duplicates: int = 0  # results that were there already
     wrong_checksum: int = 0

@@ -15,6 +15,7 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
+from hosts.asynchronous_node import AsynchronousNode
 from hosts.reports import Failure
 from hosts.root_node import RootNode
 from hosts.server_direct import DirectStream
@@ -52,11 +53,22 @@ class _Job:
         self.counters: Counter[str] = Counter()
         self.frozen = False
         self.steps = Steps(plan, shards) if shards is not None else None
-        self.roots = {r.stream: RootNode(plan, r, self.counters, self.steps) for r in plan.roots}
-        self.direct = {
-            stream: DirectStream(plan, stream, window, self.counters, self.steps)
-            for stream, window in plan.windows.items()
-        }
+        self.roots: dict[int, RootNode] = {}
+        self.direct: dict[int, DirectStream | AsynchronousNode]
+        self.alone: AsynchronousNode | None = None
+        if plan.alone:
+            assert shards is not None
+            assert self.steps is not None
+            self.alone = AsynchronousNode(plan, self.counters, self.steps, shards)
+            self.direct = dict.fromkeys(plan.windows, self.alone)
+        else:
+            self.roots = {
+                root.stream: RootNode(plan, root, self.counters, self.steps) for root in plan.roots
+            }
+            self.direct = {
+                stream: DirectStream(plan, stream, window, self.counters, self.steps)
+                for stream, window in plan.windows.items()
+            }
         keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
         self._ranks = np.argsort(keys)
         self._keys = keys[self._ranks]
@@ -160,7 +172,9 @@ class ServerState:
             )
         shards = None
         if plan.optimizer is not None:
-            shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes)
+            # The first plan has all workers; who comes later was told of them by Halt.
+            shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes, plan.world)
+            shards.meet(*plan.met)
             primary = plan.server_of(np.arange(plan.chunks))
             backup = backup_of(primary, len(plan.servers))
             shards.forget((primary != plan.rank) & (backup != plan.rank))
@@ -180,10 +194,13 @@ class ServerState:
         if steps is not None:
             steps.drop()
 
-    def shards(self, job: int, optimizer: OptimizerPlan, chunks: int, lanes: int) -> Shards:
-        """What is held of a job whose optimizer runs here, from its first plan (or earlier) on."""
+    def shards(
+        self, job: int, optimizer: OptimizerPlan, chunks: int, lanes: int, workers: int = 0
+    ) -> Shards:
+        """What is held of a job whose optimizer runs here, from its first plan (or earlier) on.
+        workers: that it was created with."""
         if job not in self._shards:
-            self._shards[job] = Shards(optimizer, chunks, lanes)
+            self._shards[job] = Shards(optimizer, chunks, lanes, workers)
         return self._shards[job]
 
     def levels(self, job: int) -> bytes:
@@ -292,7 +309,10 @@ class ServerState:
         """Chunks that have failed for good since the last call, with their jobs."""
         failures: list[tuple[int, Failure]] = []
         for number, job in self._jobs.items():
-            for root in job.roots.values():
+            roots: list[RootNode | AsynchronousNode] = list(job.roots.values())
+            if job.alone is not None:
+                roots.append(job.alone)
+            for root in roots:
                 failures += [(number, failure) for failure in root.failures]
                 root.failures = []
         return failures

@@ -67,7 +67,8 @@ class Steps:
         """What the backup is to hold since the last call, numbered for `replicated`."""
         if not self._fresh:
             return None
-        chunks = np.concatenate([chunks for chunks, _ in self._fresh])
+        # A chunk may have been stepped several times, by one worker's gradient after the other's.
+        chunks = np.unique(np.concatenate([chunks for chunks, _ in self._fresh]))
         self._number += 1
         self._waiting[self._number] = [release for _, release in self._fresh]
         self._fresh = []

@@ -11,6 +11,8 @@ calls made to it.
   few of them (`hosts.questions`).
 - A sum flagged OVERFLOW or NONFINITE is asked of the chunk's server in float32 (DIRECT).
 - A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
+- In a job that is not synchronous every chunk is DIRECT from the start and needs no exponents; what
+  comes back is the answer to this worker alone (`hosts.asynchronous_node`).
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ class WorkerTransport:
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
         self._contributions = Contributions(plan, self._slots, self._servers)
+        if plan.alone:
+            exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
         self._tickets = 0
@@ -178,6 +182,8 @@ class WorkerTransport:
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
+        if wants is None and self.plan.alone:
+            return []  # they are nobody else's
         if wants is None:
             return kept(self._slots, last_kept(self._slots, self.levels()))
         if self.plan.optimizer is None:
@@ -291,7 +297,7 @@ class WorkerTransport:
         if len(held):
             held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
             slots.exponent[held] = self._exponents.exponents(slots.chunk[held], slots.round[held])
-            slots.stage[held] = WAITING
+            slots.stage[held] = DIRECT if self.plan.alone else WAITING
             slots.due[held] = True
 
     def _most_urgent(self, rows: Rows) -> Rows:
@@ -442,15 +448,20 @@ class WorkerTransport:
             rows, headers, words = rows[~found], headers[~found], words[~found]
         if not len(rows):
             return
-        if stage == DIRECT:
-            initial = 0
-            if self.plan.optimizer is not None:
-                initial = int(np.count_nonzero(slots.round[rows] == 0))
-            self.statistics.initial += initial
-            self.statistics.completed_direct += len(rows) - initial
+        initial = np.zeros(len(rows), np.bool_)
+        if stage == DIRECT and self.plan.optimizer is not None:
+            initial = slots.round[rows] == 0
+        self.statistics.initial += int(np.count_nonzero(initial))
+        if stage == DIRECT and not self.plan.alone:
+            self.statistics.completed_direct += int(np.count_nonzero(~initial))
         else:
-            self.statistics.completed += len(rows)
-            self._sums.chunks += len(rows)
+            done = int(np.count_nonzero(~initial))
+            self.statistics.completed += done
+            self._sums.chunks += done
+        if self.plan.alone:
+            ahead = (slots.round[rows] + 1 - headers["children"].astype(np.int64))[~initial]
+            self.statistics.ahead += int(ahead.sum())
+            self.statistics.most_ahead = max(self.statistics.most_ahead, *ahead.tolist(), 0)
         if stage == DIRECT or self.plan.optimizer is not None:
             sums = floats_of(words)
         else:

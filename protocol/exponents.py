@@ -89,6 +89,10 @@ class Exponents:
         self._contacted[rows] = True
         self._first[rows] = np.where(found == NO_EXPONENT, 0, found)
 
+    def contact_none(self) -> None:
+        """No chunk needs an exponent round: nothing is quantised."""
+        self._contacted[:] = True
+
     def rounds(self, chunks: Any) -> Rows:
         """(n,) the number of each chunk's coming round."""
         return self._begun[np.asarray(chunks, np.int64)]

@@ -4,6 +4,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
+ASYNCHRONOUS: Consistency
+BOUNDED: Consistency
 CORE: Tree
 CORE_SERVER: Tree
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -12,6 +14,7 @@ NONE: Tree
 ROLE_UNSPECIFIED: Role
 SERVER: Role
 SERVERS: Admission
+SYNCHRONOUS: Consistency
 TOR: Tree
 TREE_UNSPECIFIED: Tree
 TWO_LEVEL: Tree
@@ -189,18 +192,20 @@ class GoneRequest(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Halt(_message.Message):
-    __slots__ = ["chunks", "lanes", "optimizer", "reason", "servers"]
+    __slots__ = ["chunks", "lanes", "optimizer", "reason", "servers", "workers"]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     chunks: int
     lanes: int
     optimizer: Optimizer
     reason: str
     servers: _containers.RepeatedCompositeFieldContainer[Address]
-    def __init__(self, reason: _Optional[str] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
+    workers: int
+    def __init__(self, reason: _Optional[str] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., chunks: _Optional[int] = ..., lanes: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
 
 class Hand(_message.Message):
     __slots__ = ["wants"]
@@ -358,9 +363,10 @@ class Member(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class Optimizer(_message.Message):
-    __slots__ = ["beta1", "beta2", "epsilon", "first_step", "momentum", "name", "rate", "schedule", "spans", "weight_decay"]
+    __slots__ = ["beta1", "beta2", "consistency", "epsilon", "first_step", "momentum", "name", "rate", "schedule", "spans", "staleness", "weight_decay"]
     BETA1_FIELD_NUMBER: _ClassVar[int]
     BETA2_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
     MOMENTUM_FIELD_NUMBER: _ClassVar[int]
@@ -368,9 +374,11 @@ class Optimizer(_message.Message):
     RATE_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
     beta1: float
     beta2: float
+    consistency: Consistency
     epsilon: float
     first_step: int
     momentum: float
@@ -378,8 +386,9 @@ class Optimizer(_message.Message):
     rate: float
     schedule: Schedule
     spans: _containers.RepeatedCompositeFieldContainer[Span]
+    staleness: int
     weight_decay: float
-    def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., first_step: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., first_step: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., staleness: _Optional[int] = ...) -> None: ...
 
 class Page(_message.Message):
     __slots__ = ["data", "page", "sha256", "size"]
@@ -394,7 +403,7 @@ class Page(_message.Message):
     def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ["chunks_per_slice", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "optimizer", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
+    __slots__ = ["chunks_per_slice", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "met_in", "met_worker", "optimizer", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -409,6 +418,8 @@ class Plan(_message.Message):
     LANES_FIELD_NUMBER: _ClassVar[int]
     LINK_RATE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MET_IN_FIELD_NUMBER: _ClassVar[int]
+    MET_WORKER_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROOTS_FIELD_NUMBER: _ClassVar[int]
@@ -426,6 +437,8 @@ class Plan(_message.Message):
     lanes: int
     link_rate: int
     members: _containers.RepeatedScalarFieldContainer[int]
+    met_in: int
+    met_worker: int
     optimizer: Optimizer
     rank: int
     roots: _containers.RepeatedCompositeFieldContainer[RootStream]
@@ -436,7 +449,7 @@ class Plan(_message.Message):
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Reached(_message.Message):
     __slots__ = ["number"]
@@ -481,16 +494,18 @@ class RestoredChunks(_message.Message):
     def __init__(self, server: _Optional[str] = ..., chunks: _Optional[int] = ..., source: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ["chunk", "header", "level", "payload"]
+    __slots__ = ["applied", "chunk", "header", "level", "payload"]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    applied: bytes
     chunk: int
     header: bytes
     level: int
     payload: bytes
-    def __init__(self, chunk: _Optional[int] = ..., level: _Optional[int] = ..., header: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, chunk: _Optional[int] = ..., level: _Optional[int] = ..., header: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., applied: _Optional[bytes] = ...) -> None: ...
 
 class ResyncReply(_message.Message):
     __slots__ = []
@@ -657,4 +672,7 @@ class Admission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

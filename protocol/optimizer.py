@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol import jobs_pb2
+from protocol.consistency import SYNCHRONOUS, Consistency
 from protocol.schedule import MOST_STEPS, Schedule
 
 SGD = "sgd"
@@ -55,7 +56,7 @@ class OptimizerPlan:
     keys, is multiplied by from step to step. keys: what differs for some; the first that fits a
     key's name counts. spans: the same by chunk, for servers, which know of no keys: `by_chunk`
     makes one of the other. first_step: number of steps that were taken before the job (it goes on
-    from a checkpoint).
+    from a checkpoint). consistency: whose gradients a step is taken with.
 
     Raises ValueError, naming the number, for what no optimizer can use.
     """
@@ -71,6 +72,7 @@ class OptimizerPlan:
     keys: tuple[KeyOptions, ...] = ()
     spans: tuple[Span, ...] = ()
     first_step: int = 0
+    consistency: Consistency = SYNCHRONOUS
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
@@ -142,6 +144,8 @@ class OptimizerPlan:
             numbers += f", schedule {self.schedule}"
         if self.keys or self.spans:
             numbers += f", others for some of its keys ({len(self.spans) or len(self.keys)} parts)"
+        if not self.consistency.together:
+            numbers += f", {self.consistency}"
         return f"{self.name} ({numbers})"
 
     @property
@@ -196,6 +200,7 @@ class OptimizerPlan:
         """Raises ValueError."""
         try:
             schedule = Schedule.from_message(message.schedule)
+            consistency = _consistency(message)
         except ValueError as error:
             raise ValueError(f"optimizer {message.name[:40]!r}: {error}") from error
         return OptimizerPlan(
@@ -210,6 +215,7 @@ class OptimizerPlan:
             (),
             tuple(Span(span.first, span.rate, span.weight_decay) for span in message.spans),
             message.first_step,
+            consistency,
         )
 
     def to_message(self) -> jobs_pb2.Optimizer:
@@ -227,7 +233,27 @@ class OptimizerPlan:
             schedule=self.schedule.to_message(),
             spans=[jobs_pb2.Span(**span._asdict()) for span in self.spans],
             first_step=self.first_step,
+            consistency=_kind(self.consistency),
+            staleness=self.consistency.staleness or 0,
         )
+
+
+_KINDS = "SYNCHRONOUS (0), ASYNCHRONOUS (1) and BOUNDED (2)"
+
+
+def _kind(consistency: Consistency) -> jobs_pb2.Consistency:
+    if consistency.together:
+        return jobs_pb2.SYNCHRONOUS
+    return jobs_pb2.ASYNCHRONOUS if consistency.staleness is None else jobs_pb2.BOUNDED
+
+
+def _consistency(message: jobs_pb2.Optimizer) -> Consistency:
+    kind = message.consistency
+    if kind == jobs_pb2.BOUNDED:
+        return Consistency(False, message.staleness)
+    if kind not in (jobs_pb2.SYNCHRONOUS, jobs_pb2.ASYNCHRONOUS):
+        raise ValueError(f"consistency {kind} is none of {_KINDS}")
+    return Consistency(kind == jobs_pb2.SYNCHRONOUS)
 
 
 def _float32(number: float | None) -> float | None:

@@ -94,11 +94,7 @@ class WorkerPlan:
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
         _check_slices(self.counts, self.chunks_per_slice)
-        _ascending(self.members, "members")
-        _need(
-            len(self.members) in (0, self.world),
-            f"{len(self.members)} members are named in a world of {self.world}",
-        )
+        _check_members(self.members, self.world)
         _need(0 <= self.rank < self.world, f"rank {self.rank} is not below world {self.world}")
         _need(bool(self.servers), "a job has at least one server, this plan names none")
         _need(bool(self.streams), "a plan has at least one stream, this one has none")
@@ -109,6 +105,11 @@ class WorkerPlan:
                 0 <= stream.sender < MOST_CHILDREN,
                 f"stream {stream.stream}: sender {stream.sender} is not in 0..{MOST_CHILDREN - 1}",
             )
+
+    @property
+    def alone(self) -> bool:
+        """Whether servers take a step with each worker's gradient, instead of sums."""
+        return self.optimizer is not None and not self.optimizer.consistency.together
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server that a chunk (or each of an array of them) is addressed to."""
@@ -206,7 +207,10 @@ class ServerPlan:
     """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of.
 
     counts: chunks of each key, in order. optimizer: what it makes of sums; every stream's root is a
-    server then.
+    server then. members: workers that are in it, by rank: the ranks that they had when the job was
+    created; none stands for all that there are. met: of a job that is not synchronous, the epoch of
+    the last boundary at which workers joined (0: none did), and a worker, numbered likewise, that
+    was there.
     """
 
     job: int
@@ -222,10 +226,13 @@ class ServerPlan:
     chunks_per_slice: int = 1
     link_rate: int = 0
     optimizer: OptimizerPlan | None = None
+    members: tuple[int, ...] = ()
+    met: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
         _check_slices(self.counts, self.chunks_per_slice)
+        _check_members(self.members, self.world)
         object.__setattr__(self, "windows", MappingProxyType(dict(self.windows)))
         _need(
             0 <= self.rank < len(self.servers),
@@ -247,6 +254,11 @@ class ServerPlan:
             f"the optimizer speaks of chunk {spans[-1].first if spans else 0}, the job has 0.."
             f"{self.chunks - 1}",
         )
+
+    @property
+    def alone(self) -> bool:
+        """Whether servers take a step with each worker's gradient, instead of sums."""
+        return self.optimizer is not None and not self.optimizer.consistency.together
 
     @property
     def chunks(self) -> int:
@@ -289,6 +301,8 @@ class ServerPlan:
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
             optimizer=_optimizer(message),
+            members=tuple(message.members),
+            met=(message.met_in, message.met_worker),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -322,6 +336,9 @@ class ServerPlan:
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
             key_chunks=self.counts,
             chunks_per_slice=self.chunks_per_slice,
+            members=self.members,
+            met_in=self.met[0],
+            met_worker=self.met[1],
         )
 
 
@@ -341,6 +358,11 @@ def _check_common(job: int, epoch: int, world: int, lanes: int) -> None:
     _need(0 < epoch < 1 << 16, f"epoch {epoch} is not in 1..65535 (0 is never used)")
     _need(0 < world <= LARGEST_WORLD, f"world {world} is not in 1..{LARGEST_WORLD}")
     _need(0 <= lanes < 1 << 16, f"lanes {lanes} is not in 0..65535")
+
+
+def _check_members(members: Sequence[int], world: int) -> None:
+    _ascending(members, "members")
+    _need(len(members) in (0, world), f"{len(members)} members are named in a world of {world}")
 
 
 def _check_slices(counts: Sequence[int], chunks_per_slice: int) -> None:

@@ -13,19 +13,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protocol/shards.proto\x12\x11rackhub.shards.v1\"w\n\x05Shard\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x12\x0e\n\x06levels\x18\x04 \x01(\x0c\x12\x0f\n\x07headers\x18\x05 \x01(\x0c\x12\x12\n\nparameters\x18\x06 \x01(\x0c\x12\r\n\x05state\x18\x07 \x01(\x0c\"\x06\n\x04Held\":\n\x0c\x46\x65tchRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x32\x94\x02\n\x0cShardService\x12>\n\tReplicate\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Held\x12\x44\n\x05\x46\x65tch\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x43\n\x04Save\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x39\n\x04Load\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Heldb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protocol/shards.proto\x12\x11rackhub.shards.v1\"\x87\x01\n\x05Shard\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x12\x0e\n\x06levels\x18\x04 \x01(\x0c\x12\x0f\n\x07headers\x18\x05 \x01(\x0c\x12\x12\n\nparameters\x18\x06 \x01(\x0c\x12\r\n\x05state\x18\x07 \x01(\x0c\x12\x0e\n\x06ledger\x18\x08 \x01(\x0c\"\x06\n\x04Held\":\n\x0c\x46\x65tchRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x32\x94\x02\n\x0cShardService\x12>\n\tReplicate\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Held\x12\x44\n\x05\x46\x65tch\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x43\n\x04Save\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x39\n\x04Load\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Heldb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protocol.shards_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _SHARD._serialized_start=44
-  _SHARD._serialized_end=163
-  _HELD._serialized_start=165
-  _HELD._serialized_end=171
-  _FETCHREQUEST._serialized_start=173
-  _FETCHREQUEST._serialized_end=231
-  _SHARDSERVICE._serialized_start=234
-  _SHARDSERVICE._serialized_end=510
+  _SHARD._serialized_start=45
+  _SHARD._serialized_end=180
+  _HELD._serialized_start=182
+  _HELD._serialized_end=188
+  _FETCHREQUEST._serialized_start=190
+  _FETCHREQUEST._serialized_end=248
+  _SHARDSERVICE._serialized_start=251
+  _SHARDSERVICE._serialized_end=527
 # @@protoc_insertion_point(module_scope)

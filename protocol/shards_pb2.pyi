@@ -19,11 +19,12 @@ class Held(_message.Message):
     def __init__(self) -> None: ...
 
 class Shard(_message.Message):
-    __slots__ = ["chunks", "epoch", "headers", "job", "levels", "parameters", "state"]
+    __slots__ = ["chunks", "epoch", "headers", "job", "ledger", "levels", "parameters", "state"]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -31,7 +32,8 @@ class Shard(_message.Message):
     epoch: int
     headers: bytes
     job: int
+    ledger: bytes
     levels: bytes
     parameters: bytes
     state: bytes
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., levels: _Optional[bytes] = ..., headers: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., levels: _Optional[bytes] = ..., headers: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., state: _Optional[bytes] = ..., ledger: _Optional[bytes] = ...) -> None: ...

@@ -8,12 +8,13 @@ what is allowed. docs/files.md explains the format.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from protocol.consistency import SYNCHRONOUS, Consistency
 from protocol.optimizer import ADAM, MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.schedule import COSINE, LINEAR, STEP, Schedule
 from testbed import placements
@@ -146,6 +147,12 @@ def _word_or_group(value: object) -> object:
     return value
 
 
+def _consistency(value: object) -> Consistency:
+    if isinstance(value, (str, dict, Consistency)):
+        return Consistency.of(value)
+    raise ValueError(f"{shown(value)} should be synchronous, asynchronous or {{staleness: N}}")
+
+
 def _power_of_two(value: object) -> object:
     if isinstance(value, int) and value > 0 and value & (value - 1):
         raise ValueError(
@@ -163,6 +170,7 @@ class JobSpec(_Strict):
     life of a worker or server, after which the others go on without it. poison: values of an
     iteration that do not fit fixed point (``testbed.poison``). gradients: what workers round theirs
     to; parameters and sums are float32. restore: a checkpoint's file, which the job goes on from.
+    consistency: whose gradients servers take a step with.
     """
 
     name: Name = Field(max_length=40)
@@ -174,6 +182,7 @@ class JobSpec(_Strict):
     batch: int = Field(default=128, strict=True, ge=1, le=1_000_000)
     seed: int = Field(default=1, strict=True, ge=0, lt=2**32)
     optimizer: OptimizerSpec = OptimizerSpec()
+    consistency: Annotated[Consistency, BeforeValidator(_consistency)] = SYNCHRONOUS
     gradients: Literal["float32", "float16", "bfloat16"] = "float32"
     checkpoint: CheckpointSpec | None = None
     restore: str | None = Field(default=None, min_length=1, max_length=1000)
@@ -190,7 +199,7 @@ class JobSpec(_Strict):
     @property
     def plan(self) -> OptimizerPlan:
         """The optimizer as workers and servers are told."""
-        return self.optimizer.plan(self.iterations)
+        return replace(self.optimizer.plan(self.iterations), consistency=self.consistency)
 
 
 @dataclass(frozen=True)
@@ -309,6 +318,8 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
             f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
             f" switch; allowed: workers, or tree {spec.tree}-server, tor or none",
         )
+    if not spec.consistency.together:
+        _check_apart(document)
     falls = schedule.kind in (LINEAR, COSINE)
     for group, place, known, fields in (
         (optimizer, ("optimizer",), optimizer.name in (MOMENTUM, NESTEROV), ("momentum",)),
@@ -332,3 +343,30 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
             f"{schedule.warmup} steps of warm-up leave none of {steps}; allowed: up to {steps - 1}",
         )
     document.check()
+
+
+def _check_apart(document: Document[JobSpec]) -> None:
+    """Notes what a job that is not synchronous cannot have."""
+    spec, how = document.content, f"with consistency {document.content.consistency}"
+    if spec.optimizer.at != "servers":
+        document.refuse(
+            ("consistency",),
+            f"{spec.consistency} is about steps at servers; allowed: synchronous, or optimizer:"
+            " {at: servers}",
+        )
+    if spec.tree != "none":
+        document.refuse(
+            ("tree",) if "tree" in spec.model_fields_set else ("consistency",),
+            f"{how} a server takes a step with each worker's gradient, so that switches have"
+            f" nothing to add up, and tree is {spec.tree}; allowed: none, which placements cc, cs,"
+            " ncc and ncs have",
+        )
+    if spec.checkpoint is not None:
+        document.refuse(
+            ("checkpoint",),
+            f"is of one step of all chunks, and {how} there is none; leave it out",
+        )
+    if spec.poison:
+        document.refuse(
+            ("poison",), f"{how} gradients go in float32, which all values fit; leave it out"
+        )

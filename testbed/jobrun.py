@@ -72,6 +72,7 @@ class JobRun:
     _contacted: bool = False  # it knows its exponents from there
     _explaining: asyncio.Task[None] | None = None
     _started: int = 0
+    _heard: float = 0.0  # when a worker last told of its progress
 
     async def execute(self, processes: Processes) -> Message:
         """Runs the job; returns its part of the summary. Raises ``JobError``.
@@ -84,9 +85,12 @@ class JobRun:
             await self._train(processes)
             wall, busy = time.monotonic() - start, self._busy()
             self.state = "checking"
-            self.emit({"event": "checking", "job": self.name})
-            reference = None if self._unknown else await self._reference(processes)
+            reference = None
+            if not self._unknown:
+                self.emit({"event": "checking", "job": self.name})
+                reference = await self._reference(processes)
             counted = self._check_sums()
+            self._check_staleness()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
             failure = await self._cause(error, processes)
@@ -198,7 +202,7 @@ class JobRun:
 
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
-        patience = self.file.spec.patience
+        patience, together = self.file.spec.patience, self.file.spec.consistency.together
         hosts = self.placement.workers
         first: str | None = None
         crew = self._crew
@@ -217,6 +221,8 @@ class JobRun:
             )
             if processes.failure.done():
                 processes.failure.result()
+            if not ended and not together and time.monotonic() - self._heard < patience:
+                continue  # slower workers are still on their way
             if not ended:
                 what = f"has not ended {patience:g} s after {first} did"
                 raise ProcessError(left[0], what, members[left[0]].log)
@@ -317,6 +323,7 @@ class JobRun:
                 self.place.series.state(self.name, self.state)
                 self.emit({"event": "running", "job": self.name})
         elif kind == "progress":
+            self._heard = time.monotonic()
             self._waits.over(rank)
             self._attendance.take(rank, report["attendance"])
             self.place.faults.progress(self.name, rank, report)
@@ -410,6 +417,8 @@ class JobRun:
     def _unknown(self) -> str:
         """Why a reference cannot tell what should have come of it; empty if it can."""
         spec, world = self.file.spec, len(self.placement.workers)
+        if not spec.consistency.together:
+            return f"with consistency {spec.consistency} results depend on who is done when"
         start = spec.optimizer.at == "servers" or self._contacted
         causes = [self._attendance.unknown(spec.iterations, world, start=start), self._reset]
         return "; ".join(cause for cause in causes if cause)
@@ -473,6 +482,18 @@ class JobRun:
         self.tally.check(sum(one[kind] for kind in kinds))
         return int(one["completed"])
 
+    def _check_staleness(self) -> None:
+        """``JobError`` if a worker got further ahead than the job allows."""
+        consistency = self.file.spec.consistency
+        if consistency.staleness is None:
+            return
+        most = results.staleness(self.results)["max"]
+        if most > consistency.staleness:
+            raise JobError(
+                f"a worker got parameters {most} gradients ahead of the slowest one; the job's"
+                f" consistency allows {consistency.staleness}"
+            )
+
     @property
     def workload(self) -> Workload:
         """Its size."""
@@ -481,6 +502,8 @@ class JobRun:
         left = spec.iterations - self._before
         slices, start = plane.chunks_per_slice(spec.slice_bytes), spec.optimizer.at == "servers"
         rounds = 0 if self._contacted else 1
+        if not spec.consistency.together:  # no exponents; initial parameters go like gradients
+            left, rounds, start = left + 1, 0, False
         return Workload(sizes, plane.lanes, left, slices, rounds, start)
 
     def record(self) -> Message:
@@ -514,6 +537,7 @@ class JobRun:
             "data": WORKLOADS[spec.workload].data,
             "gradients": spec.gradients,
             "optimizer": str(spec.plan),
+            "consistency": str(spec.consistency),
             "placement": spec.placement.kind,
             "tree": self.tree or spec.tree,
             "iterations": spec.iterations,
@@ -528,15 +552,20 @@ class JobRun:
         self, reference: Message | None, counted: int | None, wall: float, busy: float
     ) -> Message:
         workers, served = self.placement.workers, self.tree == "none"
+        apart = not self.file.spec.consistency.together
         crew = self._crew
         assert crew is not None
         tally = self.tally
         return {
             **self._described(),
-            **results.weights(workers, self.results, crew.lost, reference, self._unknown),
+            **results.weights(
+                workers, self.results, crew.lost, reference, self._unknown, apart=apart
+            ),
+            "staleness_seen": results.staleness(self.results) if apart else None,
             "rejoined_workers": {workers[rank]: n for rank, n in sorted(crew.back.items())},
-            "workers_per_iteration": self._attendance.counts(),
-            "attendance": self._attendance.told(workers),
+            # Where servers step with single gradients, nothing is averaged.
+            "workers_per_iteration": [] if apart else self._attendance.counts(),
+            "attendance": [] if apart else self._attendance.told(workers),
             "chunks": results.chunks(
                 self.results, counted, self.disturbed, tally.sent_again, served=served
             ),

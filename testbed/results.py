@@ -26,19 +26,21 @@ def weights(
     lost: Mapping[int, str],
     reference: Message | None,
     unknown: str = "",
+    *,
+    apart: bool = False,
 ) -> Message:
     """What came of it, and whether it is what should have.
 
     workers: names by rank. results: last reports, by rank. lost: how workers ended that are not in
     the job any more. reference: what a single process came to (``testbed.reference``), told who was
     in which sum; None where it cannot tell, for the reason ``unknown``: whether weights match is
-    None then, if they agree.
+    None then, if they agree. apart: each has the parameters that it got last, and they need not.
     """
     first = fullest(results)
     digests = {result["digest"] for result in results.values()}
     matches: bool | None = reference is not None and digests == {reference["digest"]}
     why = ""
-    if reference is None and len(digests) == 1:
+    if reference is None and (apart or len(digests) == 1):
         matches, why = None, unknown
     return {
         "test_accuracy": first["accuracy"],
@@ -48,7 +50,7 @@ def weights(
         "data_sha256": first["data_sha256"],
         "matches_reference": matches,
         "no_reference": why,
-        "workers_agree": len(digests) == 1,
+        "workers_agree": None if apart else len(digests) == 1,
         "lost_workers": {workers[rank]: how for rank, how in sorted(lost.items())},
         "finished_workers": [workers[rank] for rank in sorted(results)],
         "weights_sha256": first["digest"],
@@ -92,6 +94,17 @@ def chunks(
         # By workers and switches.
         "retransmitted": again + (by_switches or 0),
         "retransmitted_by_switches": by_switches,
+    }
+
+
+def staleness(results: Mapping[int, Message]) -> Message:
+    """By how many gradients workers were ahead of the slowest one when they got parameters: the
+    most, and the mean over all."""
+    statistics = [result["statistics"] for result in results.values()]
+    answers = sum(one["completed"] for one in statistics)
+    return {
+        "max": max(one["most_ahead"] for one in statistics),
+        "mean": sum(one["ahead"] for one in statistics) / answers if answers else 0.0,
     }
 
 

@@ -207,6 +207,7 @@ def _results(jobs: Sequence[Message]) -> Table:
         ("target, clock", [f"{job['target']}, {job['clock']}" for job in jobs]),
         ("iterations", [f"{job['iterations']:,}" for job in jobs]),
         *_averaged(jobs),
+        *_apart(jobs),
         ("time per iteration", [_milliseconds(job["seconds_per_iteration"]) for job in jobs]),
         ("CPU busy", [_busy(job["machine"]) for job in jobs]),
         ("test accuracy", [f"{job['test_accuracy']:.4f}" for job in jobs]),
@@ -225,6 +226,13 @@ def _averaged(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
     """A row of how many workers were in the sums, where that changed: 8, 7, 8."""
     runs = [[str(n) for n, _ in groupby(job.get("workers_per_iteration", ()))] for job in jobs]
     return [("averaged over", [", ".join(one) for one in runs])] if any(r[1:] for r in runs) else []
+
+
+def _apart(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+    """A row of how far ahead of the slowest worker others were, where they do not wait for it."""
+    seen = [job.get("staleness_seen") for job in jobs]
+    told = [f"{one['max']}, mean {one['mean']:.2f}" if one else "" for one in seen]
+    return [("gradients ahead", told)] if any(told) else []
 
 
 def _busy(machine: Message) -> str:

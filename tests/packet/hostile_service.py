@@ -56,6 +56,8 @@ BAD_OPTIMIZERS: list[dict[str, Any]] = [
     {"spans": [{"first": 1, "rate": 1.0}]},
     {"spans": [{"rate": math.nan}]},
     {"spans": [{"rate": 1.0}, {"first": 1 << 31, "rate": 1.0}]},
+    {"consistency": 3},
+    {"consistency": 2, "staleness": (1 << 20) + 1},
 ]
 OPTIMIZER = {"name": "momentum", "rate": 0.1, "momentum": 0.9, "weight_decay": 0.0}
 

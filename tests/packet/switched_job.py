@@ -193,7 +193,8 @@ class Member:
 
 
 class StartedJob:
-    """A job whose members are in. delay: the most that a control message takes, in seconds."""
+    """A job whose members are in. delay: the most that a control message takes, in seconds.
+    keys: that the chunks are of, as many of each."""
 
     def __init__(
         self,
@@ -205,10 +206,12 @@ class StartedJob:
         chunks: int,
         delay: float = 0.01,
         optimizer: OptimizerPlan | None = None,
+        keys: int = 1,
         **options: int,
     ) -> None:
         self.network = network
         self.chunks = chunks
+        self.keys = keys
         self.delay = delay
         self.workers, self.servers = list(workers), list(servers)
         self.killed: set[int] = set()
@@ -249,7 +252,8 @@ class StartedJob:
 
     @property
     def _keys(self) -> list[Key]:
-        return [Key(0, "all", self.chunks * LANES)]
+        size = self.chunks // self.keys * LANES
+        return [Key(number, f"key {number}", size) for number in range(self.keys)]
 
     def _starter(self, policy: Contacts) -> Callable[[WorkerPlan], WorkerTransport]:
         def start(plan: WorkerPlan) -> WorkerTransport:

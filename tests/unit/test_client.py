@@ -23,6 +23,7 @@ from small_service import LANES, SmallService
 from hosts.chunks import Layout
 from hosts.client import Client, Stall
 from hosts.errors import (
+    CheckpointError,
     ClientError,
     JobRefusedError,
     PlanWithdrawnError,
@@ -33,6 +34,7 @@ from hosts.errors import (
 )
 from protocol import jobs_pb2
 from protocol.exponents import Exponents, reference_round
+from protocol.optimizer import OptimizerPlan
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(60)]
 
@@ -464,3 +466,27 @@ def test_a_server_whose_port_is_taken_says_so(service: SmallService, server: Ser
     _, complaint = second.process.communicate(timeout=10)
     assert second.process.returncode == 1
     assert complaint.strip() == f"server: cannot bind UDP 127.0.0.1:{port}: Address already in use"
+
+
+def test_a_worker_that_waits_for_nobody_gets_parameters_and_writes_no_checkpoint(
+    service: SmallService, server: Server, tmp_path: Path
+) -> None:
+    nonce = create(service, 1)
+    assert server.command(f"join {nonce} 0").startswith("joined")
+    ones, sgd = np.ones(10, np.float32), OptimizerPlan("sgd", 1.0)
+    with Client(service.address, address="127.0.0.1") as client:
+        client.connect_service(nonce, 0)
+        with pytest.raises(ValueError, match="without an optimizer at the servers there are only"):
+            client.init_service({"w": 10}, consistency="asynchronous")
+        with pytest.raises(ValueError, match="consistency 'soon'; allowed: synchronous, asyn"):
+            client.init_service({"w": ones}, optimizer=sgd, consistency="soon")
+        begun = client.init_service({"w": ones}, optimizer=sgd, consistency="asynchronous")
+        assert (begun["w"] == 1).all()
+        # The second one's answer is to the second one, though both are under way.
+        first, second = (client.push({"w": ones}) for _ in range(2))
+        assert (second.result()["w"] == -1).all()
+        assert (first.result()["w"] == 0).all()
+        assert (client.pull()["w"] == -1).all()
+        with pytest.raises(CheckpointError, match="with consistency asynchronous other workers'"):
+            client.checkpoint(tmp_path / "none")
+        assert not list(tmp_path.glob("none*"))

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from protocol.consistency import ASYNCHRONOUS, SYNCHRONOUS, Consistency
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
 from testbed.jobfile import JobFileError, JobSpec, load, parse
@@ -109,3 +110,52 @@ def test_every_workload_has_a_name_in_job_files() -> None:
 def test_a_missing_file_is_an_error_of_that_file() -> None:
     with pytest.raises(JobFileError, match=r"nowhere\.yaml:1: cannot be read"):
         load("nowhere.yaml")
+
+
+SERVED = "name: x\niterations: 5\noptimizer: {at: servers}\ntree: none\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("synchronous", SYNCHRONOUS),
+        ("asynchronous", ASYNCHRONOUS),
+        ("{staleness: 0}", Consistency(False, 0)),
+        ("{staleness: 3}", Consistency(False, 3)),
+    ],
+)
+def test_servers_are_told_whose_gradients_a_step_is_taken_with(
+    written: str, meant: Consistency
+) -> None:
+    spec = parse(f"{SERVED}consistency: {written}\n", "job.yaml").spec
+    assert spec.plan.consistency == meant
+    assert OptimizerPlan.from_message(spec.plan.to_message()) == spec.plan
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("consistency: eventual", "job.yaml:5: consistency: consistency 'eventual'; allowed:"),
+        ("consistency: {staleness: -1}", "consistency: staleness -1; allowed: 0 to"),
+        ("consistency: {staleness: soon}", "consistency: consistency"),
+        ("consistency: 3", "consistency: 3 should be synchronous, asynchronous or {staleness: N}"),
+        (
+            "consistency: asynchronous\ncheckpoint: {every: 5}",
+            "job.yaml:6: checkpoint: is of one step of all chunks",
+        ),
+        ("consistency: asynchronous\npoison: 1", "job.yaml:6: poison: with consistency async"),
+    ],
+)
+def test_what_does_not_go_with_a_consistency_is_refused(lines: str, expected: str) -> None:
+    assert expected in problems(f"{SERVED}{lines}\n")
+
+
+def test_a_consistency_needs_servers_that_take_steps_and_no_switch_that_sums() -> None:
+    told = problems("name: x\niterations: 5\nconsistency: asynchronous\n")
+    assert "job.yaml:3: consistency: asynchronous is about steps at servers; allowed:" in told
+    assert "job.yaml:3: consistency: with consistency asynchronous a server takes a step" in told
+    placed = "name: x\niterations: 5\nplacement: inc-server\nconsistency: {staleness: 1}\n"
+    assert "tree is two-level-server; allowed: none, which placements cc, cs, ncc" in problems(
+        placed
+    )
+    parse(f"{placed.replace('inc-server', 'ncs')}optimizer: {{at: servers}}\n")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 def fields(job: Job) -> dict[str, object]:
     """All of a job that outlives the controller."""
     names = "number epoch namespace nonce workers servers kind window streams scheme"
-    names += " avoid state reason keys"
+    names += " avoid state reason keys met"
     return {name: getattr(job, name) for name in names.split()}
 
 
@@ -64,6 +64,8 @@ def test_jobs_in_every_state_are_there_again(table: Journaled) -> None:
     waiting = table.create("waiting", WORKERS[:2], SERVERS, TreeKind.NONE)
     table.enter(waiting, "w1")
     running = table.train()
+    running.met = 1, 2  # workers have joined, at a boundary where worker 2 was
+    table.epochs.give_out(running)
     failed = table.new("failed")
     table.leave(failed.nonce, Role.WORKER, 0, "no reason")
     again = table.again()

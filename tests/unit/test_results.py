@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.results import chunks, plans, weights
+from testbed.results import chunks, plans, staleness, weights
 
 NAMES = ("w0", "w1", "w2")
 
@@ -79,3 +79,14 @@ def test_each_plan_says_where_its_sums_were_completed() -> None:
         assert {name: one[name] for name in ("epoch", "tree", "roots")} == {
             name: plan[name] for name in ("epoch", "tree", "roots")
         }
+
+
+def test_workers_that_are_apart_need_not_agree_and_nothing_can_judge_them() -> None:
+    reports = {0: result("a"), 1: result("b")}
+    for rank, (ahead, most) in enumerate([(150, 3), (0, 0)]):
+        reports[rank]["statistics"] |= {"ahead": ahead, "most_ahead": most}
+    told = weights(NAMES, reports, {}, None, "it depends on who is done when", apart=True)
+    assert told["matches_reference"] is None
+    assert told["no_reference"] == "it depends on who is done when"
+    assert told["workers_agree"] is None
+    assert staleness(reports) == {"max": 3, "mean": 0.75}  # over 200 answers
