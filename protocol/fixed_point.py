@@ -126,7 +126,7 @@ def floats_of(words: Words) -> Floats:
 
 def word_sums(words: Words) -> npt.NDArray[np.uint32]:
     """(n,) sum of each row's 32-bit words mod 2^32: the payload's part of a checksum."""
-    native = words.astype(np.int32).view(np.uint32)
+    native = np.asarray(words, np.int32).view(np.uint32)
     sums: npt.NDArray[np.uint32] = native.sum(axis=1, dtype=np.uint32)
     return sums
 
