@@ -113,15 +113,15 @@ class Tensors:
         given = {name: self._checked(name, value) for name, value in values.items()}
         names = sorted(values, key=self._keys.__getitem__)
         numbers = [self._keys[name] for name in names]
-        if not numbers:
-            return [], np.zeros(0, np.int64), np.zeros((0, self.layout.lanes), np.float32)
-        return (
-            names,
-            np.concatenate([self.layout.chunks_of(number) for number in numbers]),
-            np.concatenate(
-                [self.layout.pack(k, given[n]) for k, n in zip(numbers, names, strict=True)]
-            ),
-        )
+        counts = [self.layout.counts[number] for number in numbers]
+        packed = np.empty((sum(counts), self.layout.lanes), np.float32)
+        at = 0
+        for name, number, count in zip(names, numbers, counts, strict=True):
+            self.layout.pack(number, given[name], packed[at : at + count])
+            at += count
+        none = np.zeros(0, np.int64)
+        chunks = np.concatenate([none, *(self.layout.chunks_of(number) for number in numbers)])
+        return names, chunks, packed
 
     def unpack(
         self,

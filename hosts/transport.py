@@ -43,6 +43,7 @@ from protocol.header import (
     Op,
     Phase,
     Words,
+    opaque,
     ops,
     peer_array,
     peer_keys,
@@ -116,8 +117,9 @@ class WorkerTransport:
     def submit(self, chunks: Any, values: Floats, lanes: Any) -> int:
         """Queues one round of each of n chunks; every worker must do so in the same order.
 
-        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, copied;
-        lanes: (n,) valid lanes of each. Returns the first of n consecutive tickets.
+        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, kept and
+        so not to be changed until the sums are there; lanes: (n,) valid lanes of each. Returns the
+        first of n consecutive tickets.
         Raises ValueError for shapes that do not fit, unknown or repeated chunks.
         """
         rows = np.asarray(chunks, np.int64)
@@ -132,7 +134,7 @@ class WorkerTransport:
         self._tickets += n
         own = chunk_exponents(values[first])[0]
         entries = entries_of(rows, rounds, first, own, widths, ticket, self._order)
-        enqueue(self.plan, self._queues, entries, values.copy())
+        enqueue(self.plan, self._queues, entries, values)
         self._order += len(entries)
         self._incomplete += len(entries)
         self._moved = True
@@ -319,7 +321,7 @@ class WorkerTransport:
         if len(due):
             again = slots.sent[due] > 0
             repeated = int(np.count_nonzero(again))
-            progress = slots.progress[due]
+            progress = slots.progress.take(due)
             if repeated:
                 progress["sent_first"] = np.where(again, progress["sent_first"], now)
             else:
@@ -331,7 +333,7 @@ class WorkerTransport:
             progress["asked"] = 0
             progress["backoff"] = 0
             progress["deadline"] = now + self.round_trips.after(slots.stream[due], 0)
-            slots.progress[due] = progress
+            opaque(slots.progress)[due] = opaque(progress)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
@@ -431,7 +433,7 @@ class WorkerTransport:
         """Results that are good: completes their numbers."""
         slots = self._slots
         slots.finish(rows)
-        slots.result_headers[rows] = headers
+        opaque(slots.result_headers)[rows] = opaque(headers)
         slots.result_words[rows] = words
         self._incomplete -= len(rows)
         self._moved = True

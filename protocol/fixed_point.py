@@ -55,8 +55,8 @@ def chunk_exponents(values: Floats) -> tuple[Exps, npt.NDArray[np.uint8]]:
     flags = np.zeros(n, np.uint8)
     if values.shape[1] == 0:
         return np.full(n, NO_EXPONENT, np.int16), flags
-    # Two passes without a temporary; NaN wins in both. fmax/fmin would hide it.
-    largest = np.maximum(values.max(axis=1), -values.min(axis=1))
+    # The bits of numbers that are not negative are in the order of the numbers; NaN is above all.
+    largest = np.abs(values).view(np.uint32).max(axis=1).view(np.float32)
     bad = ~np.isfinite(largest)
     if bad.any():
         rows = np.flatnonzero(bad)
@@ -74,12 +74,13 @@ def chunk_exponents(values: Floats) -> tuple[Exps, npt.NDArray[np.uint8]]:
 
 
 def quantise(
-    values: Floats, exponents: Any, world: int
+    values: Floats, exponents: Any, world: int, out: Words | None = None
 ) -> tuple[Words, Exps, npt.NDArray[np.uint8]]:
     """Chunks as integers of the scale of `exponents`, one exponent per row.
 
-    Returns the payload words (n, lanes), each chunk's own exponent, and its flags: OVERFLOW where
-    values do not fit the scale, NONFINITE where some are not numbers. A flagged row is all zero.
+    Returns the payload words (n, lanes), written to `out` if that is given, each chunk's own
+    exponent, and its flags: OVERFLOW where values do not fit the scale, NONFINITE where some are
+    not numbers. A flagged row is all zero.
     """
     given = np.asarray(exponents, np.int16)
     own, flags = chunk_exponents(values)
@@ -95,8 +96,8 @@ def quantise(
         scaled = values * np.ldexp(np.float32(1), digits)[:, None]
     else:
         scaled = values.astype(np.float64) * np.ldexp(np.float64(1), digits)[:, None]
-    np.rint(scaled, out=scaled)
-    words: Words = scaled.astype(">i4")
+    words: Words = np.empty(values.shape, ">i4") if out is None else out
+    np.rint(scaled, out=words, casting="unsafe")
     return words, own, flags
 
 
@@ -126,9 +127,7 @@ def floats_of(words: Words) -> Floats:
 
 def word_sums(words: Words) -> npt.NDArray[np.uint32]:
     """(n,) sum of each row's 32-bit words mod 2^32: the payload's part of a checksum."""
-    native = words.astype(np.int32).view(np.uint32)
-    sums: npt.NDArray[np.uint32] = native.sum(axis=1, dtype=np.uint32)
-    return sums
+    return np.asarray(words.sum(axis=1, dtype=np.int32).view(np.uint32))
 
 
 def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Array:
