@@ -18,6 +18,7 @@ from controller.trees import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 
 __all__ = [
@@ -155,6 +156,7 @@ class Job:
     members: dict[Membership, Member] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     optimizer: OptimizerPlan | None = None  # that its servers run
+    pipeline: Pipeline = USUAL
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left
@@ -317,6 +319,7 @@ def plans_of(
             optimizer=job.optimizer,
             tree=str(scheme.kind),
             roots=scheme.roots(job.servers),
+            pipeline=job.pipeline,
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)
@@ -338,6 +341,7 @@ def plans_of(
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             optimizer=job.optimizer,
+            pipeline=job.pipeline,
         ).to_message()
     return plans
 

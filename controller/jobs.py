@@ -46,6 +46,7 @@ from controller.requests import (
     check_keys,
     check_lease,
     check_optimizer,
+    check_pipeline,
     check_spans,
     check_window,
     difference,
@@ -54,6 +55,7 @@ from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address
 
 __all__ = ["JobTable"]
@@ -121,6 +123,7 @@ class JobTable:
         streams: int = 0,
         lease: float = 0.0,
         admission: Admission = Admission.NETWORK,
+        pipeline: Pipeline = USUAL,
     ) -> Job:
         """Admit a job: host names by rank; window, streams and lease 0 for the controller's choice.
         One that is admitted without switches has trees of kind NONE from then on.
@@ -130,6 +133,7 @@ class JobTable:
         lanes = self.fabric.dataplane.lanes
         check_create(self.fabric.topology, namespace, workers, servers, window, streams, lanes)
         check_lease(lease)
+        check_pipeline(pipeline, kind)
         with self.changed:
             if any(job.namespace == namespace and not job.state.over for job in self._jobs):
                 text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
@@ -153,6 +157,7 @@ class JobTable:
                 kind=scheme.kind,
                 window=window,
                 streams=streams,
+                pipeline=pipeline,
                 lease=lease or self.lease,
                 created=self.clock(),
                 scheme=scheme,
@@ -222,6 +227,7 @@ class JobTable:
                 text = f"{job}: {job.name(place)} has {mine} where workers before it have {theirs}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
             check_optimizer(job, optimizer, job.kind)
+            check_pipeline(job.pipeline, job.kind, optimizer is not None)
             if not member.initialised:
                 job.keys, job.optimizer = tuple(keys), optimizer
                 member.initialised, member.gives_state = True, gives_state
@@ -335,6 +341,7 @@ class JobTable:
             lanes = self.fabric.dataplane.lanes
             check_window(window or 0, streams or 0, len(job.workers), lanes)
             check_optimizer(job, job.optimizer, kind or job.kind)
+            check_pipeline(job.pipeline, kind or job.kind)
             job.kind = job.kind if kind is None else kind
             job.window = job.window if window is None else window
             job.streams = job.streams if streams is None else streams

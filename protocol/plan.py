@@ -17,6 +17,7 @@ from typing import Any
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.partition import Shares, shares
+from protocol.pipeline import USUAL, Pipeline
 
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
@@ -73,7 +74,7 @@ class WorkerPlan:
     `counts`: chunks of each key, in order. `members`: who is in it, by rank: the ranks that they
     had when the job was created; none stands for all that there are. `optimizer`: what the servers
     run; results are parameters then, not sums. `tree` (as job files spell it) and `roots` (names of
-    switches or servers) tell people where its sums are made.
+    switches or servers) tell people where its sums are made. `pipeline`: how servers work.
     """
 
     job: int
@@ -90,6 +91,7 @@ class WorkerPlan:
     optimizer: OptimizerPlan | None = None
     tree: str = ""
     roots: tuple[str, ...] = ()
+    pipeline: Pipeline = USUAL
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
@@ -148,6 +150,7 @@ class WorkerPlan:
             optimizer=_optimizer(message),
             tree=_TREES.get(message.tree, ""),
             roots=tuple(message.summed_at),
+            pipeline=_pipeline(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -175,6 +178,7 @@ class WorkerPlan:
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
             tree=next((number for number, name in _TREES.items() if name == self.tree), None),
             summed_at=self.roots,
+            pipeline=self.pipeline.to_message(),
         )
 
 
@@ -206,7 +210,7 @@ class ServerPlan:
     """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of.
 
     counts: chunks of each key, in order. optimizer: what it makes of sums; every stream's root is a
-    server then.
+    server then. pipeline: how it does that, and what it leaves out.
     """
 
     job: int
@@ -222,6 +226,7 @@ class ServerPlan:
     chunks_per_slice: int = 1
     link_rate: int = 0
     optimizer: OptimizerPlan | None = None
+    pipeline: Pipeline = USUAL
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
@@ -289,6 +294,7 @@ class ServerPlan:
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
             optimizer=_optimizer(message),
+            pipeline=_pipeline(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -322,6 +328,7 @@ class ServerPlan:
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
             key_chunks=self.counts,
             chunks_per_slice=self.chunks_per_slice,
+            pipeline=self.pipeline.to_message(),
         )
 
 
@@ -382,6 +389,13 @@ def _optimizer(message: jobs_pb2.Plan) -> OptimizerPlan | None:
         return None
     try:
         return OptimizerPlan.from_message(message.optimizer)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+
+
+def _pipeline(message: jobs_pb2.Plan) -> Pipeline:
+    try:
+        return Pipeline.from_message(message.pipeline)
     except ValueError as error:
         raise PlanError(str(error)) from error
 

@@ -126,6 +126,8 @@ class JobRun:
             streams=spec.streams,
             lease=spec.lease,
             admission=spec.admission,
+            pipeline=spec.server.pipeline,
+            ablate=spec.server.ablate,
             outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
@@ -409,6 +411,9 @@ class JobRun:
     def _unknown(self) -> str:
         """Why a reference cannot tell what should have come of it; empty if it can."""
         spec, world = self.file.spec, len(self.placement.workers)
+        pipeline = spec.server.plan
+        if pipeline.differs:
+            return f"servers work {pipeline}: what comes of that trains nothing"
         start = spec.optimizer.at == "servers" or self._contacted
         causes = [self._attendance.unknown(spec.iterations, world, start=start), self._reset]
         return "; ".join(cause for cause in causes if cause)
@@ -479,9 +484,8 @@ class JobRun:
         sizes = tuple(shapes(spec).values())
         left = spec.iterations - self._before
         contacted, start = self._contacted, spec.optimizer.at == "servers"
-        return Workload(
-            sizes, plane.lanes, left, plane.chunks_per_slice, 0 if contacted else 1, start
-        )
+        rounds, pulls = 0 if contacted else 1, spec.server.plan.pulls
+        return Workload(sizes, plane.lanes, left, plane.chunks_per_slice, rounds, start, pulls)
 
     def record(self) -> Message:
         """Its part of the summary: all of it once it is done, before or otherwise what is known."""
@@ -516,6 +520,7 @@ class JobRun:
             "optimizer": str(spec.plan),
             "placement": spec.placement.kind,
             "tree": self.tree or spec.tree,
+            "server_pipeline": str(spec.server.plan),
             "iterations": spec.iterations,
             "batch": spec.batch,
             "seed": spec.seed,
