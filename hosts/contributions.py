@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from hosts.recycling import Recycler
 from hosts.slots import DIRECT, WAITING, Rows, Slots, taken
 from protocol.fixed_point import chunk_hash, float_words, quantise, word_sums
 from protocol.header import (
@@ -38,6 +39,7 @@ class Contributions:
         self._plan = plan
         self._slots = slots
         self._servers = servers
+        self._memory = Recycler()
         self._at_once = max(1, _CACHED_BYTES // (4 * max(1, plan.lanes)))
         # What every packet of a row has in common, whatever number is in it.
         self._common = blank(len(slots.stage), Op.CONTRIBUTE)
@@ -60,7 +62,7 @@ class Contributions:
         """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        wire = np.empty((len(rows), HEADER_BYTES + 4 * self._plan.lanes), np.uint8)
+        wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * self._plan.lanes), np.uint8)
         headers, payloads = parts_of(wire)
         opaque(headers)[:] = opaque(self._common).take(rows)
         headers["seq"] = slots.seq[rows]

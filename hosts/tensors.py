@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hosts.chunks import Indices, Layout
 from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
+from hosts.recycling import Recycler
 from protocol import jobs_pb2
 from protocol.fixed_point import Floats
 
@@ -65,6 +66,7 @@ class Tensors:
 
     def __init__(self, keys: Mapping[str, int | Floats], lanes: int) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
+        self._memory = Recycler()
         self._keys = {name: number for number, name in enumerate(keys)}
         self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
 
@@ -114,7 +116,7 @@ class Tensors:
         names = sorted(values, key=self._keys.__getitem__)
         numbers = [self._keys[name] for name in names]
         counts = [self.layout.counts[number] for number in numbers]
-        packed = np.empty((sum(counts), self.layout.lanes), np.float32)
+        packed = self._memory.empty((sum(counts), self.layout.lanes), np.float32)
         at = 0
         for name, number, count in zip(names, numbers, counts, strict=True):
             self.layout.pack(number, given[name], packed[at : at + count])

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
+from hosts.recycling import Recycler
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
@@ -96,6 +97,7 @@ class WorkerTransport:
         self._contributions = Contributions(plan, self._slots, self._servers)
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        self._memory = Recycler()
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
@@ -456,7 +458,8 @@ class WorkerTransport:
         if stage == DIRECT or self.plan.optimizer is not None:
             sums = floats_of(words)
         else:
-            sums = dequantise(words, slots.exponent[rows], self.plan.world)
+            sums = self._memory.empty(words.shape, np.float32)
+            dequantise(words, slots.exponent[rows], self.plan.world, sums)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:

@@ -101,17 +101,18 @@ def quantise(
     return words, own, flags
 
 
-def dequantise(words: Words, exponents: Any, world: int) -> Floats:
-    """Float32 of sums (n, lanes) of chunks quantised with `exponents` (n,)."""
+def dequantise(words: Words, exponents: Any, world: int, out: Floats | None = None) -> Floats:
+    """Float32 of sums (n, lanes) of chunks quantised with `exponents` (n,); in `out` if given."""
+    floats = np.empty(words.shape, np.float32) if out is None else out
     digits = scale(exponents, world)
     if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
-        floats = words.astype(np.float32)  # rounds once, to nearest; the scaling is exact
+        floats[:] = words  # rounds once, to nearest; the scaling is exact
         with np.errstate(over="ignore"):
             floats *= np.ldexp(np.float32(1), -digits)[:, None]
         return floats
     with np.errstate(over="ignore"):
-        wide = words * np.ldexp(np.float64(1), -digits)[:, None]
-        return np.asarray(wide, np.float32)
+        floats[:] = words * np.ldexp(np.float64(1), -digits)[:, None]
+    return floats
 
 
 def float_words(values: Floats) -> Words:
