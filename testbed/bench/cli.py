@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import click
 
+from testbed.bench.worker import worker
+
 
 @click.group("bench", short_help="Measure what hosts do on this machine.")
 def bench() -> None:
@@ -12,3 +14,6 @@ def bench() -> None:
 
     Exit status 1: a figure is not valid, because something else was the bottleneck.
     """
+
+
+bench.add_command(worker)
