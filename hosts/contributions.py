@@ -23,9 +23,6 @@ from protocol.header import (
 )
 from protocol.plan import WorkerPlan
 
-# Of payload; several arrays of so many bytes stay in a core's own cache.
-_CACHED_BYTES = 1 << 17
-
 _FLAGGED = np.uint8(FLAGGED)
 _RETRANSMIT = np.uint8(Flag.RETRANSMIT)
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)
@@ -40,7 +37,6 @@ class Contributions:
         self._slots = slots
         self._servers = servers
         self._memory = Recycler()
-        self._at_once = max(1, _CACHED_BYTES // (4 * max(1, plan.lanes)))
         # What every packet of a row has in common, whatever number is in it.
         self._common = blank(len(slots.stage), Op.CONTRIBUTE)
         self._common["job"] = plan.job
@@ -75,11 +71,7 @@ class Contributions:
         headers["version_op"][: len(late)] += _QUERY
         full = np.zeros(len(rows), np.bool_)
         if len(due):
-            # A few at a time, so that what one pass has written is at hand for the next.
-            for first in range(0, len(due), self._at_once):
-                some = due[first : first + self._at_once]
-                here = slice(len(late) + first, len(late) + first + len(some))
-                self._contribute(some, headers[here], payloads[here])
+            self._contribute(due, headers[len(late) :], payloads[len(late) :])
             full[len(late) :] = self.carry(due)
         return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire)
 
@@ -121,7 +113,8 @@ class Contributions:
         slots = self._slots
         values = taken(slots.values, rows)
         exponents = slots.exponent[rows]
-        _, slots.own[rows], slots.flags[rows] = quantise(values, exponents, self._plan.world, out)
+        world, scratch = self._plan.world, self._memory.empty(values.shape, np.float32)
+        _, slots.own[rows], slots.flags[rows] = quantise(values, exponents, world, out, scratch)
         if self._plan.optimizer is not None:
             # Initial parameters are not to be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)

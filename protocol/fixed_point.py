@@ -45,18 +45,21 @@ def scale(exponents: Any, world: int) -> npt.NDArray[np.int32]:
     return np.minimum(digits, _FINEST_SCALE)
 
 
-def chunk_exponents(values: Floats) -> tuple[Exps, npt.NDArray[np.uint8]]:
+def chunk_exponents(
+    values: Floats, scratch: Floats | None = None
+) -> tuple[Exps, npt.NDArray[np.uint8]]:
     """Each chunk's own exponent and flags: the least e with |x| < 2^e for all its finite x.
 
-    values: (n, lanes) float32. Returns (n,) exponents in -126..127, or NO_EXPONENT for all zero,
-    and (n,) flags: NONFINITE if there is a NaN or inf, OVERFLOW if the exponent would be 128.
+    values: (n, lanes) float32; scratch: of that shape, to work in. Returns (n,) exponents in
+    -126..127, or NO_EXPONENT for all zero, and (n,) flags: NONFINITE if there is a NaN or inf,
+    OVERFLOW if the exponent would be 128.
     """
     n = len(values)
     flags = np.zeros(n, np.uint8)
     if values.shape[1] == 0:
         return np.full(n, NO_EXPONENT, np.int16), flags
     # The bits of numbers that are not negative are in the order of the numbers; NaN is above all.
-    largest = np.abs(values).view(np.uint32).max(axis=1).view(np.float32)
+    largest = np.abs(values, out=scratch).view(np.uint32).max(axis=1).view(np.float32)
     bad = ~np.isfinite(largest)
     if bad.any():
         rows = np.flatnonzero(bad)
@@ -74,16 +77,20 @@ def chunk_exponents(values: Floats) -> tuple[Exps, npt.NDArray[np.uint8]]:
 
 
 def quantise(
-    values: Floats, exponents: Any, world: int, out: Words | None = None
+    values: Floats,
+    exponents: Any,
+    world: int,
+    out: Words | None = None,
+    scratch: Floats | None = None,
 ) -> tuple[Words, Exps, npt.NDArray[np.uint8]]:
     """Chunks as integers of the scale of `exponents`, one exponent per row.
 
     Returns the payload words (n, lanes), written to `out` if that is given, each chunk's own
     exponent, and its flags: OVERFLOW where values do not fit the scale, NONFINITE where some are
-    not numbers. A flagged row is all zero.
+    not numbers. A flagged row is all zero. scratch: of the values' shape, to work in.
     """
     given = np.asarray(exponents, np.int16)
-    own, flags = chunk_exponents(values)
+    own, flags = chunk_exponents(values, scratch)
     flags[own > given] |= np.uint8(Flag.OVERFLOW)
     flagged = flags != 0
     if flagged.any():
@@ -93,7 +100,7 @@ def quantise(
     scaled: npt.NDArray[Any]
     # Multiplying by a power of two is exact, so float32 gives the bits that float64 would.
     if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
-        scaled = values * np.ldexp(np.float32(1), digits)[:, None]
+        scaled = np.multiply(values, np.ldexp(np.float32(1), digits)[:, None], out=scratch)
     else:
         scaled = values.astype(np.float64) * np.ldexp(np.float64(1), digits)[:, None]
     words: Words = np.empty(values.shape, ">i4") if out is None else out

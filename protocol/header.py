@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -166,7 +167,12 @@ class Run:
 
 def opaque(items: Array) -> Array:
     """The same memory as items without fields: numpy copies structured ones field by field."""
-    return items.view(f"V{items.dtype.itemsize}")
+    return items.view(_opaque_type(items.dtype.itemsize))
+
+
+@lru_cache
+def _opaque_type(size: int) -> np.dtype[Any]:
+    return np.dtype((np.void, size))
 
 
 def parts_of(wire: Wire) -> tuple[Array, Words]:
