@@ -25,6 +25,7 @@ import numpy.typing as npt
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
+from hosts.recycling import Recycler
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
@@ -43,6 +44,7 @@ from protocol.header import (
     Op,
     Phase,
     Words,
+    opaque,
     ops,
     peer_array,
     peer_keys,
@@ -95,6 +97,7 @@ class WorkerTransport:
         self._contributions = Contributions(plan, self._slots, self._servers)
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        self._memory = Recycler()
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
@@ -116,8 +119,9 @@ class WorkerTransport:
     def submit(self, chunks: Any, values: Floats, lanes: Any) -> int:
         """Queues one round of each of n chunks; every worker must do so in the same order.
 
-        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, copied;
-        lanes: (n,) valid lanes of each. Returns the first of n consecutive tickets.
+        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, kept and
+        so not to be changed until the sums are there; lanes: (n,) valid lanes of each. Returns the
+        first of n consecutive tickets.
         Raises ValueError for shapes that do not fit, unknown or repeated chunks.
         """
         rows = np.asarray(chunks, np.int64)
@@ -132,7 +136,7 @@ class WorkerTransport:
         self._tickets += n
         own = chunk_exponents(values[first])[0]
         entries = entries_of(rows, rounds, first, own, widths, ticket, self._order)
-        enqueue(self.plan, self._queues, entries, values.copy())
+        enqueue(self.plan, self._queues, entries, values)
         self._order += len(entries)
         self._incomplete += len(entries)
         self._moved = True
@@ -321,7 +325,7 @@ class WorkerTransport:
         if len(due):
             again = slots.sent[due] > 0
             repeated = int(np.count_nonzero(again))
-            progress = slots.progress[due]
+            progress = slots.progress.take(due)
             if repeated:
                 progress["sent_first"] = np.where(again, progress["sent_first"], now)
             else:
@@ -333,7 +337,7 @@ class WorkerTransport:
             progress["asked"] = 0
             progress["backoff"] = 0
             progress["deadline"] = now + self.round_trips.after(slots.stream[due], 0)
-            slots.progress[due] = progress
+            opaque(slots.progress)[due] = opaque(progress)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
@@ -437,7 +441,7 @@ class WorkerTransport:
         """Results that are good: completes their numbers."""
         slots = self._slots
         slots.finish(rows)
-        slots.result_headers[rows] = headers
+        opaque(slots.result_headers)[rows] = opaque(headers)
         slots.result_words[rows] = words
         self._incomplete -= len(rows)
         self._moved = True
@@ -460,7 +464,8 @@ class WorkerTransport:
         if stage == DIRECT or self.plan.optimizer is not None:
             sums = floats_of(words)
         else:
-            sums = dequantise(words, slots.exponent[rows], self.plan.world)
+            sums = self._memory.empty(words.shape, np.float32)
+            dequantise(words, slots.exponent[rows], self.plan.world, sums)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:

@@ -8,7 +8,6 @@ turns for ever. What comes back is taken off the sockets, counted, and looked at
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import socket
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hosts.offload import MAX_SEGMENTS, UDP_GRO, received_segment_size, segment_size_message
+from hosts.udp import grow_receive_buffer
 from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import (
     HEADER,
@@ -35,7 +35,6 @@ JOB = EPOCH = NODE = 1
 EXPONENT = 0
 _HALF_CIRCLE = 1 << 31
 _BUFFER = 4 << 20
-_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _LOOK_EVERY = 64  # trains
 _QUIET_SECONDS = 0.05
 _LARGEST_WORD = 1 << 20  # as if the values were far from what fits, which the sum must not reach
@@ -187,8 +186,7 @@ class _Round:
 
 def _socket() -> socket.socket:
     result = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-    with contextlib.suppress(PermissionError):  # then windows are small
-        result.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+    grow_receive_buffer(result, _BUFFER)
     result.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
     result.bind(("127.0.0.1", 0))
     return result
