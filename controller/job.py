@@ -18,6 +18,7 @@ from controller.trees import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 
 __all__ = [
@@ -156,6 +157,7 @@ class Job:
     keys: tuple[Key, ...] = ()
     optimizer: OptimizerPlan | None = None  # that its servers run
     slice_bytes: int = 0  # 0: PHub's 32 KiB
+    pipeline: Pipeline = USUAL
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # when to ask switches again to delete what is left
@@ -320,6 +322,7 @@ def plans_of(
             optimizer=job.optimizer,
             tree=str(scheme.kind),
             roots=scheme.roots(job.servers),
+            pipeline=job.pipeline,
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)
@@ -343,6 +346,7 @@ def plans_of(
             optimizer=job.optimizer,
             members=scheme.workers,
             met=job.met,
+            pipeline=job.pipeline,
         ).to_message()
     return plans
 

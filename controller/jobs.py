@@ -46,6 +46,7 @@ from controller.requests import (
     check_keys,
     check_lease,
     check_optimizer,
+    check_pipeline,
     check_slice,
     check_spans,
     check_window,
@@ -55,6 +56,7 @@ from controller.resync import Pool, ResyncError
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address
 
 __all__ = ["JobTable"]
@@ -123,6 +125,7 @@ class JobTable:
         lease: float = 0.0,
         admission: Admission = Admission.NETWORK,
         slice_bytes: int = 0,
+        pipeline: Pipeline = USUAL,
     ) -> Job:
         """Admit a job: host names by rank; window, streams, lease and slices 0 for the controller's
         choice.
@@ -134,6 +137,7 @@ class JobTable:
         check_create(self.fabric.topology, namespace, workers, servers, window, streams, lanes)
         check_lease(lease)
         check_slice(slice_bytes)
+        check_pipeline(pipeline, kind)
         with self.changed:
             if any(job.namespace == namespace and not job.state.over for job in self._jobs):
                 text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
@@ -157,6 +161,7 @@ class JobTable:
                 kind=scheme.kind,
                 window=window,
                 streams=streams,
+                pipeline=pipeline,
                 lease=lease or self.lease,
                 created=self.clock(),
                 scheme=scheme,
@@ -227,6 +232,7 @@ class JobTable:
                 text = f"{job}: {job.name(place)} has {mine} where workers before it have {theirs}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
             check_optimizer(job, optimizer, job.kind)
+            check_pipeline(job.pipeline, job.kind, optimizer is not None)
             if not member.initialised:
                 job.keys, job.optimizer = tuple(keys), optimizer
                 member.initialised, member.gives_state = True, gives_state
@@ -340,6 +346,7 @@ class JobTable:
             lanes = self.fabric.dataplane.lanes
             check_window(window or 0, streams or 0, len(job.workers), lanes)
             check_optimizer(job, job.optimizer, kind or job.kind)
+            check_pipeline(job.pipeline, kind or job.kind)
             job.kind = job.kind if kind is None else kind
             job.window = job.window if window is None else window
             job.streams = job.streams if streams is None else streams

@@ -26,6 +26,7 @@ from controller.resync import Pool
 from controller.trees import Child, Parent, Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import Pipeline
 from protocol.plan import Address
 
 __all__ = ["Journal", "JournalError", "Known"]
@@ -41,7 +42,7 @@ CREATE TABLE jobs (
   kind TEXT NOT NULL, "window" INTEGER NOT NULL, streams INTEGER NOT NULL, avoid TEXT NOT NULL,
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
   changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL, optimizer BLOB,
-  restored TEXT NOT NULL, slice_bytes INTEGER NOT NULL);
+  restored TEXT NOT NULL, slice_bytes INTEGER NOT NULL, pipeline BLOB NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
@@ -147,6 +148,7 @@ class Journal:
             None if job.kept.left is None else job.kept.left.astype("<u4").tobytes(), job.lease,
             None if job.optimizer is None else job.optimizer.to_message().SerializeToString(),
             json.dumps(job.restored), job.slice_bytes,
+            job.pipeline.to_message().SerializeToString(),
         )  # fmt: skip
         members = [
             (
@@ -319,8 +321,8 @@ def _optimizer(data: bytes) -> OptimizerPlan:
 def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
-        reason, keys, scheme, changing, levels, lease, optimizer, restored,
-        slice_bytes,
+        reason, keys, scheme, changing, levels, lease, optimizer, restored, slice_bytes,
+        pipeline,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -342,6 +344,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         keys=tuple(Key(*key) for key in json.loads(keys)),
         restored=[RestoredChunks(*one) for one in json.loads(restored)],
         optimizer=None if optimizer is None else _optimizer(optimizer),
+        pipeline=Pipeline.from_message(jobs_pb2.Pipeline.FromString(pipeline)),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,
         slice_bytes=slice_bytes,

@@ -19,6 +19,7 @@ from controller.trees import MOST_STREAMS, TreeKind
 from controller.windows import MOST as LARGEST_CHOSEN_WINDOW
 from protocol.header import PORT
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.plan import Address
 from topologies.addressing import Addressing
 from topologies.spec import few
@@ -33,6 +34,7 @@ __all__ = [
     "check_keys",
     "check_lease",
     "check_optimizer",
+    "check_pipeline",
     "check_spans",
     "check_window",
     "difference",
@@ -188,6 +190,25 @@ def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -
             f" worker's gradient, so no switch may add them up; use tree {TreeKind.NONE} instead of"
             f" {kind}"
         )
+    if optimizer is not None and not optimizer.consistency.together and job.pipeline != USUAL:
+        raise _wrong(
+            f"{job}: pipeline {job.pipeline} is about sums over workers, and with consistency"
+            f" {optimizer.consistency} there are none; use pipeline {USUAL}"
+        )
+
+
+def check_pipeline(pipeline: Pipeline, kind: TreeKind, optimizer: bool = True) -> None:
+    """Raises JobError if servers cannot work like that in such a tree; optimizer: whether they run
+    one, or may come to."""
+    reason = refusal(
+        pipeline,
+        str(kind),
+        at_server=kind.ends_at_server,
+        switches=kind is not TreeKind.NONE,
+        optimizer=optimizer,
+    )
+    if reason:
+        raise _wrong(reason)
 
 
 def check_spans(optimizer: OptimizerPlan | None, keys: Sequence[Key], lanes: int) -> None:

@@ -26,6 +26,7 @@ from controller.journal import JournalError
 from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import Pipeline
 from protocol.plan import Address
 
 __all__ = ["JobServer", "JobService", "ServiceError"]
@@ -78,6 +79,10 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             if request.admission not in [admission.value for admission in Admission]:
                 ways = ", ".join(admission.name for admission in Admission)
                 _refuse(context, f"admission {request.admission} is none of {ways}")
+            try:
+                pipeline = Pipeline.from_message(request.pipeline)
+            except ValueError as error:
+                _refuse(context, str(error))
             hosts = len(self.table.fabric.topology.hosts)
             job = self.table.create(
                 request.namespace,
@@ -89,6 +94,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.lease,
                 Admission(request.admission),
                 request.slice_bytes,
+                pipeline,
             )
             return jobs_pb2.CreateServiceReply(nonce=job.nonce, job=job.number, tree=job.kind.name)
 

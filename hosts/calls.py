@@ -30,16 +30,18 @@ _T = TypeVar("_T")
 class Call:
     """One push of keys: `numbers` of them in order, with so many chunks each (`counts`).
 
+    sums: (chunks, lanes) that they come into.
     future: of what `finish` makes of the sums of its chunks, in their order, of how many workers
-    are in each, and of who those are by their number. patience: how long it waits.
+    are in each, of who those are by their number, and of the first ticket. patience: how long it
+    waits.
     """
 
     def __init__(
         self,
         numbers: Sequence[int],
         counts: Sequence[int],
-        lanes: int,
-        finish: Callable[[Floats, Workers, Members], Sums],
+        sums: Floats,
+        finish: Callable[[Floats, Workers, Members, int], Sums],
         patience: Patience,
     ) -> None:
         self.numbers = numbers
@@ -51,7 +53,7 @@ class Call:
         self.members: Members = {}
         self._ends = np.cumsum(counts)
         self._finish = finish
-        self._sums = np.empty((self.missing, lanes), np.float32)
+        self._sums = sums
         self._workers = np.zeros(self.missing, np.int64)
 
     def start(self, first: int, number: int, before: int) -> None:
@@ -88,7 +90,8 @@ class Call:
         called, so with no lock held."""
         if error is None:
             try:
-                self.future.set_result(self._finish(self._sums, self._workers, self.members))
+                sums = self._finish(self._sums, self._workers, self.members, self.first)
+                self.future.set_result(sums)
                 return
             except Exception as unexpected:
                 error = unexpected

@@ -44,8 +44,8 @@ class Layout:
         """Indices of the chunks of a key."""
         return np.arange(self.first[key], self.first[key] + self.counts[key])
 
-    def pack(self, key: int, tensor: npt.ArrayLike) -> Floats:
-        """A key's values as (its chunks, lanes) float32, zero padded, a copy.
+    def pack(self, key: int, tensor: npt.ArrayLike, out: Floats | None = None) -> Floats:
+        """A key's values as (its chunks, lanes) float32, zero padded, a copy; in `out` if given.
 
         Raises ValueError if the tensor is not float32 or has another number of elements.
         """
@@ -54,9 +54,11 @@ class Layout:
             raise ValueError(
                 f"key {key} is {self.sizes[key]} float32 elements, got {flat.size} of {flat.dtype}"
             )
-        packed = np.zeros(self.counts[key] * self.lanes, np.float32)
-        packed[: flat.size] = flat.reshape(-1)
-        return packed.reshape(self.counts[key], self.lanes)
+        packed = np.empty((self.counts[key], self.lanes), np.float32) if out is None else out
+        lanes = packed.reshape(-1)
+        lanes[: flat.size] = flat.reshape(-1)
+        lanes[flat.size :] = 0
+        return packed
 
     def unpack(self, key: int, chunks: Floats, shape: Sequence[int] | None = None) -> Floats:
         """The inverse of `pack`: (its chunks, lanes) float32 as the key's tensor, flat by default.

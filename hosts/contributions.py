@@ -6,9 +6,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hosts.slots import DIRECT, WAITING, Rows, Slots
+from hosts.recycling import Recycler
+from hosts.slots import DIRECT, WAITING, Rows, Slots, taken
 from protocol.fixed_point import chunk_hash, float_words, quantise, word_sums
-from protocol.header import FLAGGED, Array, Batch, Flag, Op, blank
+from protocol.header import (
+    FLAGGED,
+    HEADER_BYTES,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    Words,
+    blank,
+    opaque,
+    parts_of,
+)
 from protocol.plan import WorkerPlan
 
 _FLAGGED = np.uint8(FLAGGED)
@@ -24,6 +36,7 @@ class Contributions:
         self._plan = plan
         self._slots = slots
         self._servers = servers
+        self._memory = Recycler()
         # What every packet of a row has in common, whatever number is in it.
         self._common = blank(len(slots.stage), Op.CONTRIBUTE)
         self._common["job"] = plan.job
@@ -44,13 +57,12 @@ class Contributions:
         return whole
 
     def packets(self, late: Rows, due: Rows) -> Batch:
-        """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`.
-
-        Quantises the chunks that are sent for the first time.
-        """
+        """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        headers = self._common[rows]
+        wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * self._plan.lanes), np.uint8)
+        headers, payloads = parts_of(wire)
+        opaque(headers)[:] = opaque(self._common).take(rows)
         headers["seq"] = slots.seq[rows]
         headers["chunk"] = slots.chunk[rows]
         direct = (slots.stage[rows] == DIRECT).nonzero()[0]
@@ -61,20 +73,37 @@ class Contributions:
         if self._plan.alone:
             headers["children"] = slots.round[rows] + 1
         headers["version_op"][: len(late)] += _QUERY
-        payloads = np.empty((len(rows), self._plan.lanes), ">i4")
         full = np.zeros(len(rows), np.bool_)
         if len(due):
-            self._quantise(due)
             self._contribute(due, headers[len(late) :], payloads[len(late) :])
             full[len(late) :] = self.carry(due)
-        return Batch(headers, payloads, full, self._servers[slots.server[rows]])
+        return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire)
 
-    def _quantise(self, rows: Rows) -> None:
+    def _contribute(self, rows: Rows, headers: Array, payloads: Words) -> None:
+        """Fills in what only CONTRIBUTEs have."""
         slots = self._slots
-        fresh = (slots.sent[rows] == 0) & (slots.stage[rows] == self._first)
-        if not fresh.any():
-            return
-        rows = rows[fresh]
+        waiting = slots.stage[rows] == WAITING
+        data = ~slots.exponent_round[rows]
+        self._hash(rows[slots.stage[rows] == self._first])
+        integers = waiting & data
+        if integers.all():
+            self._quantise(rows, payloads)
+        else:
+            words: Words = np.empty((np.count_nonzero(integers), payloads.shape[1]), ">i4")
+            self._quantise(rows[integers], words)
+            payloads[integers] = words
+            floats = ~waiting & data
+            payloads[floats] = float_words(slots.values[rows[floats]])
+            payloads[~data] = 0
+        headers["flags"] |= slots.flags[rows]
+        headers["flags"] |= np.where(slots.sent[rows] > 0, _RETRANSMIT, np.uint8(0))
+        headers["exponent"] = slots.exponent[rows]
+        headers["max_exponent"] = slots.own[rows]
+        headers["lanes"] = slots.lanes[rows]
+        headers["checksum"] = word_sums(payloads) + slots.hash[rows]
+
+    def _hash(self, rows: Rows) -> None:
+        slots = self._slots
         slots.hash[rows] = chunk_hash(
             self._plan.job,
             slots.stream_number[rows],
@@ -82,27 +111,14 @@ class Contributions:
             slots.chunk[rows],
             slots.exponent[rows],
         )
-        rows = rows[~slots.exponent_round[rows]]
-        if len(rows) and not self._plan.alone:
-            slots.words[rows], slots.own[rows], slots.flags[rows] = quantise(
-                slots.values[rows], slots.exponent[rows], self._plan.world
-            )
-            if self._plan.optimizer is not None:
-                # Initial parameters are not to be rounded: the server gets them in float32.
-                slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)
 
-    def _contribute(self, rows: Rows, headers: Array, payloads: npt.NDArray[np.int32]) -> None:
-        """Fills in what only CONTRIBUTEs have."""
+    def _quantise(self, rows: Rows, out: Words) -> None:
+        """The same each time for a row: what is sent again is made again."""
         slots = self._slots
-        headers["flags"] |= slots.flags[rows]
-        headers["flags"] |= np.where(slots.sent[rows] > 0, _RETRANSMIT, np.uint8(0))
-        headers["exponent"] = slots.exponent[rows]
-        headers["max_exponent"] = slots.own[rows]
-        headers["lanes"] = slots.lanes[rows]
-        payloads[:] = slots.words[rows]
-        direct = (slots.stage[rows] == DIRECT).nonzero()[0]
-        if len(direct):
-            payloads[direct] = float_words(slots.values[rows[direct]])
-        sums = word_sums(payloads)
-        sums[slots.exponent_round[rows]] = 0
-        headers["checksum"] = sums + slots.hash[rows]
+        values = taken(slots.values, rows)
+        exponents = slots.exponent[rows]
+        world, scratch = self._plan.world, self._memory.empty(values.shape, np.float32)
+        _, slots.own[rows], slots.flags[rows] = quantise(values, exponents, world, out, scratch)
+        if self._plan.optimizer is not None:
+            # Initial parameters are not to be rounded: the server gets them in float32.
+            slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)

@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from hosts.calls import Call, Members, Workers
 from hosts.errors import NoValueError
 from hosts.optimizers import mean_of
 from hosts.patience import Patience
+from hosts.recycling import Recycler
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
 from protocol.fixed_point import Floats
@@ -30,6 +33,7 @@ class Exchange:
     def __init__(self, tensors: Tensors, optimized: bool) -> None:
         self.tensors = tensors
         self.optimized = optimized
+        self._memory = Recycler()
         self._last: dict[str, _Last] = {}
 
     def call(
@@ -44,17 +48,18 @@ class Exchange:
         names, chunks, packed = tensors.pack(given)
         lanes = tensors.layout.lanes_of[chunks]
 
-        def finish(sums: Floats, workers: Workers, members: Members) -> Sums:
+        def finish(sums: Floats, workers: Workers, members: Members, ticket: int) -> Sums:
             if average:
                 sums = mean_of(sums, workers)
             result = tensors.unpack(names, given, sums, workers)
             result.members = members
-            self.keep(result, call.first)
+            self.keep(result, ticket)
             return result
 
         numbers = [tensors.number(name) for name in names]
         counts = [tensors.layout.counts[number] for number in numbers]
-        call = Call(numbers, counts, tensors.layout.lanes, finish, patience(len(chunks)))
+        into = self._memory.empty(packed.shape, np.float32)
+        call = Call(numbers, counts, into, finish, patience(len(chunks)))
         return call, lambda transport: transport.submit(chunks, packed, lanes)
 
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:

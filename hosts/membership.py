@@ -35,6 +35,7 @@ from hosts.errors import (
 from protocol import jobs_pb2
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import TALL, Pipeline
 from protocol.plan import Address
 
 _log = logging.getLogger(__name__)
@@ -108,6 +109,8 @@ def create_service(
     lease: float = 0.0,
     admission: str = "network",
     slice_bytes: int = 0,
+    pipeline: str = TALL,
+    ablate: Iterable[str] = (),
     outage: float = 10.0,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
@@ -116,15 +119,17 @@ def create_service(
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
     a member counts as dead; 0: the controller's default. admission: of a job that switches have no
     slots for: `network` refuses it, `servers` lets it run with tree none. slice_bytes: of a key,
-    which have a server and a stream to themselves; 0: 32 KiB. outage: seconds to wait for a service
-    that is away.
+    which have a server and a stream to themselves; 0: 32 KiB. pipeline, ablate: how servers work
+    and what they leave out, for comparison (protocol.pipeline). outage: seconds to wait for a
+    service that is away.
 
     Raises NamespaceTakenError if a job of that name is alive, NoRoomError with what would fit,
-    ClientError; ValueError for another tree or admission.
+    ClientError; ValueError for another tree, admission, pipeline or ablation.
     """
     for what, given, known in (("tree", tree, TREES), ("admission", admission, ADMISSIONS)):
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
+    work = Pipeline(pipeline, tuple(ablate))
     with _open(service) as channel:
         reply = call(
             _stub(channel).CreateService,
@@ -138,6 +143,7 @@ def create_service(
                 lease=lease,
                 admission=ADMISSIONS[admission],
                 slice_bytes=slice_bytes,
+                pipeline=work.to_message(),
             ),
             outage + _ANSWER_SECONDS,
             # Not asked again once it was: the job may be there.

@@ -34,7 +34,8 @@ ENTRY = np.dtype(
         ("own", "i2"),
         ("order", "i8"),
         ("row", "i8"),
-    ]
+    ],
+    align=True,
 )
 
 

@@ -25,6 +25,11 @@ from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
 
+# As numbers of numpy's own: an enumeration's member costs a look-up.
+_DIRECT = np.uint8(Flag.DIRECT)
+_CONTRIBUTE = np.uint8(Op.CONTRIBUTE)
+_QUERY = np.uint8(Op.QUERY)
+
 
 class NotHereError(ValueError):
     """What another server asks for or brings is not to be had, or held, here and now."""
@@ -85,8 +90,8 @@ class _Job:
             batch = batch.select(current)
             headers = batch.headers
         kind = ops(headers)
-        direct = (headers["flags"] & Flag.DIRECT) != 0
-        useful = (kind == Op.CONTRIBUTE) | (kind == Op.QUERY)
+        direct = (headers["flags"] & _DIRECT) != 0
+        useful = (kind == _CONTRIBUTE) | (kind == _QUERY)
         self._count("unexpected", int(np.count_nonzero(~useful)))
         results: list[Batch] = []
         states: list[Batch] = []
@@ -96,15 +101,17 @@ class _Job:
                 part = mine & (direct == of_direct)
                 if not part.any():
                     continue
-                contributions = batch.select(part & (kind == Op.CONTRIBUTE))
-                queries = batch.select(part & (kind == Op.QUERY))
+                contributions = batch.select(part & (kind == _CONTRIBUTE))
+                queries = batch.select(part & (kind == _QUERY))
                 if of_direct:
                     self._on_direct(stream, contributions, queries, results, states)
-                elif stream in self.roots:
-                    results += self.roots[stream].on_contributions(contributions)
-                    states += self.roots[stream].on_queries(queries)
-                else:
+                elif stream not in self.roots:
                     self._count("no_such_node", len(contributions) + len(queries))
+                else:
+                    if len(contributions):
+                        results += self.roots[stream].on_contributions(contributions)
+                    if len(queries):
+                        states += self.roots[stream].on_queries(queries)
         # Results first: whoever gets the one it asked about needs no STATE any more.
         return results + states
 

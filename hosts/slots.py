@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.scheduler import ENTRY, Queue
-from protocol.header import HEADER, Array, Words
+from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
 
 Rows = npt.NDArray[np.intp]
@@ -43,11 +43,20 @@ PROGRESS = np.dtype(
         ("state_phase", "u1"),
         ("state_children", "u4"),
         ("state_time", "f8"),
-    ]
+    ],
+    align=True,
 )
 _UNSENT = np.zeros((), PROGRESS)
 _UNSENT["deadline"] = np.inf
 _UNSENT["state_time"] = np.nan
+
+
+def taken(values: Any, rows: Any) -> Any:
+    """`values[rows]`; a view where these rows follow one another."""
+    n = len(rows)
+    if n and int(rows[-1]) - int(rows[0]) == n - 1 and (rows[1:] > rows[:-1]).all():
+        return values[int(rows[0]) : int(rows[-1]) + 1]
+    return values.take(rows, axis=0)
 
 
 class Slots:
@@ -83,9 +92,9 @@ class Slots:
         self.hash = np.zeros(n, np.uint32)
         self.failures = np.zeros(n, np.int64)
         self.values = np.zeros((n, plan.lanes), np.float32)
-        self.words: Words = np.zeros((n, plan.lanes), ">i4")
         # Of sending and asking.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
+        self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
         self.progress = np.full(n, _UNSENT, PROGRESS)
         self.sent = self.progress["sent"]
         self.sent_first = self.progress["sent_first"]
@@ -131,10 +140,10 @@ class Slots:
             entered += len(entries)
             rows = self.rows(stream, numbers)
             self.seq[rows] = numbers & 0xFFFFFFFF
-            self.entry[rows] = entries
+            opaque(self.entry)[rows] = opaque(entries)
             self.server[rows] = plan.server_of(entries["chunk"])
             whole = ~entries["exponent_round"]
-            self.values[rows[whole]] = values[entries["row"][whole]]
+            self.values[rows[whole]] = taken(values, entries["row"][whole])
             self.stage[rows] = np.where(whole, HELD, WAITING)
             self.due[rows] = ~whole
             self.exponent[rows] = 0
@@ -146,7 +155,7 @@ class Slots:
 
     def restart(self, rows: Rows) -> None:
         """Nothing has been sent or asked of these rows in the stage that they are in."""
-        self.progress[rows] = _UNSENT
+        opaque(self.progress)[rows] = opaque(_UNSENT)
 
     def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""
@@ -158,4 +167,5 @@ class Slots:
         """Their results are there."""
         self.stage[rows] = DONE
         self.due[rows] = False
+        self.wanted[rows] = False
         self.deadline[rows] = np.inf

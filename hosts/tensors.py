@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hosts.chunks import Indices, Layout
 from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
+from hosts.recycling import Recycler
 from protocol import jobs_pb2
 from protocol.fixed_point import Floats
 
@@ -65,6 +66,7 @@ class Tensors:
 
     def __init__(self, keys: Mapping[str, int | Floats], lanes: int) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
+        self._memory = Recycler()
         self._keys = {name: number for number, name in enumerate(keys)}
         self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
 
@@ -113,15 +115,15 @@ class Tensors:
         given = {name: self._checked(name, value) for name, value in values.items()}
         names = sorted(values, key=self._keys.__getitem__)
         numbers = [self._keys[name] for name in names]
-        if not numbers:
-            return [], np.zeros(0, np.int64), np.zeros((0, self.layout.lanes), np.float32)
-        return (
-            names,
-            np.concatenate([self.layout.chunks_of(number) for number in numbers]),
-            np.concatenate(
-                [self.layout.pack(k, given[n]) for k, n in zip(numbers, names, strict=True)]
-            ),
-        )
+        counts = [self.layout.counts[number] for number in numbers]
+        packed = self._memory.empty((sum(counts), self.layout.lanes), np.float32)
+        at = 0
+        for name, number, count in zip(names, numbers, counts, strict=True):
+            self.layout.pack(number, given[name], packed[at : at + count])
+            at += count
+        none = np.zeros(0, np.int64)
+        chunks = np.concatenate([none, *(self.layout.chunks_of(number) for number in numbers)])
+        return names, chunks, packed
 
     def unpack(
         self,

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
+from hosts.recycling import Recycler
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
@@ -45,6 +46,7 @@ from protocol.header import (
     Op,
     Phase,
     Words,
+    opaque,
     ops,
     peer_array,
     peer_keys,
@@ -99,6 +101,7 @@ class WorkerTransport:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        self._memory = Recycler()
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
@@ -120,8 +123,9 @@ class WorkerTransport:
     def submit(self, chunks: Any, values: Floats, lanes: Any) -> int:
         """Queues one round of each of n chunks; every worker must do so in the same order.
 
-        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, copied;
-        lanes: (n,) valid lanes of each. Returns the first of n consecutive tickets.
+        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, kept and
+        so not to be changed until the sums are there; lanes: (n,) valid lanes of each. Returns the
+        first of n consecutive tickets.
         Raises ValueError for shapes that do not fit, unknown or repeated chunks.
         """
         rows = np.asarray(chunks, np.int64)
@@ -136,7 +140,7 @@ class WorkerTransport:
         self._tickets += n
         own = chunk_exponents(values[first])[0]
         entries = entries_of(rows, rounds, first, own, widths, ticket, self._order)
-        enqueue(self.plan, self._queues, entries, values.copy())
+        enqueue(self.plan, self._queues, entries, values)
         self._order += len(entries)
         self._incomplete += len(entries)
         self._moved = True
@@ -273,6 +277,8 @@ class WorkerTransport:
         if overdue:
             asking = self._questions.candidates()
             late = self._most_urgent(asking[slots.deadline[asking] <= now])
+        if self.plan.pipeline.pulls and slots.wanted.any():
+            late = self._most_urgent(np.union1d(late, slots.wanted.nonzero()[0]))
         late, due, left_over = self._within_rate(now, late, due)
         batch = None
         if len(late) or len(due):
@@ -325,7 +331,7 @@ class WorkerTransport:
         if len(due):
             again = slots.sent[due] > 0
             repeated = int(np.count_nonzero(again))
-            progress = slots.progress[due]
+            progress = slots.progress.take(due)
             if repeated:
                 progress["sent_first"] = np.where(again, progress["sent_first"], now)
             else:
@@ -337,11 +343,12 @@ class WorkerTransport:
             progress["asked"] = 0
             progress["backoff"] = 0
             progress["deadline"] = now + self.round_trips.after(slots.stream[due], 0)
-            slots.progress[due] = progress
+            opaque(slots.progress)[due] = opaque(progress)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
         if len(late):
+            slots.wanted[late] = False
             slots.asked[late] += 1
             slots.asked_last[late] = now
             slots.backoff[late] += 1
@@ -408,6 +415,9 @@ class WorkerTransport:
         # counted, all workers' timeouts would drive each other up as soon as packets are lost.
         times = now - slots.sent_last[rows]
         own = slots.clean[rows] & (times <= self.round_trips.timeouts[slots.stream[rows]])
+        if self.plan.pipeline.pulls:  # what was asked for waited for nobody
+            asked = slots.asked[rows] == 1
+            times, own = np.where(asked, now - slots.asked_last[rows], times), own | asked
         if own.any():
             self.round_trips.sample(slots.stream[rows[own]], times[own])
         self._questions.on_results(now, rows, self.round_trips.timeouts)
@@ -437,7 +447,7 @@ class WorkerTransport:
         """Results that are good: completes their numbers."""
         slots = self._slots
         slots.finish(rows)
-        slots.result_headers[rows] = headers
+        opaque(slots.result_headers)[rows] = opaque(headers)
         slots.result_words[rows] = words
         self._incomplete -= len(rows)
         self._moved = True
@@ -465,7 +475,8 @@ class WorkerTransport:
         if stage == DIRECT or self.plan.optimizer is not None:
             sums = floats_of(words)
         else:
-            sums = dequantise(words, slots.exponent[rows], self.plan.world)
+            sums = self._memory.empty(words.shape, np.float32)
+            dequantise(words, slots.exponent[rows], self.plan.world, sums)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:
@@ -505,10 +516,14 @@ class WorkerTransport:
         """STATEs about numbers that these rows hold."""
         slots = self._slots
         stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
-        good = (slots.stage[rows] == stage) & (slots.asked[rows] > 0)
+        final = phases(headers) == _FINAL
+        told = final & ~direct & self.plan.pipeline.pulls  # that a result can be asked for
+        good = (slots.stage[rows] == stage) & ((slots.asked[rows] > 0) | told)
         good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
         good[good] = slots.first_of_each(rows[good])
         self._drop("unasked", ~good)
+        slots.wanted[rows[good & told]] = True
+        good &= ~told
         rows, headers, direct = rows[good], headers[good], direct[good]
         if not len(rows):
             return

@@ -16,7 +16,7 @@ import select
 import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -39,7 +39,9 @@ from protocol.header import (
     Batch,
     Run,
     decode,
+    decode_wire,
     encode_runs,
+    peer_array,
     peer_keys,
 )
 
@@ -54,7 +56,7 @@ _WIRE_OVERHEAD = 14 + _IP_UDP_BYTES
 # the link's time.
 _TRAIN_SECONDS = 0.001
 _RECEIVE_BUFFER = 4 << 20
-_ARENA_BYTES = 1 << 20
+_ARENA_BYTES = 2 << 20
 _LARGEST_RECEIVE = 1 << 16
 # Of one `receive`, whatever their size: a flood of small or empty datagrams must not keep a machine
 # from its other work, nor make it look at more of them at once than of full ones.
@@ -120,6 +122,7 @@ class Endpoint:
         self._queue_bytes = queue_bytes
         self._pending: deque[Run] = deque()
         self._arena = memoryview(bytearray(_ARENA_BYTES))
+        self._arena_bytes = np.frombuffer(self._arena, np.uint8)
         self._sources: dict[tuple[str, int], tuple[int, int]] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
@@ -127,7 +130,7 @@ class Endpoint:
             # Set the don't-fragment bit and let nobody's ICMP lower the MTU: only a packet's
             # first fragment has a UDP header, so a fragmented one could not be aggregated.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
-            self.receive_buffer = _grow_receive_buffer(self._socket, receive_buffer)
+            self.receive_buffer = grow_receive_buffer(self._socket, receive_buffer)
             self.configure(lanes, link_rate)
             if self.offload.coalesce:
                 self._socket.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
@@ -222,7 +225,7 @@ class Endpoint:
         Raises OSError, naming the destination, for what waiting does not cure.
         """
         most = self._train_packets if self.offload.segment else 1
-        self._pending.extend(encode_runs(_in_turns(batch, self._train_packets), most))
+        self._pending.extend(_in_turns(encode_runs(_by_destination(batch), most)))
         self.flush()
 
     def flush(self) -> bool:
@@ -255,10 +258,11 @@ class Endpoint:
         return True
 
     def receive(self) -> Batch | None:
-        """What has arrived, up to about 1 MiB or 4,096 datagrams of it, in order; None if nothing
+        """What has arrived, up to about 2 MiB or 4,096 datagrams of it, in order; None if nothing
         has.
 
-        Malformed datagrams are counted and left out, so the batch can be empty.
+        Malformed datagrams are counted and left out, so the batch can be empty. It may be a view of
+        the endpoint's own memory: what it says holds until the next call.
         """
         buffers: list[memoryview] = []
         sizes: list[int] = []
@@ -278,7 +282,13 @@ class Endpoint:
             at += length
         if not buffers:
             return None
-        batch, malformed = decode(buffers, sources, self.lanes, sizes)
+        wide = self._datagram_bytes
+        if all(size == wide and len(b) % wide == 0 for size, b in zip(sizes, buffers, strict=True)):
+            counts = [len(buffer) // wide for buffer in buffers]
+            wire = self._arena_bytes[:at].reshape(-1, wide)
+            batch, malformed = decode_wire(wire, peer_array(sources).repeat(counts))
+        else:
+            batch, malformed = decode(buffers, sources, self.lanes, sizes)
         self.counters.received += len(batch)
         self.counters.malformed += malformed
         return batch
@@ -347,25 +357,30 @@ def drive(
     return True
 
 
-def _in_turns(batch: Batch, train_packets: int) -> Batch:
-    """The batch reordered so that each destination's packets form trains, taking turns.
+def _by_destination(batch: Batch) -> Batch:
+    """The batch reordered so that each destination's packets are in a row, in their order.
 
-    Within a destination nothing changes places. A server's results for one chunk go to all its
-    children: as they come, no two packets in a row would have the same destination.
+    A server's results for one chunk go to all its children: as they come, it may be that no two
+    packets in a row have the same destination.
     """
     if len(batch) < 2:
         return batch
     keys = peer_keys(batch.peers)
-    if (keys[1:] == keys[:-1]).all():
+    begins = np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+    if len(set(keys[begins].tolist())) == len(begins):
         return batch
     _, first, owner = np.unique(keys, return_index=True, return_inverse=True)
-    by_owner = np.argsort(owner, kind="stable")
-    counts = np.bincount(owner)
-    starts = np.cumsum(counts) - counts
-    position = np.empty(len(batch), np.intp)
-    position[by_owner] = np.arange(len(batch)) - np.repeat(starts, counts)
-    turn = position // train_packets
-    return batch.select(np.lexsort((position, first[owner], turn)))
+    return batch.select(np.argsort(first[owner], kind="stable"))
+
+
+def _in_turns(trains: list[Run]) -> list[Run]:
+    """Trains reordered so that destinations take turns, each one's staying in their order."""
+    turns: Counter[tuple[int, int]] = Counter()
+    places = []
+    for number, train in enumerate(trains):
+        places.append((turns[train.peer], number))
+        turns[train.peer] += 1
+    return [trains[number] for _, number in sorted(places)]
 
 
 def _pieces(train: Run) -> list[Run]:
@@ -382,7 +397,7 @@ def _destination(peer: tuple[int, int]) -> tuple[str, int]:
     return socket.inet_ntoa(peer[0].to_bytes(4, "big")), peer[1]
 
 
-def _grow_receive_buffer(sock: socket.socket, size: int) -> int:
+def grow_receive_buffer(sock: socket.socket, size: int) -> int:
     """Asks for `size` bytes of receive buffer; returns what was obtained, in bytes."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)

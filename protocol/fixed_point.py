@@ -45,18 +45,21 @@ def scale(exponents: Any, world: int) -> npt.NDArray[np.int32]:
     return np.minimum(digits, _FINEST_SCALE)
 
 
-def chunk_exponents(values: Floats) -> tuple[Exps, npt.NDArray[np.uint8]]:
+def chunk_exponents(
+    values: Floats, scratch: Floats | None = None
+) -> tuple[Exps, npt.NDArray[np.uint8]]:
     """Each chunk's own exponent and flags: the least e with |x| < 2^e for all its finite x.
 
-    values: (n, lanes) float32. Returns (n,) exponents in -126..127, or NO_EXPONENT for all zero,
-    and (n,) flags: NONFINITE if there is a NaN or inf, OVERFLOW if the exponent would be 128.
+    values: (n, lanes) float32; scratch: of that shape, to work in. Returns (n,) exponents in
+    -126..127, or NO_EXPONENT for all zero, and (n,) flags: NONFINITE if there is a NaN or inf,
+    OVERFLOW if the exponent would be 128.
     """
     n = len(values)
     flags = np.zeros(n, np.uint8)
     if values.shape[1] == 0:
         return np.full(n, NO_EXPONENT, np.int16), flags
-    # Two passes without a temporary; NaN wins in both. fmax/fmin would hide it.
-    largest = np.maximum(values.max(axis=1), -values.min(axis=1))
+    # The bits of numbers that are not negative are in the order of the numbers; NaN is above all.
+    largest = np.abs(values, out=scratch).view(np.uint32).max(axis=1).view(np.float32)
     bad = ~np.isfinite(largest)
     if bad.any():
         rows = np.flatnonzero(bad)
@@ -74,15 +77,20 @@ def chunk_exponents(values: Floats) -> tuple[Exps, npt.NDArray[np.uint8]]:
 
 
 def quantise(
-    values: Floats, exponents: Any, world: int
+    values: Floats,
+    exponents: Any,
+    world: int,
+    out: Words | None = None,
+    scratch: Floats | None = None,
 ) -> tuple[Words, Exps, npt.NDArray[np.uint8]]:
     """Chunks as integers of the scale of `exponents`, one exponent per row.
 
-    Returns the payload words (n, lanes), each chunk's own exponent, and its flags: OVERFLOW where
-    values do not fit the scale, NONFINITE where some are not numbers. A flagged row is all zero.
+    Returns the payload words (n, lanes), written to `out` if that is given, each chunk's own
+    exponent, and its flags: OVERFLOW where values do not fit the scale, NONFINITE where some are
+    not numbers. A flagged row is all zero. scratch: of the values' shape, to work in.
     """
     given = np.asarray(exponents, np.int16)
-    own, flags = chunk_exponents(values)
+    own, flags = chunk_exponents(values, scratch)
     flags[own > given] |= np.uint8(Flag.OVERFLOW)
     flagged = flags != 0
     if flagged.any():
@@ -92,25 +100,26 @@ def quantise(
     scaled: npt.NDArray[Any]
     # Multiplying by a power of two is exact, so float32 gives the bits that float64 would.
     if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
-        scaled = values * np.ldexp(np.float32(1), digits)[:, None]
+        scaled = np.multiply(values, np.ldexp(np.float32(1), digits)[:, None], out=scratch)
     else:
         scaled = values.astype(np.float64) * np.ldexp(np.float64(1), digits)[:, None]
-    np.rint(scaled, out=scaled)
-    words: Words = scaled.astype(">i4")
+    words: Words = np.empty(values.shape, ">i4") if out is None else out
+    np.rint(scaled, out=words, casting="unsafe")
     return words, own, flags
 
 
-def dequantise(words: Words, exponents: Any, world: int) -> Floats:
-    """Float32 of sums (n, lanes) of chunks quantised with `exponents` (n,)."""
+def dequantise(words: Words, exponents: Any, world: int, out: Floats | None = None) -> Floats:
+    """Float32 of sums (n, lanes) of chunks quantised with `exponents` (n,); in `out` if given."""
+    floats = np.empty(words.shape, np.float32) if out is None else out
     digits = scale(exponents, world)
     if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
-        floats = words.astype(np.float32)  # rounds once, to nearest; the scaling is exact
+        floats[:] = words  # rounds once, to nearest; the scaling is exact
         with np.errstate(over="ignore"):
             floats *= np.ldexp(np.float32(1), -digits)[:, None]
         return floats
     with np.errstate(over="ignore"):
-        wide = words * np.ldexp(np.float64(1), -digits)[:, None]
-        return np.asarray(wide, np.float32)
+        floats[:] = words * np.ldexp(np.float64(1), -digits)[:, None]
+    return floats
 
 
 def float_words(values: Floats) -> Words:
@@ -126,9 +135,7 @@ def floats_of(words: Words) -> Floats:
 
 def word_sums(words: Words) -> npt.NDArray[np.uint32]:
     """(n,) sum of each row's 32-bit words mod 2^32: the payload's part of a checksum."""
-    native = words.astype(np.int32).view(np.uint32)
-    sums: npt.NDArray[np.uint32] = native.sum(axis=1, dtype=np.uint32)
-    return sums
+    return np.asarray(words.sum(axis=1, dtype=np.int32).view(np.uint32))
 
 
 def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Array:
@@ -168,16 +175,23 @@ def sum_checks(headers: Array, words: Words, full: npt.NDArray[np.bool_]) -> npt
 
     A sum flagged OVERFLOW or NONFINITE has lost its payload and always holds, unless it is DIRECT.
     """
+    if full.all():
+        return sums_hold(headers, word_sums(words), full)
+    sums = np.zeros(len(full), np.uint32)
+    rows = np.flatnonzero(full)
+    if len(rows):
+        sums[rows] = word_sums(words[rows])
+    return sums_hold(headers, sums, full)
+
+
+def sums_hold(
+    headers: Array, sums: npt.NDArray[np.uint32], full: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """As `sum_checks`; sums: (n,) `word_sums` of payloads, meaningless where there is none."""
     hashes = header_hashes(headers)
     direct = (headers["flags"] & Flag.DIRECT) != 0
     times = np.where(direct, np.uint32(1), headers["workers"].astype(np.uint32))
-    expected = times * hashes
-    rows = np.flatnonzero(full)
-    if len(rows) == len(full):
-        expected = expected + word_sums(words)
-    elif len(rows):
-        expected[rows] += word_sums(words[rows])
-    holds = expected == headers["checksum"]
+    holds = times * hashes + np.where(full, sums, 0) == headers["checksum"]
     payload_lost = ~full & ((headers["flags"] & (Flag.OVERFLOW | Flag.NONFINITE)) != 0)
     result: npt.NDArray[np.bool_] = holds | payload_lost
     return result

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -54,6 +55,8 @@ Array: TypeAlias = npt.NDArray[Any]
 """A structured array (HEADER or PEER), whose fields numpy's own types cannot name."""
 Words: TypeAlias = npt.NDArray[np.int32]
 """Payload words, (n, lanes) big-endian int32; float32 bits in a DIRECT packet."""
+Wire: TypeAlias = npt.NDArray[np.uint8]
+"""Packets with payload as they are on the wire, (n, HEADER_BYTES + 4 lanes)."""
 
 
 class Op(IntEnum):
@@ -91,6 +94,14 @@ class Phase(IntEnum):
 
 PHASE_SHIFT = 4
 
+# As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+_CONTRIBUTE = _FIRST_OP = np.uint8(Op.CONTRIBUTE)
+_RESULT = np.uint8(Op.RESULT)
+_LAST_OP = np.uint8(Op.STATE)
+_FLAGGED = np.uint8(FLAGGED)
+_DIRECT = np.uint8(Flag.DIRECT)
+_OP_BITS = np.uint8(0x0F)
+
 
 @dataclass(slots=True)
 class Batch:
@@ -98,20 +109,27 @@ class Batch:
 
     headers: (n,) HEADER; payloads: (n, lanes) big-endian int32, a row being meaningless where
     `full` is false; full: (n,) bool, the packet carries its payload; peers: (n,) PEER, the source
-    of a packet received or the destination of one to send.
+    of a packet received or the destination of one to send. wire: the memory of which headers and
+    payloads are parts (`parts_of`), if they are.
     """
 
     headers: Array
     payloads: Words
     full: npt.NDArray[np.bool_]
     peers: Array
+    wire: Wire | None = None
 
     def __len__(self) -> int:
         return len(self.headers)
 
     def select(self, rows: Any) -> Batch:
-        """The packets of `rows` (an index array, mask or slice), in that order."""
-        return Batch(self.headers[rows], self.payloads[rows], self.full[rows], self.peers[rows])
+        """The packets of `rows` (an index array, mask or slice), in that order: this very batch if
+        a mask takes all."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
+            return self
+        headers = opaque(self.headers)[rows].view(HEADER)
+        peers = opaque(self.peers)[rows].view(PEER)
+        return Batch(headers, self.payloads[rows], self.full[rows], peers)
 
     @staticmethod
     def concatenate(batches: Sequence[Batch]) -> Batch:
@@ -150,6 +168,23 @@ class Run:
     count: int
 
 
+def opaque(items: Array) -> Array:
+    """The same memory as items without fields: numpy copies structured ones field by field."""
+    return items.view(_opaque_type(items.dtype.itemsize))
+
+
+@lru_cache
+def _opaque_type(size: int) -> np.dtype[Any]:
+    return np.dtype((np.void, size))
+
+
+def parts_of(wire: Wire) -> tuple[Array, Words]:
+    """(n,) HEADER and (n, lanes) payload words of packets, as views."""
+    headers = wire[:, :HEADER_BYTES].view(HEADER)[:, 0]
+    words: Words = wire[:, HEADER_BYTES:].view(">i4")
+    return headers, words
+
+
 def blank(n: int, op: Op) -> Array:
     """(n,) HEADER, all zero but for version and op."""
     headers = np.zeros(n, HEADER)
@@ -159,7 +194,7 @@ def blank(n: int, op: Op) -> Array:
 
 def ops(headers: Array) -> npt.NDArray[np.uint8]:
     """(n,) op of each header."""
-    return np.asarray(headers["version_op"] & 0x0F, np.uint8)
+    return np.asarray(headers["version_op"] & _OP_BITS, np.uint8)
 
 
 def phases(headers: Array) -> npt.NDArray[np.uint8]:
@@ -175,8 +210,8 @@ def carries_payload(headers: Array) -> npt.NDArray[np.bool_]:
     """
     flags = headers["flags"]
     kind = ops(headers)
-    data = (kind == Op.CONTRIBUTE) | (kind == Op.RESULT)
-    whole = ((flags & FLAGGED) == 0) | ((flags & Flag.DIRECT) != 0)
+    data = (kind == _CONTRIBUTE) | (kind == _RESULT)
+    whole = ((flags & _FLAGGED) == 0) | ((flags & _DIRECT) != 0)
     result: npt.NDArray[np.bool_] = (headers["lanes"] != 0) & data & whole
     return result
 
@@ -201,17 +236,8 @@ def encode_runs(batch: Batch, most_packets: int = 60) -> list[Run]:
     n = len(batch)
     if n == 0:
         return []
-    headers = np.ascontiguousarray(batch.headers, HEADER).view(np.uint8).reshape(n, HEADER_BYTES)
-    payload_bytes = 4 * batch.payloads.shape[1]
     full = batch.full
-    whole = np.flatnonzero(full)
-    large = np.empty((len(whole), HEADER_BYTES + payload_bytes), np.uint8)
-    large[:, :HEADER_BYTES] = headers[whole]
-    words = batch.payloads[whole] if len(whole) < n else batch.payloads
-    words = np.ascontiguousarray(words, ">i4")
-    large[:, HEADER_BYTES:] = words.view(np.uint8).reshape(len(whole), payload_bytes)
-    small = headers[~full]
-
+    large, small = _as_sent(batch)
     keys = peer_keys(batch.peers)
     starts = np.flatnonzero((keys[1:] != keys[:-1]) | (full[1:] != full[:-1])) + 1
     bounds = [0, *starts.tolist(), n]
@@ -227,6 +253,22 @@ def encode_runs(batch: Batch, most_packets: int = 60) -> list[Run]:
             part = rows[first + offset : first + offset + count]
             runs.append(Run(peer, part.reshape(-1).data, size, count))
     return runs
+
+
+def _as_sent(batch: Batch) -> tuple[Wire, Wire]:
+    """The bytes of the packets with payload, and of those without, each in order."""
+    n, full = len(batch), batch.full
+    if batch.wire is not None and full.all():
+        return batch.wire, batch.wire[:0, :HEADER_BYTES]
+    headers = np.ascontiguousarray(opaque(batch.headers)).view(np.uint8).reshape(n, HEADER_BYTES)
+    payload_bytes = 4 * batch.payloads.shape[1]
+    whole = np.flatnonzero(full)
+    large = np.empty((len(whole), HEADER_BYTES + payload_bytes), np.uint8)
+    large[:, :HEADER_BYTES] = headers[whole]
+    words = batch.payloads[whole] if len(whole) < n else batch.payloads
+    words = np.ascontiguousarray(words, ">i4")
+    large[:, HEADER_BYTES:] = words.view(np.uint8).reshape(len(whole), payload_bytes)
+    return large, headers[~full]
 
 
 def encode(batch: Batch) -> list[bytes]:
@@ -280,9 +322,28 @@ def decode(
     headers = raw.reshape(-1).view(HEADER)
     sources = peers if isinstance(peers, np.ndarray) else peer_array(peers)
     owners = np.repeat(np.array([i for _, _, i in pieces], np.intp), counts)
-    full = carries_payload(headers)
-    good = (length == np.where(full, wide, HEADER_BYTES)) & (headers["version_op"] >> 4 == VERSION)
-    good &= (ops(headers) >= Op.CONTRIBUTE) & (ops(headers) <= Op.STATE)
-    batch = Batch(headers, words, full, sources[owners])
-    malformed = total - int(np.count_nonzero(good))
+    return _well_formed(Batch(headers, words, carries_payload(headers), sources[owners]), length)
+
+
+def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
+    """As `decode`, of datagrams of a full packet's size each, whose payloads are not copied.
+
+    peers: (n,) PEER. The payloads are a view of `wire`, unless some are malformed.
+    """
+    headers, words = parts_of(wire)
+    # Many columns of them will be read: in `wire` each packet's is a cache miss of its own.
+    headers = opaque(headers).copy().view(HEADER)
+    batch = Batch(headers, words, carries_payload(headers), peers)
+    return _well_formed(batch, wire.shape[1])
+
+
+def _well_formed(batch: Batch, length: Any) -> tuple[Batch, int]:
+    """The well-formed packets of datagrams of that (n,) length in bytes, and the number of
+    others."""
+    kind = ops(batch.headers)
+    wide = HEADER_BYTES + 4 * batch.payloads.shape[1]
+    good = length == np.where(batch.full, wide, HEADER_BYTES)
+    good &= batch.headers["version_op"] >> 4 == VERSION
+    good &= (kind >= _FIRST_OP) & (kind <= _LAST_OP)
+    malformed = len(batch) - int(np.count_nonzero(good))
     return (batch.select(good) if malformed else batch), malformed

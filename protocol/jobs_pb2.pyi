@@ -126,10 +126,11 @@ class CreateServiceReply(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ..., tree: _Optional[_Union[Tree, str]] = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
-    __slots__ = ["admission", "lease", "namespace", "servers", "slice_bytes", "streams", "tree", "window", "workers"]
+    __slots__ = ["admission", "lease", "namespace", "pipeline", "servers", "slice_bytes", "streams", "tree", "window", "workers"]
     ADMISSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     SLICE_BYTES_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -139,13 +140,14 @@ class CreateServiceRequest(_message.Message):
     admission: Admission
     lease: float
     namespace: str
+    pipeline: Pipeline
     servers: _containers.RepeatedCompositeFieldContainer[Member]
     slice_bytes: int
     streams: int
     tree: Tree
     window: int
     workers: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
 
 class Donate(_message.Message):
     __slots__ = ["number", "page"]
@@ -402,8 +404,16 @@ class Page(_message.Message):
     size: int
     def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
+class Pipeline(_message.Message):
+    __slots__ = ["ablated", "kind"]
+    ABLATED_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ablated: _containers.RepeatedScalarFieldContainer[str]
+    kind: str
+    def __init__(self, kind: _Optional[str] = ..., ablated: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Plan(_message.Message):
-    __slots__ = ["chunks_per_slice", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "met_in", "met_worker", "optimizer", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
+    __slots__ = ["chunks_per_slice", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "met_in", "met_worker", "optimizer", "pipeline", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +431,7 @@ class Plan(_message.Message):
     MET_IN_FIELD_NUMBER: _ClassVar[int]
     MET_WORKER_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ROOTS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
@@ -440,6 +451,7 @@ class Plan(_message.Message):
     met_in: int
     met_worker: int
     optimizer: Optimizer
+    pipeline: Pipeline
     rank: int
     roots: _containers.RepeatedCompositeFieldContainer[RootStream]
     servers: _containers.RepeatedCompositeFieldContainer[Address]
@@ -449,7 +461,7 @@ class Plan(_message.Message):
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
 
 class Reached(_message.Message):
     __slots__ = ["number"]

@@ -17,6 +17,7 @@ from typing import Any
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.partition import Shares, shares
+from protocol.pipeline import USUAL, Pipeline
 
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
@@ -73,7 +74,7 @@ class WorkerPlan:
     `counts`: chunks of each key, in order. `members`: who is in it, by rank: the ranks that they
     had when the job was created; none stands for all that there are. `optimizer`: what the servers
     run; results are parameters then, not sums. `tree` (as job files spell it) and `roots` (names of
-    switches or servers) tell people where its sums are made.
+    switches or servers) tell people where its sums are made. `pipeline`: how servers work.
     """
 
     job: int
@@ -90,6 +91,7 @@ class WorkerPlan:
     optimizer: OptimizerPlan | None = None
     tree: str = ""
     roots: tuple[str, ...] = ()
+    pipeline: Pipeline = USUAL
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
@@ -149,6 +151,7 @@ class WorkerPlan:
             optimizer=_optimizer(message),
             tree=_TREES.get(message.tree, ""),
             roots=tuple(message.summed_at),
+            pipeline=_pipeline(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -176,6 +179,7 @@ class WorkerPlan:
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
             tree=next((number for number, name in _TREES.items() if name == self.tree), None),
             summed_at=self.roots,
+            pipeline=self.pipeline.to_message(),
         )
 
 
@@ -210,7 +214,7 @@ class ServerPlan:
     server then. members: workers that are in it, by rank: the ranks that they had when the job was
     created; none stands for all that there are. met: of a job that is not synchronous, the epoch of
     the last boundary at which workers joined (0: none did), and a worker, numbered likewise, that
-    was there.
+    was there. pipeline: how servers do it, and what they leave out.
     """
 
     job: int
@@ -228,6 +232,7 @@ class ServerPlan:
     optimizer: OptimizerPlan | None = None
     members: tuple[int, ...] = ()
     met: tuple[int, int] = (0, 0)
+    pipeline: Pipeline = USUAL
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
@@ -303,6 +308,7 @@ class ServerPlan:
             optimizer=_optimizer(message),
             members=tuple(message.members),
             met=(message.met_in, message.met_worker),
+            pipeline=_pipeline(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -339,6 +345,7 @@ class ServerPlan:
             members=self.members,
             met_in=self.met[0],
             met_worker=self.met[1],
+            pipeline=self.pipeline.to_message(),
         )
 
 
@@ -404,6 +411,13 @@ def _optimizer(message: jobs_pb2.Plan) -> OptimizerPlan | None:
         return None
     try:
         return OptimizerPlan.from_message(message.optimizer)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+
+
+def _pipeline(message: jobs_pb2.Plan) -> Pipeline:
+    try:
+        return Pipeline.from_message(message.pipeline)
     except ValueError as error:
         raise PlanError(str(error)) from error
 

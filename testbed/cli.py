@@ -6,6 +6,7 @@ from __future__ import annotations
 import click
 
 from testbed import looking, observing, running
+from testbed.bench.cli import bench
 from testbed.estimating import plan
 from testbed.options import Group
 
@@ -19,7 +20,7 @@ def main() -> None:
     """In-network gradient aggregation on emulated racks of P4 switches."""
 
 
-for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan):
+for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan, bench):
     main.add_command(command)
 
 

@@ -54,7 +54,8 @@ class Workload:
     """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times.
 
     exponent_rounds: before the first time, in a job that does not know its exponents yet. start:
-    whether initial parameters go to the servers first, with an exponent round in any case.
+    whether initial parameters go to the servers first, with an exponent round in any case. pulls:
+    whether workers ask for each result, which is announced without its payload.
     """
 
     sizes: tuple[int, ...]
@@ -63,6 +64,7 @@ class Workload:
     chunks_per_slice: int
     exponent_rounds: int = 1
     start: bool = False
+    pulls: bool = False
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -82,6 +84,7 @@ class Workload:
     def edge(self, chunks: int) -> Load:
         """What one direction of a tree edge carries for so many of the chunks."""
         empty = 2 if self.start else self.exponent_rounds
+        empty += self.iterations if self.pulls else 0
         return Load(
             chunks * (self.iterations * self.frame_bytes + empty * HEADER_FRAME_BYTES),
             chunks * (self.iterations + empty),

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from protocol.consistency import SYNCHRONOUS, Consistency
 from protocol.optimizer import ADAM, MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.schedule import COSINE, LINEAR, STEP, Schedule
 from testbed import placements
 from testbed.placements import Tree, Word
@@ -27,6 +28,7 @@ from topologies.units import duration, size
 
 # Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
 MAX_WORLD = 4096
+_ROOT_IS_SWITCH = ("two-level", "core")
 
 
 class JobFileError(DocumentError):
@@ -106,6 +108,18 @@ class OptimizerSpec(_Strict):
         )
 
 
+class ServerSpec(_Strict):
+    """How servers work on chunks, and what of that they leave out, see ``protocol.pipeline``."""
+
+    pipeline: Literal["tall", "wide"] = "tall"
+    ablate: list[Literal["aggregation", "optimizer", "elision"]] = Field(default=[], max_length=3)
+
+    @property
+    def plan(self) -> Pipeline:
+        """As workers and servers are told."""
+        return Pipeline(self.pipeline, tuple(self.ablate))
+
+
 class CheckpointSpec(_Strict):
     """A file ``to/NAME-ITERATION.checkpoint`` every so many iterations, and at the end.
 
@@ -183,6 +197,7 @@ class JobSpec(_Strict):
     seed: int = Field(default=1, strict=True, ge=0, lt=2**32)
     optimizer: OptimizerSpec = OptimizerSpec()
     consistency: Annotated[Consistency, BeforeValidator(_consistency)] = SYNCHRONOUS
+    server: ServerSpec = ServerSpec()
     gradients: Literal["float32", "float16", "bfloat16"] = "float32"
     checkpoint: CheckpointSpec | None = None
     restore: str | None = Field(default=None, min_length=1, max_length=1000)
@@ -312,7 +327,7 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
     """What of an optimizer does not go together. Raises ``DocumentError``."""
     spec = document.content
     optimizer, schedule = spec.optimizer, spec.optimizer.schedule
-    if optimizer.at == "servers" and spec.tree in ("two-level", "core"):
+    if optimizer.at == "servers" and spec.tree in _ROOT_IS_SWITCH:
         document.refuse(
             ("optimizer", "at"),
             f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
@@ -320,6 +335,14 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
         )
     if not spec.consistency.together:
         _check_apart(document)
+    if reason := refusal(
+        spec.server.plan,
+        spec.tree,
+        at_server=spec.tree not in _ROOT_IS_SWITCH,
+        switches=spec.tree != "none",
+        optimizer=optimizer.at == "servers",
+    ):
+        document.refuse(("server", "ablate" if spec.server.ablate else "pipeline"), reason)
     falls = schedule.kind in (LINEAR, COSINE)
     for group, place, known, fields in (
         (optimizer, ("optimizer",), optimizer.name in (MOMENTUM, NESTEROV), ("momentum",)),
@@ -365,6 +388,11 @@ def _check_apart(document: Document[JobSpec]) -> None:
         document.refuse(
             ("checkpoint",),
             f"is of one step of all chunks, and {how} there is none; leave it out",
+        )
+    if spec.server.plan != USUAL:
+        document.refuse(
+            ("server",),
+            f"{spec.server.plan} is about sums over workers, which are none {how}; leave it out",
         )
     if spec.poison:
         document.refuse(

@@ -131,6 +131,8 @@ class JobRun:
             lease=spec.lease,
             admission=spec.admission,
             slice_bytes=spec.slice_bytes,
+            pipeline=spec.server.pipeline,
+            ablate=spec.server.ablate,
             outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
@@ -419,6 +421,9 @@ class JobRun:
         spec, world = self.file.spec, len(self.placement.workers)
         if not spec.consistency.together:
             return f"with consistency {spec.consistency} results depend on who is done when"
+        pipeline = spec.server.plan
+        if pipeline.differs:
+            return f"servers work {pipeline}: what comes of that trains nothing"
         start = spec.optimizer.at == "servers" or self._contacted
         causes = [self._attendance.unknown(spec.iterations, world, start=start), self._reset]
         return "; ".join(cause for cause in causes if cause)
@@ -501,10 +506,10 @@ class JobRun:
         sizes = tuple(shapes(spec).values())
         left = spec.iterations - self._before
         slices, start = plane.chunks_per_slice(spec.slice_bytes), spec.optimizer.at == "servers"
-        rounds = 0 if self._contacted else 1
+        rounds, pulls = 0 if self._contacted else 1, spec.server.plan.pulls
         if not spec.consistency.together:  # no exponents; initial parameters go like gradients
             left, rounds, start = left + 1, 0, False
-        return Workload(sizes, plane.lanes, left, slices, rounds, start)
+        return Workload(sizes, plane.lanes, left, slices, rounds, start, pulls)
 
     def record(self) -> Message:
         """Its part of the summary: all of it once it is done, before or otherwise what is known."""
@@ -540,6 +545,7 @@ class JobRun:
             "consistency": str(spec.consistency),
             "placement": spec.placement.kind,
             "tree": self.tree or spec.tree,
+            "server_pipeline": str(spec.server.plan),
             "iterations": spec.iterations,
             "batch": spec.batch,
             "seed": spec.seed,

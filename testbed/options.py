@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from testbed import record
+from testbed.bench.common import BenchError
 from testbed.control import ControlError
 from testbed.dataplane import DataPlaneError
 from testbed.jobfile import JobFileError
@@ -31,6 +32,7 @@ DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
 
 ERRORS = (
+    BenchError,
     CaptureError,
     ControlError,
     DataPlaneError,

@@ -94,6 +94,13 @@ WRONG: dict[str, dict[str, Values]] = {
         "lease": lambda _: [math.nan, math.inf, -math.inf, -1.0, 4.9, 86401.0, 1e-30],
         "admission": lambda _: [2, -1, (1 << 31) - 1],
         "slice_bytes": lambda _: [(64 << 20) + 1, MOST],
+        "pipeline": lambda _: [
+            {"kind": "square"},
+            {"kind": "x" * 10**6},
+            {"kind": "wide"},  # the root of its tree is a switch
+            {"ablated": ["aggregation"]},  # switches sum
+            {"ablated": ["everything"]},
+        ],
     },
     "ConnectService": {
         **WHO,

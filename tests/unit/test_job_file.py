@@ -144,6 +144,10 @@ def test_servers_are_told_whose_gradients_a_step_is_taken_with(
             "job.yaml:6: checkpoint: is of one step of all chunks",
         ),
         ("consistency: asynchronous\npoison: 1", "job.yaml:6: poison: with consistency async"),
+        (
+            "consistency: asynchronous\nserver: {pipeline: wide}",
+            "job.yaml:6: server: wide is about",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_consistency_is_refused(lines: str, expected: str) -> None:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large arrays that are needed again and again.
+
+Memory that is new to a process is cleared by the kernel, page by page, when it is first written,
+which takes longer than most of what a worker does with a gradient. So what is freed here is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# Of an array that only the list in `Recycler` has: that list, and the argument of getrefcount.
+_UNUSED = 2
+
+
+class Recycler:
+    """Hands out arrays, and the same memory again once nobody has the array or any view of it.
+
+    For one thread at a time. It keeps as much as was in use at once.
+    """
+
+    def __init__(self) -> None:
+        self._kept: defaultdict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
+
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """As numpy.empty."""
+        kind = np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
+        # By powers of two, for sizes that differ a little. The rest of it is never written.
+        memory = self._memory(1 << max(0, size - 1).bit_length())
+        return memory[:size].view(kind).reshape(shape)
+
+    def _memory(self, size: int) -> npt.NDArray[np.uint8]:
+        kept = self._kept[size]
+        for place in range(len(kept)):
+            if sys.getrefcount(kept[place]) == _UNUSED:
+                return kept[place]
+        kept.append(np.empty(size, np.uint8))
+        return kept[-1]

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory is used again only when nobody can tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hosts.recycling import Recycler
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    "part",
+    [lambda a: a, lambda a: a[3:5].reshape(-1), lambda a: a.view(np.uint8).data, lambda a: a.T],
+    ids=["whole", "rows", "buffer", "transposed"],
+)
+def test_what_anybody_still_has_is_not_handed_out_again(part):
+    memory = Recycler()
+    first = memory.empty((10, 4), np.float32)
+    first[:] = 1
+    kept = part(first)
+    del first
+    memory.empty((10, 4), np.float32)[:] = 2
+    assert (np.frombuffer(np.ascontiguousarray(kept), np.float32) == 1).all()
+
+
+def test_what_nobody_has_any_more_is_used_again():
+    memory = Recycler()
+    first = memory.empty((10, 4), np.float32)
+    address = first.ctypes.data
+    del first
+    again = memory.empty((9, 4), ">i4")
+    assert (again.ctypes.data, again.shape, again.dtype) == (address, (9, 4), np.dtype(">i4"))
+
+
+def test_nothing_has_no_memory():
+    assert Recycler().empty((0, 256), np.float32).shape == (0, 256)
