@@ -4,6 +4,10 @@
 Children are workers or switches. A chunk's slot is claimed by its first contribution, filled by
 the others and FINAL when every child is in; from then on a contribution is answered with the
 result, to that child only, until a newer number claims the slot.
+
+What arrives in one batch is mostly plain: each copy once, alike, within the bound in which no sum
+can overflow. That is taken all at once (`_at_once`). A batch with anything else in it goes wave by
+wave, no slot twice in one (`_on_wave`), to the same effect.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from hosts.merging import Integers, merging, span
 from hosts.reports import Failure
 from hosts.served_slots import Indices, Mask, ServedSlots
 from hosts.steps import Steps
-from hosts.waves import waves
+from hosts.waves import Groups, waves
 from protocol.fixed_point import (
     dequantise,
     float_words,
@@ -26,9 +31,14 @@ from protocol.fixed_point import (
 )
 from protocol.header import (
     FLAGGED,
+    PHASE_SHIFT,
     Array,
     Batch,
     Flag,
+    Op,
+    Phase,
+    Words,
+    blank,
     carries_payload,
     peer_array,
     peer_keys,
@@ -58,15 +68,17 @@ class RootNode(ServedSlots):
         self._children = len(children)
         self._addresses = peer_array([child.address.pair() for child in children])
         self._keys = peer_keys(self._addresses)
-        self._below = np.array([child.workers for child in children])
+        self._below = np.array([child.workers for child in children], np.uint16)
         self._nodes = np.array([child.node for child in children], np.uint16)
-        self._worker_keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
-        self._every_child = np.uint32((1 << len(children)) - 1)
+        self._worker_keys = peer_keys(peer_array([worker.pair() for worker in plan.workers]))
+        self._every_child = np.uint32((1 << self._children) - 1)
         n = 2 * root.window
         self._in = np.zeros(n, np.uint32)
-        self._workers = np.zeros(n, np.uint16)
         self._checksum = np.zeros(n, np.uint32)
-        self._words = np.zeros((n, plan.lanes), np.int32)
+        self._large = np.zeros(n, np.bool_)  # a copy was beyond the bound
+        self._merging = merging(plan.pipeline, n, self._children, plan.lanes)
+        # Of FINAL slots, as it is sent.
+        self._results = np.zeros((n, plan.lanes), ">i4")
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
         # whether the child has been told since that it is missing (so that it sent again).
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
@@ -75,18 +87,27 @@ class RootNode(ServedSlots):
     def on_contributions(self, batch: Batch) -> list[Batch]:
         """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send."""
         batch = batch.select(self._from_children(batch, queries=False))
-        holds = sum_checks(batch.headers, batch.payloads, batch.full)
+        rows = batch.payloads.astype(np.int32)
+        holds = sum_checks(batch.headers, rows, batch.full)
         if not holds.all():
             self._count("bad_checksum", int(np.count_nonzero(~holds)))
             self._on_bad(batch.headers[~holds])
-            batch = batch.select(holds)
+            batch, rows = batch.select(holds), rows[holds]
+        headers = batch.headers
+        if rows.size and batch.full.all():
+            at_once = self._at_once(headers, rows)
+            if at_once is not None:
+                return at_once
+        else:
+            rows[~batch.full] = 0
         results: list[Batch] = []
-        for wave in waves(batch.headers["seq"] & self._mask):
-            results += self._on_wave(batch.select(wave))
+        for wave in waves(headers["seq"] & self._mask):
+            results += self._on_wave(headers[wave], rows[wave])
         return results
 
     def on_queries(self, batch: Batch) -> list[Batch]:
-        """QUERYs of this job, epoch and stream; returns the STATEs to send to those who ask."""
+        """QUERYs of this job, epoch and stream; returns the STATEs to send to those who ask, or,
+        where results are only announced, the RESULTs."""
         batch = batch.select(self._from_children(batch, queries=True))
         rows, match = self._answerable(batch.headers)
         headers = batch.headers[rows]
@@ -94,8 +115,14 @@ class RootNode(ServedSlots):
             if (slot, sender) in self._failed:
                 seq, failures, _ = self._failed[slot, sender]
                 self._failed[slot, sender] = seq, failures, True
+        answers = []
+        if self._plan.pipeline.pulls:
+            pulled = match.current & self._final[match.slots]
+            senders = headers["sender"][pulled].astype(np.intp)
+            answers = self._answers(match.slots[pulled], senders)
+            headers, rows, match = headers[~pulled], rows[~pulled], match.select(~pulled)
         states = self._states(headers, match, self._in[match.slots])
-        return self._without_payload(states, batch.peers[rows])
+        return answers + self._without_payload(states, batch.peers[rows])
 
     def _from_children(self, batch: Batch, queries: bool) -> Mask:
         """Whether each packet is for this node and comes from the child that it names."""
@@ -107,28 +134,62 @@ class RootNode(ServedSlots):
         right = source == self._keys[sender]
         if queries:  # a switch passes a QUERY on in the name of the worker that asks
             right |= (self._nodes[sender] != 0) & np.isin(source, self._worker_keys)
-        counted = headers["workers"] == self._below[sender]
         good = known
         self._count("not_a_child", int(np.count_nonzero(~good)))
         for outcome, holds in (
             ("wrong_source", right),
-            ("wrong_workers", counted),
+            ("wrong_workers", headers["workers"] == self._below[sender]),
             ("other_server", self._mine(headers)),
         ):
-            self._count(outcome, int(np.count_nonzero(good & ~holds)))
-            good = good & holds
+            if not holds.all():
+                self._count(outcome, int(np.count_nonzero(good & ~holds)))
+                good = good & holds
         return np.asarray(good, np.bool_)
 
-    def _on_wave(self, batch: Batch) -> list[Batch]:
+    def _at_once(self, headers: Array, rows: Integers) -> list[Batch] | None:
+        """Contributions with payload, all of them, if they are plain: all of a slot of one chunk
+        and alike, none twice or flagged, the slot free for them or with the same but without them,
+        and no sum beyond the bound. Else None, and nothing has been taken."""
+        bound = self._merging.bound
+        if (headers["flags"] & _STICKY).any() or rows.max() > bound or rows.min() < -bound:
+            return None
+        groups = Groups(headers["seq"] & self._mask)
+        for name in ("seq", "chunk", "exponent", "lanes"):
+            if not groups.alike(headers[name]):
+                return None
+        firsts = headers[groups.firsts]
+        match = self._match(firsts)
+        slots, newer = match.slots, match.newer
+        senders = headers["sender"].astype(np.intp)
+        bits = np.uint64(1) << senders.astype(np.uint64)
+        union = groups.reduce(np.bitwise_or, bits)
+        goes_on = match.current & ~self._large[slots] & ((self._in[slots] & union) == 0)
+        goes_on &= self._exponent[slots] == firsts["exponent"]
+        goes_on &= self._lanes[slots] == firsts["lanes"]
+        once = groups.reduce(np.add, bits) == union
+        if not (once & (newer | goes_on)).all():
+            return None
+        claimed = int(np.count_nonzero(newer))
+        self._count("claimed", claimed)
+        self._count("added", len(headers) - claimed)
+        if claimed:
+            self._start(slots[newer], firsts[newer])
+        self._in[slots] |= union.astype(np.uint32)
+        self._checksum[slots] += groups.reduce(np.add, headers["checksum"].astype(np.uint32))
+        most = groups.reduce(np.maximum, headers["max_exponent"])
+        self._max_exponent[slots] = np.maximum(self._max_exponent[slots], most)
+        self._merging.put_all((headers["seq"] & self._mask).astype(np.intp), senders, rows)
+        return self._complete(slots)
+
+    def _on_wave(self, headers: Array, rows: Integers) -> list[Batch]:
         """Contributions to distinct slots."""
-        headers = batch.headers
         match = self._match(headers)
         slots, newer, current = match.slots, match.newer, match.current
         bit = np.uint32(1) << headers["sender"].astype(np.uint32)
         replay = current & self._final[slots]
         seen = (self._in[slots] & bit) != 0
         add = current & ~replay & ~seen
-        for outcome, rows in (
+        for outcome, packets in (
             ("claimed", newer),
             ("added", add),
             ("replayed", replay),
@@ -136,98 +197,130 @@ class RootNode(ServedSlots):
             ("other_chunk", match.same & ~current),
             ("stale", match.stale),
         ):
-            self._count(outcome, int(np.count_nonzero(rows)))
+            self._count(outcome, int(np.count_nonzero(packets)))
         if newer.any():
-            self._start(slots[newer], headers[newer], batch.payloads[newer], batch.full[newer])
-        if add.any():
-            self._add(slots[add], headers[add], batch.payloads[add], batch.full[add])
-        grown = newer | add
-        self._in[slots[grown]] |= bit[grown]
-        complete = slots[grown & (self._in[slots] == self._every_child)]
+            self._start(slots[newer], headers[newer])
+        grown = np.flatnonzero(newer | add)
         results = []
-        if len(complete):
-            self._count("completed", len(complete))
-            results += self._finish(complete) if self._steps is None else self._optimize(complete)
+        if len(grown):
+            self._in[slots[grown]] |= bit[grown]
+            self._add(slots[grown], headers[grown], rows[grown])
+            results += self._complete(slots[grown])
         if replay.any():
-            senders = headers["sender"][replay].astype(np.intp)
-            results.append(self._results(slots[replay], senders, 1))
+            results += self._answers(slots[replay], headers["sender"][replay].astype(np.intp))
         return results
 
-    def _finish(self, slots: Indices) -> list[Batch]:
-        """These sums are the results."""
-        if not len(slots):
-            return []
-        self._final[slots] = True
-        every = np.arange(self._children)
-        return [self._results(np.repeat(slots, self._children), every, len(slots))]
-
-    def _optimize(self, slots: Indices) -> list[Batch]:
-        """Complete sums: those of gradients become parameters first."""
-        assert self._steps is not None
-        sums = (self._lanes[slots] != 0) & ((self._flags[slots] & np.uint8(FLAGGED)) == 0)
-        results = self._finish(slots[~sums])
-        slots = slots[sums]
-        chunks = self._chunk[slots].astype(np.int64)
-        held = self._steps.held(chunks)
-        for slot in slots[~held].tolist():
-            # Initial parameters come DIRECT: it is not for a gradient to be taken for them.
-            reason = "its parameters are not at this server"
-            seq, chunk = int(self._seq[slot]), int(self._chunk[slot])
-            self.failures.append(Failure(self._stream, seq, chunk, reason))
-        slots, chunks = slots[held], chunks[held]
-        if not len(slots):
-            return results
-        words = self._words[slots].astype(">i4")
-        sums_of = dequantise(words, self._exponent[slots], self._plan.world)
-        words = float_words(self._steps.step(chunks, sums_of))
-        self._words[slots] = words
-        headers = self._sum_headers(slots)
-        times = headers["workers"].astype(np.uint32)
-        self._checksum[slots] = word_sums(words) + times * header_hashes(headers)
-        headers["checksum"] = self._checksum[slots]
-        return results + self._steps.publish(chunks, headers, lambda: self._finish(slots))
-
-    def _start(self, slots: Indices, headers: Array, words: Any, full: Any) -> None:
+    def _start(self, slots: Indices, headers: Array) -> None:
         self._claim(slots, headers)
         self._in[slots] = 0
-        self._workers[slots] = headers["workers"]
-        self._flags[slots] = headers["flags"] & _STICKY
-        self._checksum[slots] = headers["checksum"]
-        self._words[slots] = np.where(full[:, None], words, 0)
+        self._large[slots] = False
+        self._checksum[slots] = 0
+        self._merging.claim(slots)
 
-    def _add(self, slots: Indices, headers: Array, words: Any, full: Any) -> None:
+    def _add(self, slots: Indices, headers: Array, rows: Integers) -> None:
         alike = (self._exponent[slots] == headers["exponent"]) & (
             self._lanes[slots] == headers["lanes"]
         )
-        overflowed = ~alike
-        self._workers[slots] += headers["workers"]
         self._checksum[slots] += headers["checksum"].astype(np.uint32)
         self._max_exponent[slots] = np.maximum(self._max_exponent[slots], headers["max_exponent"])
-        rows = np.flatnonzero(alike & full)
-        if len(rows):
-            before = self._words[slots[rows]]
-            added = words[rows].astype(np.int32)
-            after = before + added  # wraps, as a switch's lanes do
-            overflowed[rows] = (((before ^ after) & (added ^ after)) < 0).any(axis=1)
-            self._words[slots[rows]] = after
         self._flags[slots] |= headers["flags"] & _STICKY
+        self._large[slots] |= self._beyond(rows)
+        self._overflow(slots, ~alike | self._merging.put(slots, headers["sender"], rows))
+
+    def _beyond(self, rows: Integers) -> Mask:
+        bound = self._merging.bound
+        return np.asarray((rows.max(axis=1) > bound) | (rows.min(axis=1) < -bound), np.bool_)
+
+    def _overflow(self, slots: Indices, overflowed: Mask) -> None:
         self._flags[slots[overflowed]] |= np.uint8(Flag.OVERFLOW)
         self._count("overflowed", int(np.count_nonzero(overflowed)))
 
-    def _results(self, slots: Indices, senders: Indices, times: int) -> Batch:
-        """RESULTs of `slots`, each to its sender; `senders` are repeated `times` times."""
-        senders = np.tile(senders, times)
+    def _complete(self, slots: Indices) -> list[Batch]:
+        """Makes results of what every child is in; returns what to send."""
+        slots = slots[self._in[slots] == self._every_child]
+        if not len(slots):
+            return []
+        self._count("completed", len(slots))
+        sums, overflowed = self._merging.take(slots)
+        if overflowed.any():
+            self._overflow(slots, overflowed)
+        if self._steps is not None:
+            return self._optimize(self._steps, slots, sums)
+        self._results[span(slots)] = sums
+        if not self._plan.pipeline.adds:
+            self._seal(slots, word_sums(sums))
+        return self._finish(slots)
+
+    def _seal(self, slots: Indices, sums: Any) -> None:
+        """Results of these slots are not what contributions add up to: their checksums follow."""
+        hashes = header_hashes(self._sum_headers(slots))
+        self._checksum[slots] = sums + np.uint32(self._plan.world) * hashes
+
+    def _finish(self, slots: Indices) -> list[Batch]:
+        """The results of these slots are there: everybody gets them."""
+        self._final[slots] = True
+        headers = self._sum_headers(slots)
+        if not self._plan.pipeline.pulls:
+            return [self._to_all(headers, self._results[span(slots)])]
+        whole = carries_payload(headers)
+        told = blank(int(np.count_nonzero(whole)), Op.STATE)
+        for name in ("job", "epoch", "stream", "seq", "chunk", "children"):
+            told[name] = headers[name][whole]
+        told["flags"] = Phase.FINAL << PHASE_SHIFT
+        rest = headers[~whole]
+        none = np.zeros((max(len(told), len(rest)), self._plan.lanes), ">i4")
+        batches = (self._to_all(told, none[: len(told)]), self._to_all(rest, none[: len(rest)]))
+        return [batch for batch in batches if len(batch)]
+
+    def _to_all(self, headers: Array, words: Words) -> Batch:
+        """These packets, to every child."""
+        senders = np.repeat(np.arange(self._children), len(headers))
+        headers = np.tile(headers, self._children)
+        headers["sender"] = senders
+        headers["node"] = self._nodes[senders]
+        words = np.tile(words, (self._children, 1))
+        return Batch(headers, words, carries_payload(headers), self._addresses[senders])
+
+    def _optimize(self, steps: Steps, slots: Indices, sums: Integers) -> list[Batch]:
+        """Complete sums: those of gradients become parameters first."""
+        whole = (self._lanes[slots] != 0) & ((self._flags[slots] & np.uint8(FLAGGED)) == 0)
+        results: list[Batch] = []
+        if not whole.all():
+            results = self._finish(slots[~whole])
+            slots, sums = slots[whole], sums[whole]
+        chunks = self._chunk[slots].astype(np.int64)
+        held = steps.held(chunks)
+        if not held.all():
+            for slot in slots[~held].tolist():
+                # Initial parameters come DIRECT: it is not for a gradient to be taken for them.
+                reason = "its parameters are not at this server"
+                seq, chunk = int(self._seq[slot]), int(self._chunk[slot])
+                self.failures.append(Failure(self._stream, seq, chunk, reason))
+            slots, chunks, sums = slots[held], chunks[held], sums[held]
+        if not len(slots):
+            return results
+        exponents, world = self._exponent[slots], self._plan.world
+        words = float_words(steps.step(chunks, lambda: dequantise(sums, exponents, world)))
+        self._results[span(slots)] = words
+        self._seal(slots, word_sums(words))
+        headers = self._sum_headers(slots)
+        return results + steps.publish(chunks, headers, lambda: self._finish(slots))
+
+    def _answers(self, slots: Indices, senders: Indices) -> list[Batch]:
+        """RESULTs of `slots`, each to its sender."""
+        if not len(slots):
+            return []
         headers = self._sum_headers(slots)
         headers["sender"] = senders
         headers["node"] = self._nodes[senders]
-        words = self._words[slots].astype(">i4")
-        return Batch(headers, words, carries_payload(headers), self._addresses[senders])
+        words = self._results[slots]
+        return [Batch(headers, words, carries_payload(headers), self._addresses[senders])]
 
     def _sum_headers(self, slots: Indices) -> Array:
         """RESULTs of `slots`, but for whom they are for."""
         headers = self._result_headers(slots)
         headers["children"] = self._in[slots]
-        headers["workers"] = self._workers[slots]
+        headers["workers"] = self._plan.world  # all are in
         headers["checksum"] = self._checksum[slots]
         return headers
 

@@ -46,7 +46,7 @@ class Match:
         """(n,) which are late copies of numbers that the slot has long done with."""
         return np.asarray(~self.newer & ~self.same, np.bool_)
 
-    def select(self, rows: Indices) -> Match:
+    def select(self, rows: Indices | Mask) -> Match:
         """The matches of some of the packets."""
         return Match(self.slots[rows], self.newer[rows], self.same[rows], self.current[rows])
 

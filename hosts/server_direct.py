@@ -146,7 +146,7 @@ class DirectStream(ServedSlots):
             steps.start(chunks[~held], first)
             self._sums[slots[~held]] = float_words(first)
         if held.any():
-            stepped = steps.step(chunks[held], rank_order_sum(values[:, held]))
+            stepped = steps.step(chunks[held], lambda: rank_order_sum(values[:, held]))
             self._sums[slots[held]] = float_words(stepped)
         return steps.publish(chunks, self._sum_headers(slots), lambda: self._finish(slots))
 

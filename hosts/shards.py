@@ -103,6 +103,11 @@ class Shards:
         self.levels[chunks] += 1
         return parameters
 
+    def skip(self, chunks: Chunks) -> Floats:
+        """Distinct chunks that are held go on without a step; returns their parameters."""
+        self.levels[chunks] += 1
+        return self._parameters[chunks]
+
     def note(self, chunks: Chunks, headers: Array) -> None:
         """The headers (n,) of the results that the chunks' parameters go out in."""
         self._headers[chunks] = headers

@@ -94,6 +94,7 @@ class Slots:
         self.values = np.zeros((n, plan.lanes), np.float32)
         # Of sending and asking.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
+        self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
         self.progress = np.full(n, _UNSENT, PROGRESS)
         self.sent = self.progress["sent"]
         self.sent_first = self.progress["sent_first"]
@@ -166,4 +167,5 @@ class Slots:
         """Their results are there."""
         self.stage[rows] = DONE
         self.due[rows] = False
+        self.wanted[rows] = False
         self.deadline[rows] = np.inf

@@ -28,6 +28,7 @@ class Steps:
 
     def __init__(self, plan: ServerPlan, shards: Shards) -> None:
         self._world = plan.world
+        self._taken = plan.pipeline.steps
         self._shards = shards
         servers = len(plan.servers)
         self.backup: int | None = backup_of(plan.rank, servers) if servers > 1 else None
@@ -43,9 +44,11 @@ class Steps:
         """Initial parameters of chunks that are not held."""
         self._shards.start(chunks, parameters)
 
-    def step(self, chunks: Chunks, sums: Floats) -> Floats:
-        """One step by the mean over all workers; returns the parameters."""
-        return self._shards.step(chunks, mean_of(sums, np.full(len(chunks), self._world)))
+    def step(self, chunks: Chunks, sums: Callable[[], Floats]) -> Floats:
+        """One step by the mean of the sums over all workers; returns the parameters."""
+        if not self._taken:
+            return self._shards.skip(chunks)
+        return self._shards.step(chunks, mean_of(sums(), np.full(len(chunks), self._world)))
 
     def publish(self, chunks: Chunks, headers: Array, release: Release) -> list[Batch]:
         """Results of chunks that were started or stepped; returns what may be sent at once.

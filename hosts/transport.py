@@ -271,6 +271,8 @@ class WorkerTransport:
         if overdue:
             asking = self._questions.candidates()
             late = self._most_urgent(asking[slots.deadline[asking] <= now])
+        if self.plan.pipeline.pulls and slots.wanted.any():
+            late = self._most_urgent(np.union1d(late, slots.wanted.nonzero()[0]))
         late, due, left_over = self._within_rate(now, late, due)
         batch = None
         if len(late) or len(due):
@@ -340,6 +342,7 @@ class WorkerTransport:
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
         if len(late):
+            slots.wanted[late] = False
             slots.asked[late] += 1
             slots.asked_last[late] = now
             slots.backoff[late] += 1
@@ -406,6 +409,9 @@ class WorkerTransport:
         # counted, all workers' timeouts would drive each other up as soon as packets are lost.
         times = now - slots.sent_last[rows]
         own = slots.clean[rows] & (times <= self.round_trips.timeouts[slots.stream[rows]])
+        if self.plan.pipeline.pulls:  # what was asked for waited for nobody
+            asked = slots.asked[rows] == 1
+            times, own = np.where(asked, now - slots.asked_last[rows], times), own | asked
         if own.any():
             self.round_trips.sample(slots.stream[rows[own]], times[own])
         self._questions.on_results(now, rows, self.round_trips.timeouts)
@@ -499,10 +505,14 @@ class WorkerTransport:
         """STATEs about numbers that these rows hold."""
         slots = self._slots
         stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
-        good = (slots.stage[rows] == stage) & (slots.asked[rows] > 0)
+        final = phases(headers) == _FINAL
+        told = final & ~direct & self.plan.pipeline.pulls  # that a result can be asked for
+        good = (slots.stage[rows] == stage) & ((slots.asked[rows] > 0) | told)
         good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
         good[good] = slots.first_of_each(rows[good])
         self._drop("unasked", ~good)
+        slots.wanted[rows[good & told]] = True
+        good &= ~told
         rows, headers, direct = rows[good], headers[good], direct[good]
         if not len(rows):
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a state machine per slot over many packets at once."""
+"""Running a state machine per slot over many packets at once: in waves, or by slot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,32 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+
+class Groups:
+    """Packets by slot, slots in ascending order (up to 65,535).
+
+    slots: (n,) of each of at least one packet. `firsts`: (groups,) each slot's first packet.
+    """
+
+    def __init__(self, slots: npt.NDArray[Any]) -> None:
+        # Of 16 bits, numpy sorts by radix: quicker than it compares.
+        self.slots = slots.astype(np.uint16)
+        self._order = np.argsort(self.slots, kind="stable")
+        ordered = self.slots[self._order]
+        self._goes_on = ordered[1:] == ordered[:-1]
+        self._starts = np.concatenate(([0], np.flatnonzero(~self._goes_on) + 1))
+        self.firsts = self._order[self._starts]
+
+    def alike(self, column: npt.NDArray[Any]) -> bool:
+        """Whether no two packets of one slot differ in a column."""
+        ordered = column[self._order]
+        return bool((~self._goes_on | (ordered[1:] == ordered[:-1])).all())
+
+    def reduce(self, ufunc: np.ufunc, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """(groups,) a column reduced over each slot's packets."""
+        result: npt.NDArray[Any] = ufunc.reduceat(column[self._order], self._starts)
+        return result
 
 
 def waves(slots: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.intp]]:

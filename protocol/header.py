@@ -123,7 +123,10 @@ class Batch:
         return len(self.headers)
 
     def select(self, rows: Any) -> Batch:
-        """The packets of `rows` (an index array, mask or slice), in that order."""
+        """The packets of `rows` (an index array, mask or slice), in that order: this very batch if
+        a mask takes all."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
+            return self
         headers = opaque(self.headers)[rows].view(HEADER)
         peers = opaque(self.peers)[rows].view(PEER)
         return Batch(headers, self.payloads[rows], self.full[rows], peers)

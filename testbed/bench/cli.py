@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import click
 
+from testbed.bench.server import server
 from testbed.bench.worker import worker
 
 
@@ -16,4 +17,5 @@ def bench() -> None:
     """
 
 
-bench.add_command(worker)
+for command in (server, worker):
+    bench.add_command(command)

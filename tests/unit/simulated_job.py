@@ -14,6 +14,7 @@ from hosts.transport import WorkerTransport
 from protocol.exponents import Exponents, reference_round
 from protocol.fixed_point import ReferenceSums
 from protocol.header import PORT, Flag, Op, decode
+from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 from tests.history import Contacts
 
@@ -77,7 +78,9 @@ class Job:
         job: int = 1,
         network: Network | None = None,
         states: Sequence[ServerState] | None = None,
+        pipeline: Pipeline = USUAL,
     ) -> None:
+        self.pipeline = pipeline
         self.number, self.chunks, self.lanes, self.world = job, chunks, lanes, world
         self.server_addresses = tuple(Address(1000 + k, PORT) for k in range(servers))
         self.worker_addresses = tuple(Address(100 * job + r, 5000 + r) for r in range(world))
@@ -125,6 +128,7 @@ class Job:
                 servers=self.server_addresses,
                 counts=(self.chunks,),
                 chunks_per_slice=SLICE,
+                pipeline=self.pipeline,
             )
             for rank in range(len(self.live))
         ]
@@ -150,6 +154,7 @@ class Job:
                     RootStream(s, NODE, window, children) for s in range(k, streams, servers)
                 ),
                 chunks_per_slice=SLICE,
+                pipeline=self.pipeline,
             )
             for k in range(servers)
         ]

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server's core does, against one that receives the same and only adds it to an array.
+
+Everything is driven as in a server process (``hosts.udp.drive``), and takes turns in one run:
+the server's state machine tall and wide, each sending every result to every worker, and the adder.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hosts.offload import available
+from hosts.server import ServerState
+from hosts.udp import Endpoint, Machine, drive
+from protocol.header import Batch
+from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import KINDS, TALL, WIDE, Pipeline
+from protocol.plan import Address, Child, RootStream, ServerPlan
+from testbed.bench.common import (
+    LEAST_BUSY,
+    BenchError,
+    Message,
+    Spread,
+    Stopwatch,
+    machine,
+    memory_bandwidth,
+    pin,
+    two_cores,
+)
+from testbed.bench.load import EPOCH, JOB, NODE, Shared, Traffic, send
+
+ADDER = "adder"
+_WARM_SECONDS = 0.1
+_DRAIN_SECONDS = 5.0
+_MODEL_BYTES = 4 << 20
+_MOST_WINDOW = 256
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a run. seconds: of each turn; rounds: turns of everything; ablate: what the server leaves
+    out of its work."""
+
+    workers: int = 8
+    lanes: int = 256
+    optimizer: OptimizerPlan | None = None
+    ablate: tuple[str, ...] = ()
+    rounds: int = 7
+    seconds: float = 0.5
+
+
+class Adder:
+    """The least that a server could do with contributions."""
+
+    def __init__(self, lanes: int) -> None:
+        self._sums = np.zeros((1, lanes), np.int32)
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """Adds all payloads of a batch to one array, a row each."""
+        if len(batch) > len(self._sums):
+            self._sums = np.zeros((len(batch), batch.payloads.shape[1]), np.int32)
+        self._sums[: len(batch)] += batch.payloads
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """It never sends anything."""
+        return None, float("inf")
+
+
+@dataclass
+class Turn:
+    """Of one machine: chunks per second of its core, that core's share of time that it computed,
+    and the share that other processes had of it."""
+
+    rate: float
+    busy: float
+    others: float
+
+
+def run(options: Options) -> Message:
+    """Everything, as JSON takes it. Raises BenchError where it cannot be measured."""
+    if not available().segment:
+        raise BenchError(
+            f"no UDP segmentation offload here ({available().reason}); without it what sends cannot"
+            " outpace what is measured"
+        )
+    mine, other = two_cores()
+    with Endpoint(("127.0.0.1", 0), lanes=options.lanes) as endpoint:
+        traffic = _traffic(options, endpoint, other)
+        with _load(traffic) as (control, shared):
+            pin(mine)
+            bandwidth = memory_bandwidth()
+            ports = control.recv()
+            turns = _turns(options, traffic, endpoint, ports, control, shared)
+    told: Message = {
+        "workers": options.workers,
+        "lanes": options.lanes,
+        "chunks": traffic.chunks,
+        "window": traffic.window,
+        "optimizer": None if options.optimizer is None else str(options.optimizer),
+        "ablated": list(options.ablate),
+        "machine": machine(),
+        "memory_gb_per_second": bandwidth.message(),
+    }
+    for name, measured in turns.items():
+        told[name] = {
+            "chunks_per_second": Spread.of([turn.rate for turn in measured]).message(),
+            "busy": min(turn.busy for turn in measured),
+            "others": max(turn.others for turn in measured),
+        }
+    told["server_to_adder"] = _ratio(turns[TALL], turns[ADDER])
+    told["tall_to_wide"] = _ratio(turns[TALL], turns[WIDE])
+    told["valid"] = all(told[name]["busy"] >= LEAST_BUSY for name in turns)
+    return told
+
+
+def _ratio(these: list[Turn], those: list[Turn]) -> Message:
+    ratios = [one.rate / other.rate for one, other in zip(these, those, strict=True)]
+    return Spread.of(ratios).message()
+
+
+def _traffic(options: Options, endpoint: Endpoint, core: int) -> Traffic:
+    """As much ahead as surely fits the receive buffer, as workers' windows do."""
+    most = min(_MOST_WINDOW, endpoint.capacity() // options.workers)
+    window = 1 << max(0, most.bit_length() - 1)
+    chunks = max(2 * window, _MODEL_BYTES // (4 * options.lanes) // (2 * window) * 2 * window)
+    return Traffic(options.workers, chunks, options.lanes, window, core)
+
+
+@contextmanager
+def _load(traffic: Traffic) -> Iterator[tuple[Connection, Any]]:
+    context = multiprocessing.get_context("spawn")
+    shared = context.RawValue(Shared)
+    control, theirs = context.Pipe()
+    process = context.Process(target=send, args=(traffic, theirs, shared), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield control, shared
+        control.send(None)
+    except EOFError as error:
+        raise BenchError("the process that sends the load has ended; see what it said") from error
+    finally:
+        process.join(timeout=10)
+        if process.is_alive():
+            process.kill()
+
+
+def _turns(
+    options: Options,
+    traffic: Traffic,
+    endpoint: Endpoint,
+    ports: list[int],
+    control: Connection,
+    shared: Any,
+) -> dict[str, list[Turn]]:
+    pipelines = {kind: Pipeline(kind, options.ablate) for kind in KINDS}
+    turns: dict[str, list[Turn]] = {name: [] for name in (*pipelines, ADDER)}
+    for _ in range(options.rounds):
+        for name, done in turns.items():
+            driven: Machine
+            if name == ADDER:
+                driven = Adder(options.lanes)
+            else:
+                driven = _server(options, traffic, ports, endpoint, pipelines[name])
+            done.append(_turn(options, driven, endpoint, name, control, shared))
+    return turns
+
+
+def _server(
+    options: Options, traffic: Traffic, ports: list[int], endpoint: Endpoint, pipeline: Pipeline
+) -> ServerState:
+    """One that is the root of all workers, as its first plan makes it."""
+    workers = tuple(Address(endpoint.ipv4, port) for port in ports)
+    children = tuple(Child(rank, address, 1, 0) for rank, address in enumerate(workers))
+    state = ServerState()
+    plan = ServerPlan(
+        job=JOB,
+        epoch=EPOCH,
+        world=len(workers),
+        lanes=options.lanes,
+        rank=0,
+        servers=(Address(endpoint.ipv4, endpoint.port),),
+        workers=workers,
+        windows={0: traffic.window},
+        counts=(traffic.chunks,),
+        roots=(RootStream(0, NODE, traffic.window, children),),
+        optimizer=options.optimizer,
+        pipeline=pipeline,
+    )
+    state.install(plan)
+    if options.optimizer is not None:
+        shards = state.shards(JOB, options.optimizer, traffic.chunks, options.lanes)
+        parameters = np.zeros((traffic.chunks, options.lanes), np.float32)
+        shards.start(np.arange(traffic.chunks), parameters)
+    return state
+
+
+def _turn(
+    options: Options,
+    driven: Machine,
+    endpoint: Endpoint,
+    name: str,
+    control: Connection,
+    shared: Any,
+) -> Turn:
+    """Drives a machine for a while under load, the beginning not counted."""
+    counters = endpoint.counters
+    begun = counters.received
+    shared.received = shared.stop = 0
+    sums = name != ADDER and options.optimizer is None and not options.ablate
+    control.send((endpoint.port, sums))
+
+    def received() -> bool:
+        shared.received = counters.received - begun
+        return False
+
+    def go_on(seconds: float) -> None:
+        drive(driven, endpoint, received, deadline=time.monotonic() + seconds)
+
+    go_on(_WARM_SECONDS)
+    before, waited, watch = counters.received, _waited(), Stopwatch()
+    go_on(options.seconds)
+    wall, busy = watch.read()
+    done, others = counters.received - before, (_waited() - waited) / wall
+    shared.stop = 1
+    while not control.poll():
+        go_on(_WARM_SECONDS)
+    sent: dict[str, int] = control.recv()
+    patience = time.monotonic() + _DRAIN_SECONDS
+    while counters.received - begun < sent["sent"] and time.monotonic() < patience:
+        go_on(_WARM_SECONDS)
+    if sent["sent"] != counters.received - begun:
+        lost = sent["sent"] - counters.received + begun
+        raise BenchError(f"{lost} of {sent['sent']} packets were lost on loopback ({name})")
+    if name != ADDER and sent["results"] != sent["sent"]:
+        raise BenchError(
+            f"{sent['sent']} contributions came to {sent['results']} results ({name}); each worker"
+            " should have one of each"
+        )
+    # What others had of the core was not this one's: rates are by the time that it computed.
+    return Turn(done / (busy * wall), busy / max(1e-9, 1 - others), others)
+
+
+def _waited() -> float:
+    """Seconds that this thread has been ready to run while another was on its core."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
