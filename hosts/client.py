@@ -52,6 +52,7 @@ from hosts.errors import (
     CallOrderError,
     ClientError,
     DoubleInitError,
+    UnknownKeyError,
     UseAfterLeaveError,
     WrongShapeError,
     WrongTypeError,
@@ -200,8 +201,8 @@ class Client:
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed), CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
-        for an optimizer's options of no key.
+        are needed), UnknownKeyError for an optimizer's options that fit no key, CheckpointError,
+        ClientError, TimeoutError after `timeout` seconds.
         """
         part = self._connected()
         if part.follower is not None:
@@ -219,7 +220,10 @@ class Client:
         membership = part.membership
         tensors = Tensors(keys, membership.lanes)
         if optimizer is not None:
-            optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
+            try:
+                optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
+            except ValueError as error:
+                raise UnknownKeyError(f"init_service: {error}") from error
         if restore is not None:
             self._restoration = Restoration(restore, tensors, optimizer)
             optimizer = self._restoration.optimizer
