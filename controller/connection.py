@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.rpc import code_pb2, status_pb2
@@ -20,7 +20,10 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
 from controller.entries import Entity, Update
-from switch.p4runtime import Device, P4RuntimeError
+from switch.p4runtime.errors import P4RuntimeError
+
+if TYPE_CHECKING:
+    from switch.p4runtime import Device
 
 __all__ = [
     "Connection",

@@ -53,6 +53,7 @@ from hosts.errors import (
     CheckpointError,
     ClientError,
     DoubleInitError,
+    UnknownKeyError,
     UseAfterLeaveError,
     WrongShapeError,
     WrongTypeError,
@@ -207,9 +208,9 @@ class Client:
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed), CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
-        for an optimizer's options of no key, and a consistency that there is not, or not without an
-        optimizer.
+        are needed), UnknownKeyError for an optimizer's options that fit no key, CheckpointError,
+        ClientError, TimeoutError after `timeout` seconds, ValueError for a consistency that there
+        is not, or not without an optimizer.
         """
         part = self._connected()
         if part.follower is not None:
@@ -236,7 +237,10 @@ class Client:
         membership = part.membership
         tensors = Tensors(keys, membership.lanes)
         if optimizer is not None:
-            optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
+            try:
+                optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
+            except ValueError as error:
+                raise UnknownKeyError(f"init_service: {error}") from error
         if restore is not None:
             self._restoration = Restoration(restore, tensors, optimizer)
             optimizer = self._restoration.optimizer

@@ -62,7 +62,7 @@ class CheckpointError(ClientError):
 
 
 class UnknownKeyError(ClientError, KeyError):
-    """A key that `init_service` did not name."""
+    """A key that `init_service` did not name, or an optimizer's option that fits none of those."""
 
     # KeyError shows its argument's repr.
     __str__ = Exception.__str__

@@ -96,6 +96,8 @@ class RootNode(ServedSlots):
     def on_contributions(self, batch: Batch) -> list[Batch]:
         """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send."""
         batch = batch.select(self._from_children(batch, queries=False))
+        if not len(batch):
+            return []
         rows, sums, largest = self._read(batch.payloads)
         holds = sums_hold(batch.headers, sums, batch.full)
         if not holds.all():

@@ -59,11 +59,14 @@ def environment() -> dict[str, str]:
 
     With more threads BLAS splits sums differently, and results differ in their last bits.
     """
+    # Mininet imports distutils. Where Python has its own, setuptools need not be imported for it.
+    own = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
     threads = ("OPENBLAS", "OMP", "MKL", "BLIS", "VECLIB_MAXIMUM", "NUMEXPR")
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
     return {
         **os.environ,
         **{f"{name}_NUM_THREADS": "1" for name in threads},
+        **own,
         "PYTHONPATH": ":".join(paths),
         "PYTHONUNBUFFERED": "1",
         "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR"),

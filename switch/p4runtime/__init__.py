@@ -4,10 +4,14 @@
 `Device` handles requests, `P4RuntimeServicer` gives it gRPC's shape, `serve` a listening address.
 """
 
-from .device import Device, Stream
-from .errors import P4RuntimeError
-from .server import AddressError, Server, Tls, is_local, serve, socket_path
-from .servicer import P4RuntimeServicer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .device import Device, Stream
+    from .errors import P4RuntimeError
+    from .server import AddressError, Server, Tls, is_local, serve, socket_path
+    from .servicer import P4RuntimeServicer
 
 __all__ = [
     "AddressError",
@@ -21,3 +25,13 @@ __all__ = [
     "serve",
     "socket_path",
 ]
+
+_PLACES = {"Device": "device", "Stream": "device", "P4RuntimeError": "errors"}
+_PLACES["P4RuntimeServicer"] = "servicer"
+
+
+def __getattr__(name: str) -> Any:
+    # A device compiles programs, which takes long to import: who only speaks with one needs none.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_PLACES.get(name, 'server')}", __name__), name)

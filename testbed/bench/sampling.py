@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 _INTERVAL = 0.001  # s
 # Other threads hand over to the sampler after this long: with Python's own 5 ms nearly all samples
 # would be of where a thread lets go by itself.
-_SWITCH_INTERVAL = 0.0002
+_SWITCH_INTERVAL = 0.00001
 
 REST = "the rest"
 

@@ -29,12 +29,13 @@ from hosts.errors import (
     PlanWithdrawnError,
     ServiceUnavailableError,
     StalledError,
+    UnknownKeyError,
     UseAfterLeaveError,
     WrongNonceError,
 )
 from protocol import jobs_pb2
 from protocol.exponents import Exponents, reference_round
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer import KeyOptions, OptimizerPlan
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(60)]
 
@@ -248,6 +249,9 @@ def test_calls_out_of_order_say_what_comes_first(service: SmallService) -> None:
         client.push_pull({"b": np.ones(30, np.float32)})
     with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is int64"):
         client.init_service({"b": np.ones(30, np.int64)})
+    plan = OptimizerPlan("sgd", 0.1, keys=(KeyOptions("w*", 0.2),))
+    with pytest.raises(UnknownKeyError, match=r"init_service: .* no key is called 'w\*'.* b$"):
+        client.init_service({"b": np.ones(30, np.float32)}, optimizer=plan)
     client.leave()
     client.leave()
     for call in (
