@@ -12,8 +12,10 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hosts.asynchronous_node import AsynchronousNode
 from hosts.reports import Failure
@@ -95,7 +97,7 @@ class _Job:
         self._count("unexpected", int(np.count_nonzero(~useful)))
         results: list[Batch] = []
         states: list[Batch] = []
-        for stream in np.unique(headers["stream"][useful]).tolist():
+        for stream in _distinct(headers["stream"][useful]):
             mine = useful & (headers["stream"] == stream)
             for of_direct in (False, True):
                 part = mine & (direct == of_direct)
@@ -327,7 +329,7 @@ class ServerState:
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that have arrived. `now` (seconds) is not needed: a server never waits."""
         jobs = batch.headers["job"]
-        numbers = np.unique(jobs).tolist()
+        numbers = _distinct(jobs)
         self.foreign += len(batch)
         # Anyone may send numbers of no job, as many as there are: what they cost is the line above.
         for number in [number for number in numbers if number in self._jobs]:
@@ -340,3 +342,10 @@ class ServerState:
         """Packets to send now; a server has no timers, so it wants to be asked after packets."""
         output, self._output = self._output, []
         return (Batch.concatenate(output) if output else None), math.inf
+
+
+def _distinct(column: npt.NDArray[Any]) -> list[int]:
+    """The values in it, of which there is mostly one."""
+    first = column[:1]
+    found: list[int] = (first if (column == first).all() else np.unique(column)).tolist()
+    return found
