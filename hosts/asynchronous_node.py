@@ -60,8 +60,10 @@ class AsynchronousNode:
         members = plan.members or tuple(range(plan.world))
         self._columns = 1 + np.array(members, np.intp)
         self._bits = np.uint32(1) << np.arange(plan.world, dtype=np.uint32)
-        # By chunk and rank. Whatever is held when an epoch begins is where it should be.
-        self._safe = self._counted(np.arange(plan.chunks))
+        # By chunk and rank: what is in and at the backup. Whatever is held when an epoch begins is.
+        self._safe = np.zeros((plan.chunks, plan.world), np.uint32)
+        held = np.flatnonzero(shards.levels)
+        self._safe[held] = self._counted(held)
         self._waiting = np.zeros((plan.chunks, plan.world), np.bool_)
         self._seq = np.zeros((plan.chunks, plan.world), np.uint32)
         self._stream = np.zeros(plan.chunks, np.uint8)
@@ -113,9 +115,9 @@ class AsynchronousNode:
         mine = np.arange(len(ranks)), ranks
         final = (behind == 0) & self._answerable(chunks, counted)[mine]
         there = self._waiting[chunks, ranks] & (self._seq[chunks, ranks] == headers["seq"])
-        near = counted >= (number - (0 if self._bound is None else self._bound))[:, None]
-        if self._bound is None:
-            near[:] = True
+        near = np.ones_like(counted, np.bool_)
+        if self._bound is not None:
+            near = counted >= (number - self._bound)[:, None]
         near[mine] = there
         states = blank(len(headers), Op.STATE)
         for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
@@ -183,7 +185,7 @@ class AsynchronousNode:
         counted = self._counted(chunks)
 
         def release() -> list[Batch]:
-            self._safe[chunks] = np.maximum(self._safe[chunks], counted)
+            self._safe[chunks] = np.maximum(self._safe[chunks], counted.astype(np.uint32))
             return self._release(chunks)
 
         # Workers are given no results by other members here, so none is kept.
