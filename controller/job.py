@@ -19,6 +19,7 @@ from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
+from topologies.ring import host_of, interleaved
 
 __all__ = [
     "Job",
@@ -92,7 +93,7 @@ class RestoredChunks(NamedTuple):
 @dataclass(frozen=True)
 class Scheme:
     """Who sums what in one epoch. Ranks in ``trees`` are positions in ``workers`` and ``servers``,
-    whose elements are ranks in the job."""
+    whose elements are ranks in the job, those of servers in the order of ``Job.ring``."""
 
     workers: tuple[int, ...]
     servers: tuple[int, ...]
@@ -141,7 +142,7 @@ class Job:
     namespace: str
     nonce: str
     workers: tuple[str, ...]  # host names by rank
-    servers: tuple[str, ...]
+    servers: tuple[str, ...]  # processes by rank, see topologies.addressing.Unit
     kind: TreeKind
     window: int  # asked for; 0: the controller chooses
     streams: int
@@ -230,6 +231,12 @@ class Job:
             if place.role is role and place in self.members and self.members[place].active
         )
 
+    def ring(self) -> tuple[int, ...]:
+        """Ranks of the servers that are still in, in the order in which each is replicated by the
+        next: on another host, where that can be."""
+        ranks = self.active(Role.SERVER)
+        return tuple(ranks[at] for at in interleaved([host_of(self.servers[r]) for r in ranks]))
+
     @property
     def joiners(self) -> list[Membership]:
         """Workers that wait to join, with their keys named."""
@@ -265,7 +272,7 @@ class Job:
         ]
 
     def host(self, place: Membership) -> str:
-        """The host a place is on."""
+        """The host that a worker is on, or the name of a server process."""
         return (self.workers if place.role is Role.WORKER else self.servers)[place.rank]
 
     def name(self, place: Membership) -> str:
@@ -283,11 +290,16 @@ class Job:
 
 
 def plans_of(
-    job: Job, lanes: int, chunks_per_slice: int, link_rates: dict[str, int]
+    job: Job,
+    lanes: int,
+    chunks_per_slice: int,
+    link_rates: dict[str, int],
+    callers: tuple[int, ...],
 ) -> dict[Membership, jobs_pb2.Plan]:
     """What each member of the epoch is told, once everything is installed.
 
-    ``link_rates``: bit/s of each member's own link, by host.
+    ``link_rates``: bit/s of each member's own link, by host or server process; ``callers``: see
+    ServerPlan.
     """
     assert job.reservation is not None
     window = job.reservation.window
@@ -338,6 +350,7 @@ def plans_of(
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             optimizer=job.optimizer,
+            callers=callers,
         ).to_message()
     return plans
 

@@ -206,7 +206,8 @@ class ServerPlan:
     """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of.
 
     counts: chunks of each key, in order. optimizer: what it makes of sums; every stream's root is a
-    server then.
+    server then. callers: IPv4 addresses that servers' hosts call each other from, by rank, which
+    processes of one host share; none: those that they listen at.
     """
 
     job: int
@@ -222,10 +223,15 @@ class ServerPlan:
     chunks_per_slice: int = 1
     link_rate: int = 0
     optimizer: OptimizerPlan | None = None
+    callers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
         _check_slices(self.counts, self.chunks_per_slice)
+        _need(
+            len(self.callers) in (0, len(self.servers)),
+            f"{len(self.callers)} callers are named for {len(self.servers)} servers",
+        )
         object.__setattr__(self, "windows", MappingProxyType(dict(self.windows)))
         _need(
             0 <= self.rank < len(self.servers),
@@ -247,6 +253,15 @@ class ServerPlan:
             f"the optimizer speaks of chunk {spans[-1].first if spans else 0}, the job has 0.."
             f"{self.chunks - 1}",
         )
+
+    def calls_from(self, rank: int, source: int) -> bool:
+        """Whether an IPv4 address is one that the server of a rank calls this one from: its host's,
+        or, on this server's own host, the very one that it calls."""
+        if not self.callers:
+            return source == self.servers[rank].ipv4
+        caller = self.callers[rank]
+        at_home = caller == self.callers[self.rank]
+        return source == caller or (at_home and source == self.servers[self.rank].ipv4)
 
     @property
     def chunks(self) -> int:
@@ -289,6 +304,7 @@ class ServerPlan:
             chunks_per_slice=message.chunks_per_slice,
             link_rate=message.link_rate,
             optimizer=_optimizer(message),
+            callers=tuple(message.callers),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -322,6 +338,7 @@ class ServerPlan:
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
             key_chunks=self.counts,
             chunks_per_slice=self.chunks_per_slice,
+            callers=self.callers,
         )
 
 
