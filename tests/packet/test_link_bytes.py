@@ -56,10 +56,13 @@ def test_links_carry_what_is_expected(
 
 
 @pytest.mark.parametrize("kind", [TreeKind.TOR, TreeKind.TWO_LEVEL_SERVER, TreeKind.NONE], ids=str)
-def test_each_link_of_a_wide_server_carries_what_is_for_its_processes(kind: TreeKind) -> None:
-    """Four processes at two links of one host, one of another host, a slice of chunks for each."""
+def test_each_link_of_a_wide_server_carries_what_is_for_its_processes(
+    kind: TreeKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four processes at two links of one host, one of another host, a slice of four chunks each."""
+    monkeypatch.setattr("controller.dataplane.SLICE_BYTES", 4096)
     network = network_of("wide server", 1, Faults())
-    carried = _carries_what_is_expected(network, kind, WORKERS[:4], ["s0", "s1"], 160, None)
+    carried = _carries_what_is_expected(network, kind, WORKERS[:4], ["s0", "s1"], 20, None)
     first, second = (
         (end.switch, end.switch_port) for end in network.addressing.host_interfaces("s0")
     )

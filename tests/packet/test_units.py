@@ -21,8 +21,9 @@ Begin = Callable[[str, TreeKind, int], Run]
 
 
 @pytest.fixture
-def begin() -> Iterator[Begin]:
-    """Begins a job with so many chunks."""
+def begin(monkeypatch) -> Iterator[Begin]:
+    """Begins a job with so many chunks, four of which are a slice."""
+    monkeypatch.setattr("controller.dataplane.SLICE_BYTES", 4096)
     networks = []
 
     def run_on(topology: str, kind: TreeKind, chunks: int) -> Run:
@@ -52,7 +53,7 @@ def sources(run: Run) -> set[str]:
 )
 def test_a_process_that_dies_and_is_back_has_its_shard_from_its_backup(kind, victim, begin) -> None:
     """The one's backup is on its own host, which has four of five processes, the other's is not."""
-    run = begin("wide server", kind, 160)
+    run = begin("wide server", kind, 20)
     started = run.started
     assert started.servers == ["s0.0", "s0.1", "s0.2", "s0.3", "s1"]
     halfway(run)
@@ -67,7 +68,7 @@ def test_a_process_that_dies_and_is_back_has_its_shard_from_its_backup(kind, vic
 
 def test_a_host_that_dies_takes_no_step_with_it(begin) -> None:
     """Each of its processes is replicated on the other host."""
-    run = begin("two wide servers", TreeKind.NONE, 128)
+    run = begin("two wide servers", TreeKind.NONE, 16)
     started = run.started
     assert started.servers == ["s0.0", "s1.0", "s0.1", "s1.1"]
     halfway(run)
