@@ -337,8 +337,8 @@ class Testbed:
         return links.rows(self.addressing, carried, loads)
 
     def _node(self, name: str, kind: str) -> Message:
-        process, switches = self.nodes.at(name), self.nodes.switches
-        pids = [process.pid] if process is not None and process.running else []
+        switches = self.nodes.switches
+        pids = [process.pid for process in self.nodes.all_at(name) if process.running]
         return {
             "name": name,
             "kind": kind,
