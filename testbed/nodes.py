@@ -100,6 +100,11 @@ class Nodes:
         for task in self._returning:
             task.cancel()
 
+    async def stop_servers(self) -> None:
+        """Stops all server processes, of which there can be many, at once."""
+        servers = [server.process for server in self.servers.values()]
+        await self.processes.stop([process for process in servers if process is not None])
+
     def process(self, name: str) -> Process | None:
         """The process that has the name of a node or the controller's; None if there is none."""
         if name == CONTROLLER:

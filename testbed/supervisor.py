@@ -134,6 +134,7 @@ class Testbed:
             await self._write_summary()
         except (ProcessError, TimeoutError, OSError, ValueError) as error:
             self.problems.append(f"the summary is not complete: {error}")
+        await self.nodes.stop_servers()
         await self.processes.stop(in_order=True)
         if self.facts["pcap"]:
             complete_captures(self.run.pcap)

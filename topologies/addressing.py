@@ -189,6 +189,10 @@ class Addressing:
         """A server process by its name; ``KeyError`` if there is none."""
         return self._units[name]
 
+    def known(self, name: str) -> bool:
+        """Whether a node, or a server process, has this name."""
+        return name in self.topology.by_name or name in self._units
+
     @property
     def interfaces(self) -> dict[IPv4Address, HostInterface]:
         """All host interfaces by address."""
