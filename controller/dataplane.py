@@ -60,6 +60,10 @@ class DataPlane:
 
     @property
     def chunks_per_slice(self) -> int:
-        """Consecutive chunks that share a server and a stream."""
+        """Consecutive chunks that share a server and a stream, where a job does not say more."""
+        return self.chunks_in(SLICE_BYTES)
+
+    def chunks_in(self, slice_bytes: int) -> int:
+        """Chunks of a slice of so many bytes, at least one; 0: as many as usual."""
         chunk = BYTES_PER_LANE * self.lanes
-        return max(1, SLICE_BYTES // chunk) if chunk else 1
+        return max(1, (slice_bytes or SLICE_BYTES) // chunk) if chunk else 1

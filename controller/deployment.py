@@ -278,7 +278,8 @@ class Deployment:
         }
         servers = [place for place in job.scheme.places if place.role is Role.SERVER]
         callers = tuple(self.caller(job, place) for place in servers)
-        plans = plans_of(job, dataplane.lanes, dataplane.chunks_per_slice, rates, callers)
+        chunks_per_slice = dataplane.chunks_in(job.slice_bytes)
+        plans = plans_of(job, dataplane.lanes, chunks_per_slice, rates, callers)
         return {
             place: jobs_pb2.Instruction(epoch=job.epoch, plan=plan) for place, plan in plans.items()
         }

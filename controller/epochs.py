@@ -342,7 +342,7 @@ class Epochs:
             job.optimizer,
             job.counts(plane.lanes),
             plane.lanes,
-            plane.chunks_per_slice,
+            plane.chunks_in(job.slice_bytes),
             tuple(sorted({self.deployment.caller(job, place) for place in places})),
         )
 

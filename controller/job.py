@@ -147,6 +147,7 @@ class Job:
     window: int  # asked for; 0: the controller chooses
     streams: int
     lease: float  # seconds without a call after which a member counts as dead
+    slice_bytes: int  # asked for; 0: as usual
     created: float
     scheme: Scheme
     reservation: Reservation | None

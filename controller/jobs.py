@@ -122,10 +122,11 @@ class JobTable:
         streams: int = 0,
         lease: float = 0.0,
         admission: Admission = Admission.NETWORK,
+        slice_bytes: int = 0,
     ) -> Job:
         """Admit a job: hosts of workers by rank, and of servers, each with all of its processes;
-        window, streams and lease 0 for the controller's choice. One that is admitted without
-        switches has trees of kind NONE from then on.
+        window, streams, lease and slice_bytes 0 for the controller's choice. One that is admitted
+        without switches has trees of kind NONE from then on.
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
         """
@@ -157,6 +158,7 @@ class JobTable:
                 window=window,
                 streams=streams,
                 lease=lease or self.lease,
+                slice_bytes=slice_bytes,
                 created=self.clock(),
                 scheme=scheme,
                 reservation=reservation,

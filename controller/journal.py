@@ -30,7 +30,7 @@ from protocol.plan import Address
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 3
+VERSION = 4
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE used (job INTEGER PRIMARY KEY, epoch INTEGER NOT NULL);
@@ -41,7 +41,7 @@ CREATE TABLE jobs (
   kind TEXT NOT NULL, "window" INTEGER NOT NULL, streams INTEGER NOT NULL, avoid TEXT NOT NULL,
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
   changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL, optimizer BLOB,
-  restored TEXT NOT NULL);
+  restored TEXT NOT NULL, slice_bytes INTEGER NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
@@ -145,7 +145,7 @@ class Journal:
             _scheme_text(job.scheme), changing,
             None if job.kept.left is None else job.kept.left.astype("<u4").tobytes(), job.lease,
             None if job.optimizer is None else job.optimizer.to_message().SerializeToString(),
-            json.dumps(job.restored),
+            json.dumps(job.restored), job.slice_bytes,
         )  # fmt: skip
         members = [
             (
@@ -315,6 +315,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
         reason, keys, scheme, changing, levels, lease, optimizer, restored,
+        slice_bytes,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -327,6 +328,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         window=window,
         streams=streams,
         lease=lease,
+        slice_bytes=slice_bytes,
         created=now,
         scheme=_scheme(scheme),
         reservation=None,

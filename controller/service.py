@@ -88,6 +88,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.streams,
                 request.lease,
                 Admission(request.admission),
+                request.slice_bytes,
             )
             servers = [jobs_pb2.Member(host=s, rank=rank) for rank, s in enumerate(job.servers)]
             return jobs_pb2.CreateServiceReply(

@@ -109,6 +109,7 @@ def create_service(
     streams: int = 0,
     lease: float = 0.0,
     admission: str = "network",
+    slice_bytes: int = 0,
     outage: float = 10.0,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
@@ -117,8 +118,9 @@ def create_service(
     tree: one of TREES. window: chunks in flight per stream, a power of two; 0:
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
     a member counts as dead; 0: the controller's default. admission: of a job that switches have no
-    slots for: `network` refuses it, `servers` lets it run with tree none. outage: seconds to wait
-    for a service that is away.
+    slots for: `network` refuses it, `servers` lets it run with tree none. slice_bytes: that follow
+    one another in a key and go to one server; 0: 32 KiB. outage: seconds to wait for a service that
+    is away.
 
     Raises NamespaceTakenError if a job of that name is alive, NoRoomError with what would fit,
     ClientError; ValueError for another tree or admission.
@@ -138,6 +140,7 @@ def create_service(
                 streams=streams,
                 lease=lease,
                 admission=ADMISSIONS[admission],
+                slice_bytes=slice_bytes,
             ),
             outage + _ANSWER_SECONDS,
             # Not asked again once it was: the job may be there.

@@ -125,11 +125,12 @@ class CreateServiceReply(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ..., tree: _Optional[_Union[Tree, str]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
-    __slots__ = ["admission", "lease", "namespace", "servers", "streams", "tree", "window", "workers"]
+    __slots__ = ["admission", "lease", "namespace", "servers", "slice_bytes", "streams", "tree", "window", "workers"]
     ADMISSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
+    SLICE_BYTES_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -138,11 +139,12 @@ class CreateServiceRequest(_message.Message):
     lease: float
     namespace: str
     servers: _containers.RepeatedCompositeFieldContainer[Member]
+    slice_bytes: int
     streams: int
     tree: Tree
     window: int
     workers: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ...) -> None: ...
 
 class Donate(_message.Message):
     __slots__ = ["number", "page"]

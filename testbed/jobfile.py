@@ -22,7 +22,7 @@ from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.spec import Topology, few
-from topologies.units import duration
+from topologies.units import duration, size
 
 # Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
 MAX_WORLD = 4096
@@ -182,6 +182,7 @@ class JobSpec(_Strict):
     admission: Literal["network", "servers"] = "network"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)
+    slice: Annotated[int, size("1 KiB", "1 GiB")] = 32 * 1024
     patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0
     lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
     poison: int = Field(default=0, strict=True, ge=0, le=10_000)

@@ -127,6 +127,7 @@ class JobRun:
             streams=spec.streams,
             lease=spec.lease,
             admission=spec.admission,
+            slice_bytes=spec.slice,
             outage=CONTROLLER_SECONDS,
         )
         copy = run.path / f"job-{self.name}.yaml"
@@ -480,9 +481,8 @@ class JobRun:
         sizes = tuple(shapes(spec).values())
         left = spec.iterations - self._before
         contacted, start = self._contacted, spec.optimizer.at == "servers"
-        return Workload(
-            sizes, plane.lanes, left, plane.chunks_per_slice, 0 if contacted else 1, start
-        )
+        slices = plane.chunks_in(spec.slice)
+        return Workload(sizes, plane.lanes, left, slices, 0 if contacted else 1, start)
 
     def record(self) -> Message:
         """Its part of the summary: all of it once it is done, before or otherwise what is known."""

@@ -113,7 +113,8 @@ def needs(
 
     file: whose own placement is the first.
     """
-    work = Workload(tuple(sizes), plane.lanes, 1, plane.chunks_per_slice)
+    slices = plane.chunks_in(file.spec.slice if file is not None else 0)
+    work = Workload(tuple(sizes), plane.lanes, 1, slices)
     topology = addressing.topology
     if file is not None:
         place = file.place(topology)
