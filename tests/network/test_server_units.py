@@ -39,11 +39,12 @@ def test_every_link_of_a_pbox_carries_its_share(tmp_path: Path, target: str) -> 
             assert carried == [pytest.approx(share, rel=0.05)] * LINKS
 
 
-def test_a_killed_process_of_a_server_gets_its_shard_back(tmp_path: Path) -> None:
-    """And the host as a whole, whose processes have nobody else to be replicated by, once more."""
+def test_what_server_processes_held_comes_back_from_the_other_host(tmp_path: Path) -> None:
+    """One is killed, then its host with all it has: each was replicated at the other host."""
     rackhub = Rackhub(tmp_path)
-    rackhub.topology.write_text(f"{TOPOLOGY}links: [{{ends: [s0, tor0], add: true}}]\n")
-    job = JOB.replace("12", "150").replace("momentum, rate: 0.05", "sgd, rate: 0.05, at: servers")
+    wider = "links: [{ends: [s0, tor0], add: true}, {ends: [s1, tor1], add: true}]\n"
+    rackhub.topology.write_text(TOPOLOGY + wider)
+    job = JOB.replace("ations: 12", "ations: 150").replace("0.05}", "0.05, at: servers}")
     rackhub.job.write_text(f"{job}tree: tor\nslice: 1 KiB\n")
     faults = tmp_path / "faults.yaml"
     faults.write_text(
@@ -54,16 +55,13 @@ def test_a_killed_process_of_a_server_gets_its_shard_back(tmp_path: Path) -> Non
     result = rackhub.call("chaos", rackhub.topology, *arguments)
     assert result.returncode == 0, result.stdout + result.stderr
     summary = json.loads((rackhub.latest() / "summary.json").read_text())
-    assert summary["matches_reference"] is True
+    assert summary["matches_reference"] is True  # momentum included
     assert [(row["node"], row["kind"]) for row in summary["faults"]] == [
         ("s0.1", "kill"),
         ("s0", "kill"),
     ]
-    ended = summary["faults"][0]["epoch_after"]
-    told = {(one["server"], one["from"]) for one in summary["restored"] if one["epoch"] <= ended}
-    assert ("s1", "s1") in told  # it had the replica
-    assert told & {("s0.1", "s1"), ("s0.1", "s0.0")}
-    assert {who for row in told for who in row} <= {"s0.0", "s0.1", "s1"}
     for name in ("s0.0", "s0.1"):
-        log = (rackhub.latest() / "logs" / f"{name}.log").read_text()
-        assert log.count("ready ") == (2 if name == "s0.0" else 3)
+        assert f"{name} was killed by SIGKILL; started again" in result.stdout + result.stderr
+    restored = {(one["server"], one["from"]) for one in summary["restored"]}
+    assert {server for server, _ in restored} >= {"s0.0", "s0.1"}
+    assert {source for _, source in restored} <= {"s0.0", "s0.1", "s1.0", "s1.1"}

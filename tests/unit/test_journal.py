@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 def fields(job: Job) -> dict[str, object]:
     """All of a job that outlives the controller."""
-    names = "number epoch namespace nonce workers servers kind window streams scheme"
+    names = "number epoch namespace nonce workers servers kind window streams scheme slice_bytes"
     names += " avoid state reason keys"
     return {name: getattr(job, name) for name in names.split()}
 
@@ -153,5 +153,5 @@ def test_a_journal_is_one_controllers(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other")
     other.execute("PRAGMA user_version = 7")
     other.close()
-    with pytest.raises(JournalError, match="has version 7, this program writes 3; move it away"):
+    with pytest.raises(JournalError, match="has version 7, this program writes 4; move it away"):
         Journal(tmp_path / "other")
