@@ -48,9 +48,9 @@ def test_switches_start_with_routes_guards_thresholds_and_impairments(switches: 
             values(switches, e)[1] for e in entries(switches, name, "congestion.thresholds")
         ]
         assert thresholds == [{"depth": 64 * 1024 // 1098}] * len(plan.ports(name))
-    # tor0: an address and a deny for w0, w1; s0's two addresses and a deny; core0's port is open.
-    assert len(entries(switches, "tor0", "source_guard.sources")) == 2 + 2 + 2 + 3
-    assert len(entries(switches, "tor1", "source_guard.sources")) == 2 + 2 + 2 + 3
+    # An address and a deny for each link of a host (s2 has two). Ports of core0 are open.
+    assert len(entries(switches, "tor0", "source_guard.sources")) == 2 + 2 + 2 + 2
+    assert len(entries(switches, "tor1", "source_guard.sources")) == 2 + 2 + 2 + 2
     assert not entries(switches, "core0", "source_guard.sources")
     # Each impaired direction once: w0's at the ToR's arrival, both of tor1-core0 at departures.
     impaired = {
