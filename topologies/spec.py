@@ -253,6 +253,10 @@ def _nodes(document: Document[_File]) -> list[Node]:
     tors: list[Node] = []
     cores: list[Node] = []
     for rack, counts in enumerate(content.racks):
+        if "server_cores" in counts.model_fields_set and not counts.servers:
+            document.refuse(
+                ("racks", rack, "server_cores"), "no servers in this rack; leave it out"
+            )
         tors.append(Node(f"tor{rack}", "switch", rack, 1, rack))
         for _ in range(counts.workers):
             workers.append(Node(f"w{len(workers)}", "worker", rack, 0, len(workers)))

@@ -60,6 +60,13 @@ def test_how_many_cores_there_can_be(cores: object, says: str) -> None:
     assert f"racks[0].server_cores: {says}" in str(caught.value)
 
 
+def test_cores_are_of_servers_that_there_are() -> None:
+    with pytest.raises(spec.TopologyError, match=r"racks\[0\]\.server_cores: no servers in this"):
+        spec.parse(
+            "name: x\nracks: [{workers: 1, server_cores: 2}, {workers: 1, servers: 1}]\ncores: 1\n"
+        )
+
+
 def on_own_host(order: list[str]) -> int:
     """How many have their replica on their own host."""
     return sum(order[rank] == order[backup_of(rank, len(order))] for rank in range(len(order)))
