@@ -20,6 +20,7 @@ from controller.job import Job, Leftover, Membership, Role, Scheme, plans_of
 from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.windows import choose_window
 from protocol import jobs_pb2
+from topologies.ring import host_of
 
 __all__ = ["Deployment"]
 
@@ -77,7 +78,7 @@ class Deployment:
         PlanRefusedError, holding nothing, when not even servers alone would do.
         """
         avoided = self.fabric.unwritable | job.avoid | frozenset(avoid)
-        workers, servers = job.active(Role.WORKER), job.active(Role.SERVER)
+        workers, servers = job.active(Role.WORKER), job.ring()
         refusals: list[str] = []
         for kind, trees in self._choices(job, workers, servers, avoided, refusals):
             try:
@@ -112,11 +113,9 @@ class Deployment:
         return [IPv4Address(member.address.ipv4) for member in members]
 
     def adapt(self, job: Job) -> None:
-        """See that a job that is to start has a plan for where its members listen (a server may
-        have several links) and for the switches that are there. Raises PlanRefusedError."""
-        addresses = self._addresses(job, range(len(job.servers)))
-        as_planned = addresses == [self.fabric.addressing.address(host) for host in job.servers]
-        if not as_planned or job.scheme.avoided != self.fabric.unwritable:
+        """See that a job that is to start has a plan for the switches that are there. Raises
+        PlanRefusedError."""
+        if job.scheme.avoided != self.fabric.unwritable:
             self.withdraw(job)
             self.plan(job)
 
@@ -253,24 +252,34 @@ class Deployment:
         path = self.fabric.addressing.path
         if any(node.switch == switch for tree in job.trees for node in tree.switches):
             return True
+        address, unit = self.fabric.addressing.address, self.fabric.addressing.unit
         ways = [
-            (job.workers[worker], job.servers[server])
+            (job.workers[worker], unit(job.servers[server]))
             for worker in job.scheme.workers
             for server in job.scheme.servers
         ]
-        address = self.fabric.addressing.address
-        return any(switch in path(a, address(b)) + path(b, address(a)) for a, b in ways)
+        return any(
+            switch in path(a, b.address) + path(b.interface.switch, address(a)) for a, b in ways
+        )
+
+    def caller(self, job: Job, place: Membership) -> int:
+        """IPv4 address that a server calls others from: its host's first, whose routes such calls
+        take."""
+        return int(self.fabric.addressing.address(host_of(job.host(place))))
 
     def instructions(self, job: Job) -> dict[Membership, jobs_pb2.Instruction]:
         """The plans of a job whose entries are written."""
         dataplane, addressing = self.fabric.dataplane, self.fabric.addressing
-        links = [
-            addressing.interfaces[IPv4Address(job.members[place].address.ipv4)]
+        rates = {
+            job.host(place): addressing.interfaces[
+                IPv4Address(job.members[place].address.ipv4)
+            ].outgoing.rate
             for place in job.scheme.places
-        ]
-        rates = {link.node: link.outgoing.rate for link in links}
+        }
+        servers = [place for place in job.scheme.places if place.role is Role.SERVER]
+        callers = tuple(self.caller(job, place) for place in servers)
         slices = dataplane.chunks_per_slice(job.slice_bytes)
-        plans = plans_of(job, dataplane.lanes, slices, rates)
+        plans = plans_of(job, dataplane.lanes, slices, rates, callers)
         return {
             place: jobs_pb2.Instruction(epoch=job.epoch, plan=plan) for place, plan in plans.items()
         }

@@ -21,6 +21,7 @@ from controller.resync import Change, Pool, ResyncError, check_result, levels_of
 from controller.shards import Holding, Restored
 from controller.trees import PlanRefusedError
 from protocol import jobs_pb2
+from topologies.ring import exposed, host_of
 
 __all__ = ["ANSWER_SECONDS", "LAST_EPOCH", "LEAVE_SECONDS", "RETRY_SECONDS", "Epochs"]
 
@@ -184,6 +185,12 @@ class Epochs:
         job.instructions = self.deployment.instructions(job)
         job.served_by = job.scheme.servers
         self.journal.save(job)
+        hosts = [host_of(job.servers[rank]) for rank in job.scheme.servers]
+        if job.optimizer is not None and len(hosts) > 1 and exposed(hosts):
+            log.warning(
+                "%s: %d of %d server processes have their replica on their own host, as there are"
+                " too few others", job, exposed(hosts), len(hosts),
+            )  # fmt: skip
 
     def leave(
         self,
@@ -327,7 +334,7 @@ class Epochs:
         if job.optimizer is None:
             return None
         plane = self.deployment.fabric.dataplane
-        places = [Membership(Role.SERVER, rank) for rank in job.active(Role.SERVER)]
+        places = [Membership(Role.SERVER, rank) for rank in job.ring()]
         return Holding(
             tuple(places),
             tuple(job.members[place].address for place in places),
@@ -337,6 +344,7 @@ class Epochs:
             plane.lanes,
             plane.chunks_per_slice(job.slice_bytes),
             len(job.workers),
+            tuple(sorted({self.deployment.caller(job, place) for place in places})),
         )
 
     def _note(self, job: Job, restored: Sequence[Restored]) -> None:

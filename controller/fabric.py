@@ -247,18 +247,16 @@ class Fabric:
         ]
 
     def _source_guard(self, switch: str) -> list[Entity]:
-        """Edge ports take packets from their host's own addresses alone."""
+        """Edge ports take packets from the address of their host's interface alone."""
         entry = self.dataplane.p4info.table_entry
         entities = []
         for port in self.addressing.ports(switch):
             if not port.peer_is_host:
                 continue
-            match: dict[str, MatchValue] = {"ingress_port": port.number}
-            for interface in self.addressing.host_interfaces(port.peer):
-                match["source"] = (int(interface.ipv4), 32)
-                entities.append(entry("source_guard.sources", match, "permit"))
-            match["source"] = (0, 0)
-            entities.append(entry("source_guard.sources", match, "deny"))
+            own = self.addressing.host_interfaces(port.peer)[port.peer_number].ipv4
+            for source, action in (((int(own), 32), "permit"), ((0, 0), "deny")):
+                match: dict[str, MatchValue] = {"ingress_port": port.number, "source": source}
+                entities.append(entry("source_guard.sources", match, action))
         return entities
 
     def _routes(self, switch: str) -> list[Entity]:

@@ -20,6 +20,7 @@ from protocol.header import PORT
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
+from topologies.ring import host_of, interleaved
 
 __all__ = [
     "Job",
@@ -93,7 +94,7 @@ class RestoredChunks(NamedTuple):
 @dataclass(frozen=True)
 class Scheme:
     """Who sums what in one epoch. Ranks in ``trees`` are positions in ``workers`` and ``servers``,
-    whose elements are ranks in the job."""
+    whose elements are ranks in the job, those of servers in the order of ``Job.ring``."""
 
     workers: tuple[int, ...]
     servers: tuple[int, ...]
@@ -142,11 +143,12 @@ class Job:
     namespace: str
     nonce: str
     workers: tuple[str, ...]  # host names by rank
-    servers: tuple[str, ...]
+    servers: tuple[str, ...]  # processes by rank, see topologies.addressing.Unit
     kind: TreeKind
     window: int  # asked for; 0: the controller chooses
     streams: int
     lease: float  # seconds without a call after which a member counts as dead
+    slice_bytes: int  # asked for; 0: as usual
     created: float
     scheme: Scheme
     reservation: Reservation | None
@@ -156,7 +158,6 @@ class Job:
     members: dict[Membership, Member] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     optimizer: OptimizerPlan | None = None  # that its servers run
-    slice_bytes: int = 0  # 0: PHub's 32 KiB
     pipeline: Pipeline = USUAL
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
@@ -235,6 +236,12 @@ class Job:
             if place.role is role and place in self.members and self.members[place].active
         )
 
+    def ring(self) -> tuple[int, ...]:
+        """Ranks of the servers that are still in, in the order in which each is replicated by the
+        next: on another host, where that can be."""
+        ranks = self.active(Role.SERVER)
+        return tuple(ranks[at] for at in interleaved([host_of(self.servers[r]) for r in ranks]))
+
     @property
     def joiners(self) -> list[Membership]:
         """Workers that wait to join, with their keys named."""
@@ -270,7 +277,7 @@ class Job:
         ]
 
     def host(self, place: Membership) -> str:
-        """The host a place is on."""
+        """The host that a worker is on, or the name of a server process."""
         return (self.workers if place.role is Role.WORKER else self.servers)[place.rank]
 
     def name(self, place: Membership) -> str:
@@ -288,11 +295,16 @@ class Job:
 
 
 def plans_of(
-    job: Job, lanes: int, chunks_per_slice: int, link_rates: dict[str, int]
+    job: Job,
+    lanes: int,
+    chunks_per_slice: int,
+    link_rates: dict[str, int],
+    callers: tuple[int, ...],
 ) -> dict[Membership, jobs_pb2.Plan]:
     """What each member of the epoch is told, once everything is installed.
 
-    ``link_rates``: bit/s of each member's own link, by host.
+    ``link_rates``: bit/s of each member's own link, by host or server process; ``callers``: see
+    ServerPlan.
     """
     assert job.reservation is not None
     window = job.reservation.window
@@ -347,6 +359,7 @@ def plans_of(
             members=scheme.workers,
             met=job.met,
             pipeline=job.pipeline,
+            callers=callers,
         ).to_message()
     return plans
 

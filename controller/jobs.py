@@ -58,6 +58,7 @@ from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address
+from topologies.ring import units_by_rank
 
 __all__ = ["JobTable"]
 
@@ -127,9 +128,9 @@ class JobTable:
         slice_bytes: int = 0,
         pipeline: Pipeline = USUAL,
     ) -> Job:
-        """Admit a job: host names by rank; window, streams, lease and slices 0 for the controller's
-        choice.
-        One that is admitted without switches has trees of kind NONE from then on.
+        """Admit a job: hosts of workers by rank, and of servers, each with all of its processes;
+        window, streams, lease and slice_bytes 0 for the controller's choice. One that is admitted
+        without switches has trees of kind NONE from then on.
 
         Raises JobError when the request is wrong, the name is taken or the switches have no room.
         """
@@ -144,7 +145,8 @@ class JobTable:
                 raise JobError(Refusal.ALREADY_EXISTS, text)
             self._check_room()
             number, epoch = self._next_number()
-            addresses = [self.fabric.addressing.address(server) for server in servers]
+            units = units_by_rank(self.fabric.addressing, servers)
+            addresses = [unit.address for unit in units]
             try:
                 scheme, reservation = self.deployment.admit(
                     number, workers, addresses, kind, window, streams, admission
@@ -157,23 +159,23 @@ class JobTable:
                 namespace=namespace,
                 nonce=secrets.token_hex(16),
                 workers=tuple(workers),
-                servers=tuple(servers),
+                servers=tuple(unit.name for unit in units),
                 kind=scheme.kind,
                 window=window,
                 streams=streams,
                 pipeline=pipeline,
                 lease=lease or self.lease,
+                slice_bytes=slice_bytes,
                 created=self.clock(),
                 scheme=scheme,
                 reservation=reservation,
-                slice_bytes=slice_bytes,
             )
             self._last_number = number
             self.journal.save(job)
             self._jobs.append(job)
             log.info(
                 "%s created: %d workers, %d servers, tree %s, %d streams, window %d",
-                job, len(workers), len(servers), job.kind.name, len(job.trees), reservation.window,
+                job, len(workers), len(units), job.kind.name, len(job.trees), reservation.window,
             )  # fmt: skip
             self.changed.notify_all()
             return job

@@ -335,6 +335,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         window=window,
         streams=streams,
         lease=lease,
+        slice_bytes=slice_bytes,
         created=now,
         scheme=_scheme(scheme),
         reservation=None,
@@ -347,6 +348,5 @@ def _job(row: Sequence[Any], now: float) -> Known:
         pipeline=Pipeline.from_message(jobs_pb2.Pipeline.FromString(pipeline)),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,
-        slice_bytes=slice_bytes,
     )
     return Known(job, bool(changing), None, [])

@@ -67,9 +67,8 @@ def carry_out(table: JobTable, line: bytes) -> None:
         case {"impair": list(links), **rest} if not rest:
             table.impair(dict(_impaired(link) for link in links))
         case {"died": str(name), "how": str(how), **rest} if not rest:
-            node = table.fabric.topology.by_name.get(name)
-            if node is None:
-                raise OrderError(f"{name!r} is neither a switch nor a host here")
+            if not table.fabric.addressing.known(name):
+                raise OrderError(f"{name!r} is neither a switch nor a host or server process here")
             table.died(name, " ".join(how.split())[:LONGEST_HOW], read)
         case _:
             raise OrderError('an order is {"impair": [...]} or {"died": NODE, "how": WORDS}')

@@ -17,7 +17,7 @@ from controller.admission import LARGEST_WINDOW
 from controller.job import Job, JobError, Key, Membership, Refusal, Role
 from controller.trees import MOST_STREAMS, TreeKind
 from controller.windows import MOST as LARGEST_CHOSEN_WINDOW
-from protocol.header import PORT
+from protocol.header import SERVER_PORTS
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.plan import Address
@@ -134,22 +134,24 @@ def check_lease(lease: float) -> None:
 
 
 def check_address(addressing: Addressing, job: Job, place: Membership, address: Address) -> None:
-    """Raises JobError unless the address is the member's host's, and a server's port the right one.
-
-    Workers send by their host's first interface; a server may listen at any.
-    """
-    host = job.host(place)
-    own = [interface.ipv4 for interface in addressing.host_interfaces(host)]
-    allowed = own if place.role is Role.SERVER else own[:1]
-    if IPv4Address(address.ipv4) not in allowed:
-        raise _wrong(
-            f"{job}: {job.name(place)} cannot listen at {address};"
-            f" {host} has {', '.join(map(str, allowed))}"
-        )
+    """Raises JobError unless a worker's address is its host's first, with a port that is no
+    server's, and a server's that of its process."""
+    name = job.host(place)
+    is_server = place.role is Role.SERVER
+    own = addressing.unit(name).address if is_server else addressing.address(name)
+    if IPv4Address(address.ipv4) != own:
+        raise _wrong(f"{job}: {job.name(place)} cannot listen at {address}; {name} has {own}")
+    if is_server and address.port != addressing.unit(name).port:
+        port = addressing.unit(name).port
+        raise _wrong(f"{job}: {job.name(place)}: {name} listens at UDP port {port}")
     if not 0 < address.port < 1 << 16:
         raise _wrong(f"{job}: {job.name(place)}: UDP port {address.port} is not in 1 to 65535")
-    if place.role is Role.SERVER and address.port != PORT:
-        raise _wrong(f"{job}: {job.name(place)}: servers listen at UDP port {PORT}")
+    if not is_server and address.port in SERVER_PORTS:
+        ports = f"{SERVER_PORTS[0]} to {SERVER_PORTS[-1]}"
+        raise _wrong(
+            f"{job}: {job.name(place)}: UDP port {address.port} is one of servers' ({ports});"
+            " workers have others"
+        )
 
 
 def check_keys(keys: Sequence[Key], lanes: int) -> None:

@@ -96,7 +96,10 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.slice_bytes,
                 pipeline,
             )
-            return jobs_pb2.CreateServiceReply(nonce=job.nonce, job=job.number, tree=job.kind.name)
+            servers = [jobs_pb2.Member(host=s, rank=rank) for rank, s in enumerate(job.servers)]
+            return jobs_pb2.CreateServiceReply(
+                nonce=job.nonce, job=job.number, tree=job.kind.name, servers=servers
+            )
 
     def ConnectService(  # noqa: N802
         self, request: jobs_pb2.ConnectServiceRequest, context: grpc.ServicerContext

@@ -43,6 +43,7 @@ class Holding:
     """Servers of the coming epoch by rank, those of the last one, and what they run.
 
     before: empty if there was none, or it is not known. workers: that the job was created with.
+    callers: IPv4 addresses besides their own that they may call each other from.
     """
 
     servers: tuple[Membership, ...]
@@ -53,6 +54,7 @@ class Holding:
     lanes: int
     chunks_per_slice: int
     workers: int = 0
+    callers: tuple[int, ...] = ()
 
     @property
     def chunks(self) -> int:
@@ -85,7 +87,10 @@ class Holding:
         """What all are told at first."""
         return jobs_pb2.Halt(
             reason=reason,
-            servers=[jobs_pb2.Address(ipv4=a.ipv4, port=a.port) for a in self.addresses],
+            servers=[
+                *(jobs_pb2.Address(ipv4=a.ipv4, port=a.port) for a in self.addresses),
+                *(jobs_pb2.Address(ipv4=caller) for caller in self.callers),
+            ],
             optimizer=self.optimizer.to_message(),
             chunks=self.chunks,
             lanes=self.lanes,

@@ -68,7 +68,7 @@ from hosts.patience import Patience, Stall
 from hosts.saving import Restoration, save
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
-from hosts.udp import Endpoint
+from hosts.udp import worker_endpoint
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
@@ -134,8 +134,8 @@ class Client:
         self._restoration: Restoration | None = None
         self._left = False
         socket_path(service)
-        self._endpoint = Endpoint(
-            (address or _own_address(), 0), link_rate=link_rate, queue_bytes=queue_bytes
+        self._endpoint = worker_endpoint(
+            address or _own_address(), link_rate=link_rate, queue_bytes=queue_bytes
         )
 
     def __enter__(self) -> Client:

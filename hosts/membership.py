@@ -64,12 +64,14 @@ ADMISSIONS: Mapping[str, jobs_pb2.Admission] = {
 
 
 class Service(NamedTuple):
-    """What CreateService returns: the secret that admits to the job, the job's number, and the tree
-    that it was admitted with."""
+    """What CreateService returns: the secret that admits to the job, the job's number, the tree
+    that it was admitted with, and the names of its server processes by rank (the hosts', or s0.0,
+    s0.1.. of those that have several)."""
 
     nonce: str
     job: int
     tree: str
+    servers: tuple[str, ...]
 
 
 _REFUSALS = {
@@ -113,7 +115,8 @@ def create_service(
     ablate: Iterable[str] = (),
     outage: float = 10.0,
 ) -> Service:
-    """Reserves `namespace` for a job of these hosts (ranks in the order given): CreateService.
+    """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
+    host is in it with all its processes): CreateService.
 
     tree: one of TREES. window: chunks in flight per stream, a power of two; 0:
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
@@ -150,7 +153,9 @@ def create_service(
             wait_for_ready=True,
             taken=NamespaceTakenError,
         )
-    return Service(reply.nonce, reply.job, _TREE_NAMES.get(reply.tree, tree))
+    ranked = sorted(reply.servers, key=lambda server: int(server.rank))
+    names = tuple(server.host for server in ranked)
+    return Service(reply.nonce, reply.job, _TREE_NAMES.get(reply.tree, tree), names)
 
 
 def report_gone(

@@ -250,7 +250,8 @@ class ServerState:
             self._output += steps.replicated(update.number)
 
     def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
-        """Holds what the primary at an IPv4 address has stepped.
+        """Holds what the primary that calls from an IPv4 address has stepped. (Processes of a host
+        share it, and are not told apart.)
 
         Raises NotHereError unless this server is its backup in this epoch, ValueError for chunks
         that cannot be.
@@ -263,7 +264,8 @@ class ServerState:
         for rank in ranks:
             if rank < 0:
                 raise ValueError(f"job {job} has chunks 0..{plan.chunks - 1}")
-            if plan.servers[rank].ipv4 != source or backup_of(rank, len(plan.servers)) != plan.rank:
+            mine = backup_of(rank, len(plan.servers)) == plan.rank
+            if not (mine and plan.calls_from(rank, source)):
                 address = IPv4Address(source)
                 raise NotHereError(f"job {job}: {address} has no replica of these chunks here")
         self._shards[job].take(snapshot)

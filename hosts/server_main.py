@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameter server process: `python -m hosts.server_main --help`.
 
-One process serves every job of its host on UDP port 47110; servers that run an optimizer tell each
-other of it on the TCP port of that number. Once the socket is bound it prints
-`ready ADDRESS:PORT`. Whoever started it then names the jobs on its standard input, so that a job's
-nonce is in no argument list or environment:
+One process serves every job of its host, or of one core at one of its interfaces, on a UDP port;
+servers that run an optimizer tell each other of it on the TCP port of that number. Once the socket
+is bound it prints `ready ADDRESS:PORT`. Whoever started it then names the jobs on its standard
+input, so that a job's nonce is in no argument list or environment:
 
     join NONCE RANK
 
@@ -297,7 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--address", required=True, metavar="IPV4", help="address to serve on")
     parser.add_argument(
-        "--port", type=int, default=PORT, help="UDP port; jobs need the default, %(default)s"
+        "--port", type=int, default=PORT, help="UDP port: %(default)s + its core, 0 to 9"
     )
     parser.add_argument("--service", required=True, metavar="unix:PATH", help="the job service")
     parser.add_argument(

@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from hosts.offload import (
 from protocol.header import (
     HEADER_BYTES,
     LARGEST_DATAGRAM,
+    SERVER_PORTS,
     Batch,
     Run,
     decode,
@@ -316,6 +317,21 @@ class Endpoint:
         else:
             why = error.strerror or str(error)
         return OSError(error.errno, f"{what}: {why}")
+
+
+def worker_endpoint(address: str, **options: Any) -> Endpoint:
+    """An Endpoint at any port that is no server's: switches tell workers and servers by that.
+
+    options: of Endpoint, which see.
+    """
+    refused: list[Endpoint] = []  # held meanwhile, so that the kernel gives another one
+    try:
+        while (endpoint := Endpoint((address, 0), **options)).port in SERVER_PORTS:
+            refused.append(endpoint)
+        return endpoint
+    finally:
+        for one in refused:
+            one.close()
 
 
 def drive(

@@ -13,6 +13,10 @@ typedef bit<32> children_t;  // one bit per child of a node
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8> PROTOCOL_UDP = 17;
+// Server processes listen at one of 16 UDP ports, of which a switch keeps the last four bits: the range is aligned, so that a
+// mask tells it. Switches and the first process of a server have the one below.
+const bit<16> SERVER_PORTS = 47104;
+const bit<16> SERVER_PORTS_MASK = 0xFFF0;
 const bit<16> AGGREGATION_PORT = 47110;
 const bit<8> INITIAL_TTL = 64;
 const bit<8> NEIGHBOUR_TTL = 255;  // nothing that was forwarded arrives with it (RFC 5082)

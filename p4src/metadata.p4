@@ -18,6 +18,7 @@ struct slot_t {
     seq_t seq;
     bit<32> chunk;
     ipv4_t server;  // where the contributions were addressed: a RESULT must come from there
+    bit<4> server_port;  // which of SERVER_PORTS
     children_t children;
     bit<16> workers;
     bit<16> lanes;

@@ -22,6 +22,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
     bool lanes_overflowed;
     bool well_formed;
     bit<16> expected_length;
+    bit<16> server_port;  // of the packet: where it goes, or a RESULT comes from
     seq_t age;
     children_t bit_of_sender;
     ipv4_t asker;
@@ -97,6 +98,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         meta.slot.seq = hdr.aggregation.seq;
         meta.slot.chunk = hdr.aggregation.chunk;
         meta.slot.server = hdr.ipv4.destination;
+        meta.slot.server_port = server_port[3:0];
         meta.slot.children = bit_of_sender;
         meta.slot.workers = hdr.aggregation.workers;
         meta.slot.lanes = hdr.aggregation.lanes;
@@ -166,7 +168,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
     action send_down() {
         hdr.aggregation.op = RESULT;
         hdr.ipv4.source = meta.slot.server;
-        hdr.udp.source = AGGREGATION_PORT;
+        hdr.udp.source = SERVER_PORTS | (bit<16>)meta.slot.server_port;
         meta.for_child = 1;
         standard_metadata.mcast_grp = meta.node.group;
     }
@@ -174,7 +176,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
     action reply_to_child() {
         hdr.aggregation.op = RESULT;
         hdr.ipv4.source = meta.slot.server;
-        hdr.udp.source = AGGREGATION_PORT;
+        hdr.udp.source = SERVER_PORTS | (bit<16>)meta.slot.server_port;
         meta.for_child = 1;
         meta.child = (bit<16>)hdr.aggregation.sender;
         standard_metadata.egress_spec = meta.ingress_port;
@@ -224,13 +226,16 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         sum_has_payload = meta.slot.lanes != 0 && (meta.slot.flags & FLAGGED) == 0;
     }
 
-    // Lengths must add up, or a sum written into this packet would not fit it. Without blocks a payload has any length.
-    action check_lengths() {
+    // Lengths must add up, or a sum written into this packet would not fit it. Without blocks a payload has any length. The
+    // port must be a server's, as its last bits stand for it in the slot.
+    action check_form() {
+        server_port = hdr.aggregation.op == RESULT ? hdr.udp.source : hdr.udp.destination;
         expected_length = UDP_BYTES + AGGREGATION_BYTES + (meta.has_payload == 1 ? PAYLOAD_BYTES : 0);
 #if BLOCKS == 0
         expected_length = meta.has_payload == 1 ? hdr.udp.length : expected_length;
 #endif
         well_formed = standard_metadata.parser_error == error.NoError &&
+                      (server_port & SERVER_PORTS_MASK) == SERVER_PORTS &&
                       hdr.udp.length == expected_length &&
                       hdr.ipv4.total_length == expected_length + IPV4_BYTES &&
                       standard_metadata.packet_length == (bit<32>)(expected_length + IPV4_BYTES + ETHERNET_BYTES);
@@ -245,7 +250,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
             taken = nodes.apply().hit;
         }
         if (taken) {
-            check_lengths();
+            check_form();
             if (well_formed) {
                 if (hdr.ipv4.ecn == CONGESTION_EXPERIENCED) {
                     hdr.aggregation.flags = hdr.aggregation.flags | ECN;
@@ -255,7 +260,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
                 compare();
                 if (hdr.aggregation.op == RESULT) {
                     if (meta.node.is_root == 1 || meta.ingress_port != meta.node.parent_port ||
-                        hdr.ipv4.source != meta.slot.server) {
+                        hdr.ipv4.source != meta.slot.server || server_port[3:0] != meta.slot.server_port) {
                         outcome = Outcome.RESULT_REJECTED;
                     } else if (!current || meta.slot.phase != Phase.PARTIAL) {
                         outcome = Outcome.RESULT_UNEXPECTED;
@@ -298,7 +303,8 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
                         }
                     } else if (!same_number) {
                         outcome = Outcome.STALE;
-                    } else if (!current || meta.slot.server != hdr.ipv4.destination) {
+                    } else if (!current || meta.slot.server != hdr.ipv4.destination ||
+                               meta.slot.server_port != server_port[3:0]) {
                         outcome = Outcome.OTHER_CHUNK;
                     } else if (meta.slot.phase != Phase.AGGREGATING && sum_has_payload && meta.has_payload == 0) {
                         outcome = Outcome.MALFORMED;  // no room for the answer

@@ -10,7 +10,7 @@ enum bit<32> Outcome {
     TTL_EXPIRED = 3,          // dropped
     NO_ROUTE = 4,             // dropped
     SPOOFED_SOURCE = 5,       // dropped: an edge port sent a source address not its host's
-    MALFORMED = 6,            // dropped: lengths, version or payload do not fit the header
+    MALFORMED = 6,            // dropped: lengths, version or payload do not fit the header, or no server's port
     NOT_A_CHILD = 7,          // dropped: sender or port is no child of this node
     WRONG_SOURCE = 8,         // dropped: not the child's source address, or a QUERY that the child only forwarded
     WRONG_WORKERS = 9,        // dropped: not the child's number of workers

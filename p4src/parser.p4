@@ -27,8 +27,8 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state parse_udp {
         packet.extract(hdr.udp);
         transition select(hdr.udp.source, hdr.udp.destination) {
-            (AGGREGATION_PORT, _): parse_aggregation;
-            (_, AGGREGATION_PORT): parse_aggregation;
+            (SERVER_PORTS &&& SERVER_PORTS_MASK, _): parse_aggregation;
+            (_, SERVER_PORTS &&& SERVER_PORTS_MASK): parse_aggregation;
             default: accept;
         }
     }

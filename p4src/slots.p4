@@ -24,6 +24,7 @@ control Slots(inout metadata_t meta, in bool save) {
         meta.slot.exponent = (int<8>)packed[31:24];
         meta.slot.max_exponent = (int<8>)packed[23:16];
         meta.slot.flags = packed[15:8];
+        meta.slot.server_port = packed[5:2];
         meta.slot.phase = (Phase)packed[1:0];
     }
 
@@ -40,7 +41,8 @@ control Slots(inout metadata_t meta, in bool save) {
         packed[31:24] = (bit<8>)meta.slot.exponent;
         packed[23:16] = (bit<8>)meta.slot.max_exponent;
         packed[15:8] = meta.slot.flags;
-        packed[7:2] = 0;
+        packed[7:6] = 0;
+        packed[5:2] = meta.slot.server_port;
         packed[1:0] = meta.slot.phase;
     }
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregation header and its codec, many packets at a time.
 
-A packet is Ethernet / IPv4 / UDP (port 47110 at the server's side) / 32 bytes of header in network
-order / payload. The payload is always one full chunk (`lanes` of the data plane in use, 4 bytes
-each, zero padded) or absent; `carries_payload` is the rule that says which, so a datagram's length
-follows from its header and any other length is malformed.
+A packet is Ethernet / IPv4 / UDP (one of `SERVER_PORTS` at the server's side) / 32 bytes of header
+in network order / payload. The payload is always one full chunk (`lanes` of the data plane in use,
+4 bytes each, zero padded) or absent; `carries_payload` is the rule that says which, so a datagram's
+length follows from its header and any other length is malformed.
 
 Nothing here loops over packets in Python: headers are rows of a numpy structured array whose
 memory is the wire format, payloads rows of a big-endian int32 matrix.
@@ -22,6 +22,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+# Of server processes, switches take these for the protocol's: 16 in a row, the first a multiple of
+# 16, so that a mask tells them. `PORT` is that of switches and of a server's first process.
+SERVER_PORTS = range(47104, 47120)
 PORT = 47110
 VERSION = 1
 # A UDP datagram's payload over IPv4: 65,535 bytes less the IPv4 and UDP headers.

@@ -116,14 +116,16 @@ class ConnectServiceRequest(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., address: _Optional[_Union[Address, _Mapping]] = ..., process: _Optional[int] = ...) -> None: ...
 
 class CreateServiceReply(_message.Message):
-    __slots__ = ["job", "nonce", "tree"]
+    __slots__ = ["job", "nonce", "servers", "tree"]
     JOB_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     TREE_FIELD_NUMBER: _ClassVar[int]
     job: int
     nonce: str
+    servers: _containers.RepeatedCompositeFieldContainer[Member]
     tree: Tree
-    def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ..., tree: _Optional[_Union[Tree, str]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., job: _Optional[int] = ..., tree: _Optional[_Union[Tree, str]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
     __slots__ = ["admission", "lease", "namespace", "pipeline", "servers", "slice_bytes", "streams", "tree", "window", "workers"]
@@ -413,7 +415,7 @@ class Pipeline(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., ablated: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ["chunks_per_slice", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "met_in", "met_worker", "optimizer", "pipeline", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
+    __slots__ = ["callers", "chunks_per_slice", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "met_in", "met_worker", "optimizer", "pipeline", "rank", "roots", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +423,7 @@ class Plan(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    CALLERS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_PER_SLICE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -441,6 +444,7 @@ class Plan(_message.Message):
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     WORLD_FIELD_NUMBER: _ClassVar[int]
+    callers: _containers.RepeatedScalarFieldContainer[int]
     chunks_per_slice: int
     epoch: int
     job: int
@@ -461,7 +465,7 @@ class Plan(_message.Message):
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
 
 class Reached(_message.Message):
     __slots__ = ["number"]

@@ -215,6 +215,8 @@ class ServerPlan:
     created; none stands for all that there are. met: of a job that is not synchronous, the epoch of
     the last boundary at which workers joined (0: none did), and a worker, numbered likewise, that
     was there. pipeline: how servers do it, and what they leave out.
+    callers: IPv4 addresses that servers' hosts call each other from, by rank, which processes of
+    one host share; none: those that they listen at.
     """
 
     job: int
@@ -233,11 +235,16 @@ class ServerPlan:
     members: tuple[int, ...] = ()
     met: tuple[int, int] = (0, 0)
     pipeline: Pipeline = USUAL
+    callers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
         _check_slices(self.counts, self.chunks_per_slice)
         _check_members(self.members, self.world)
+        _need(
+            len(self.callers) in (0, len(self.servers)),
+            f"{len(self.callers)} callers are named for {len(self.servers)} servers",
+        )
         object.__setattr__(self, "windows", MappingProxyType(dict(self.windows)))
         _need(
             0 <= self.rank < len(self.servers),
@@ -259,6 +266,15 @@ class ServerPlan:
             f"the optimizer speaks of chunk {spans[-1].first if spans else 0}, the job has 0.."
             f"{self.chunks - 1}",
         )
+
+    def calls_from(self, rank: int, source: int) -> bool:
+        """Whether an IPv4 address is one that the server of a rank calls this one from: its host's,
+        or, on this server's own host, the very one that it calls."""
+        if not self.callers:
+            return source == self.servers[rank].ipv4
+        caller = self.callers[rank]
+        at_home = caller == self.callers[self.rank]
+        return source == caller or (at_home and source == self.servers[self.rank].ipv4)
 
     @property
     def alone(self) -> bool:
@@ -309,6 +325,7 @@ class ServerPlan:
             members=tuple(message.members),
             met=(message.met_in, message.met_worker),
             pipeline=_pipeline(message),
+            callers=tuple(message.callers),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -346,6 +363,7 @@ class ServerPlan:
             met_in=self.met[0],
             met_worker=self.met[1],
             pipeline=self.pipeline.to_message(),
+            callers=self.callers,
         )
 
 

@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: Apache-2.0
 --
--- Wireshark dissector of rackhub's aggregation packets (UDP port 47110).
+-- Wireshark dissector of rackhub's aggregation packets (UDP ports 47104 to 47119).
 --   wireshark -X lua_script:protocol/rackhub.lua run.pcap
 --   tshark -X lua_script:protocol/rackhub.lua -r run.pcap -Y 'rackhub.op == 2 && rackhub.flags.overflow == 1'
 -- Fields carry the names of the scapy layer: rackhub.job, rackhub.epoch, ...
 
 local rackhub = Proto("rackhub", "rackhub aggregation")
 
-local PORT = 47110
+local PORTS = "47104-47119"
 local HEADER = 32
 local LANES_PER_ROW = 8
 
@@ -171,4 +171,4 @@ function rackhub.dissector(buffer, pinfo, root)
   return buffer:len()
 end
 
-DissectorTable.get("udp.port"):add(PORT, rackhub)
+DissectorTable.get("udp.port"):add(PORTS, rackhub)

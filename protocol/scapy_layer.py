@@ -6,8 +6,9 @@
     >>> packet = IP(dst="10.0.0.9") / UDP() / Aggregation(job=1, epoch=1, node=3, values=[7] * 256)
 
 Field names are those of the numpy codec and of the Wireshark dissector. UDP ports default to
-47110 on both sides; set `sport` to a worker's own port. `lanes` and `checksum` are computed when
-left out. Nothing but tests and tools may import this module: it carries scapy's licence.
+47110 on both sides; set `sport` to a worker's own port. It is dissected on any port of servers.
+`lanes` and `checksum` are computed when left out. Nothing but tests and tools may import this
+module: it carries scapy's licence.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
 from protocol.fixed_point import chunk_hash
-from protocol.header import PORT, Flag, Op
+from protocol.header import PORT, SERVER_PORTS, Flag, Op
 
 HEADER_BYTES = 32
 
@@ -146,6 +147,7 @@ class Aggregation(Packet):
 
 
 # Dissected on either port, built with both: UDP's own default source port is DNS.
-bind_bottom_up(UDP, Aggregation, dport=PORT)
-bind_bottom_up(UDP, Aggregation, sport=PORT)
+for _port in SERVER_PORTS:
+    bind_bottom_up(UDP, Aggregation, dport=_port)
+    bind_bottom_up(UDP, Aggregation, sport=_port)
 bind_layers(UDP, Aggregation, sport=PORT, dport=PORT)

@@ -19,6 +19,7 @@ from testbed.place import Place
 from testbed.processes import Process
 from testbed.recovery import Fault as Record
 from testbed.severing import sever
+from topologies.ring import host_of
 
 log = logging.getLogger("chaos")
 # The longest that a fault waits for sums under way.
@@ -116,8 +117,11 @@ class Chaos:
         else:
             await self._until(self._chunks + fault.lasts)
 
-    async def _begin(self, fault: Fault, what: str) -> Record:
-        """A fault begins, if it can be had while sums are under way that it can hit."""
+    async def _begin(self, fault: Fault, what: str, killed: Sequence[str] = ()) -> Record:
+        """A fault begins, if it can be had while sums are under way that it can hit.
+
+        killed: processes that it ends, by name.
+        """
         faults, loop = self._place.faults, asyncio.get_running_loop()
         latest = loop.time() + _AIM_SECONDS
         before = await faults.snapshot()
@@ -125,29 +129,37 @@ class Chaos:
             before = await faults.snapshot()
         # All but a kill take their time.
         lasting = fault.kind != "kill"
-        return faults.begin(fault.kind, fault.where, what, before, lasting=lasting)
+        return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
 
     async def _signal(self, fault: Fault, job: JobRun) -> None:
-        nodes = self._place.nodes
-        process = nodes.process(fault.node) or job.worker(fault.node)
-        if process is None or not process.running:
+        nodes, worker = self._place.nodes, job.worker(fault.node)
+        # (Of a worker's host that is the worker: the server there has another name.)
+        hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
+        own = bool(hit)
+        if worker is not None and not own:
+            hit = [worker]
+        hit = [process for process in hit if process.running]
+        if not hit:
             self._place.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
             return
         if fault.kind == "kill":
-            await self._begin(fault, "was killed by SIGKILL")
-            own = nodes.process(fault.node) is process
-            (nodes.hold if own else job.hold)[fault.node] = fault.seconds
-            process.signal(signal.SIGKILL)
+            names = [process.name for process in hit] if own else [fault.node]
+            await self._begin(fault, "was killed by SIGKILL", names)
+            (nodes.hold if own else job.hold).update(dict.fromkeys(names, fault.seconds))
+            for process in hit:
+                process.signal(signal.SIGKILL)
             return
         what = f"was stopped for {fault.span}"
         record = await self._begin(fault, what)
         self._place.tell(f"{fault.node} {what}")
-        self._stopped.append(process)
-        process.signal(signal.SIGSTOP)
+        self._stopped += hit
+        for process in hit:
+            process.signal(signal.SIGSTOP)
         await asyncio.sleep(fault.seconds)
-        process.signal(signal.SIGCONT)
+        for process in hit:
+            process.signal(signal.SIGCONT)
+            self._stopped.remove(process)
         record.over = time.monotonic()
-        self._stopped.remove(process)
 
     async def _push(self, fault: Fault) -> None:
         switch = self._place.nodes.switches[fault.node]

@@ -6,9 +6,10 @@ one edge of an aggregation tree carries U = M (T full + head) bytes each way: ev
 once and its result comes down once in every iteration, and before the first a round without
 payload finds the exponents. An edge between switches carries U however many workers are below it,
 which is the point of aggregating; a worker's own link carries U, a server's link U for each child
-of the server's node. Where servers take the optimizer's steps, initial parameters come first: one
-more round that is without payload, then a packet with payload from every worker to the chunk's
-server and back, which nothing sums. Bytes are frames without FCS, as traffic control counts them.
+of the server's node (of several links each what is for the processes at it). Where servers take the
+optimizer's steps, initial parameters come first: one more round that is without payload, then a
+packet with payload from every worker to the chunk's server and back, which nothing sums. Bytes are
+frames without FCS, as traffic control counts them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from controller.trees import Child, Tree, TreeNode
 from protocol.partition import shares
-from topologies.addressing import Addressing
+from topologies.addressing import Addressing, Unit
 
 # Ethernet, IPv4, UDP, aggregation header.
 HEADER_FRAME_BYTES = 14 + 20 + 8 + 32
@@ -101,7 +102,7 @@ def expected(
     servers: Sequence[str],
     workload: Workload,
 ) -> dict[Direction, Load]:
-    """Load of every link direction that the job uses. ``servers``: names by rank."""
+    """Load of every link direction that the job uses. ``servers``: processes' names by rank."""
     where = shares(workload.counts, workload.chunks_per_slice, len(servers), len(trees))
     chunk = np.arange(workload.chunks)
     by_place = where.stream_of(chunk), where.server_of(chunk)
@@ -111,18 +112,18 @@ def expected(
         load = workload.edge(chunks)
         tree = trees[stream]
         by_number = {node.node: node for node in tree.nodes}
-        address = addressing.address(servers[server])
+        unit = addressing.unit(servers[server])
         for _, leaf in tree.leaves.values() if workload.start else ():
             for direction in (
-                *_way(addressing, leaf.name, address, servers[server]),
-                *_way(addressing, servers[server], leaf.address, leaf.name),
+                *_way(addressing, leaf.name, unit.address, unit.host),
+                *_way_from(addressing, unit, leaf),
             ):
                 loads.setdefault(direction, Load()).add(workload.initial(chunks))
         for node, child in _edges(tree):
             below = by_number.get(child.node) if child.rank is None else None
-            for direction in _up(addressing, node, child, below, servers[server]):
+            for direction in _up(addressing, node, child, below, unit):
                 loads.setdefault(direction, Load()).add(load)
-            for direction in _down(addressing, node, child, servers[server]):
+            for direction in _down(addressing, node, child, unit):
                 loads.setdefault(direction, Load()).add(load)
     return loads
 
@@ -143,28 +144,38 @@ def _edges(tree: Tree) -> Iterator[tuple[TreeNode, Child]]:
 
 
 def _up(
-    addressing: Addressing, node: TreeNode, child: Child, below: TreeNode | None, server: str
+    addressing: Addressing, node: TreeNode, child: Child, below: TreeNode | None, server: Unit
 ) -> Iterator[Direction]:
     """From a child to its node: a switch sends to its parent's port, then routing goes on.
 
     What goes up is addressed to the chunk's server all the way.
     """
-    at, end = child.name, node.switch or server
+    at, end = child.name, node.switch or server.host
     if below is not None and below.parent is not None:
         port = addressing.port(child.name, below.parent.port)
         yield Direction(child.name, port.interface)
         at = port.peer
-    yield from _way(addressing, at, addressing.address(server), end)
+    yield from _way(addressing, at, server.address, end)
 
 
-def _down(addressing: Addressing, node: TreeNode, child: Child, server: str) -> Iterator[Direction]:
+def _down(
+    addressing: Addressing, node: TreeNode, child: Child, server: Unit
+) -> Iterator[Direction]:
     """From a node to a child: the first hop is the child table's, then routing's."""
     if node.switch is None:
-        yield from _way(addressing, server, child.address, child.name)
+        yield from _way_from(addressing, server, child)
         return
     port = addressing.port(node.switch, child.port)
     yield Direction(node.switch, port.interface)
     yield from _way(addressing, port.peer, child.address, child.name)
+
+
+def _way_from(addressing: Addressing, server: Unit, child: Child) -> Iterator[Direction]:
+    """A process answers by its own interface."""
+    if server.host == child.name:
+        return
+    yield Direction(server.host, server.interface.interface)
+    yield from _way(addressing, server.interface.switch, child.address, child.name)
 
 
 def _way(

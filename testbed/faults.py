@@ -251,12 +251,18 @@ def _read(
     switches = [one.name for one in topology.switches]
     allowed = switches
     if kind not in _OF_SWITCHES:
-        allowed = [one.name for one in topology.nodes] + [CONTROLLER]
+        allowed = [one.name for one in topology.nodes] + _server_processes(topology) + [CONTROLLER]
     if node not in allowed:
         text = f"there is no such thing as {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
         return None
     return Fault(kind, node=node, **at)  # type: ignore[arg-type]
+
+
+def _server_processes(topology: Topology) -> list[str]:
+    """Of servers that have several: without the number, all of them are meant."""
+    names = [topology.units_of(one.name) for one in topology.servers]
+    return [name for several in names if len(several) > 1 for name in several]
 
 
 def _impair(
@@ -291,7 +297,7 @@ def _drawn(
     for number, name in enumerate(given.nodes):
         if name in groups:
             nodes += groups[name]
-        elif name in topology.by_name:
+        elif name in topology.by_name or name in _server_processes(topology):
             nodes.append(name)
         else:
             text = f"{shown(name)} is no node here; allowed: names, {', '.join(groups)}"

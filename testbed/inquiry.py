@@ -56,8 +56,8 @@ class Inquiry:
         job = self._job
         workers = await self._workers()
         trees = await self._planned([one["outline"] for one in workers if one["outline"]])
-        servers, work = job.placement.servers, job.workload
-        where = shares(work.counts, work.chunks_per_slice, len(servers), 1)
+        servers, work = job.servers, job.workload
+        where = shares(work.counts, work.chunks_per_slice, max(1, len(servers)), 1)
         # Of a job that is over the service tells how it ended.
         change = await self._change() if job.state in ("starting", "running") else ""
         told = explain(
@@ -114,7 +114,7 @@ class Inquiry:
         """Switches and servers that do nothing."""
         nodes = self._job.place.nodes
         found = {}
-        for name in (*nodes.switches, *self._job.placement.servers):
+        for name in (*nodes.switches, *self._job.servers):
             process = nodes.at(name)
             if process is None or not process.running:
                 found[name] = "is not running"
@@ -174,7 +174,7 @@ class Inquiry:
                     addressing.topology,
                     addressing,
                     members,
-                    [addressing.address(name) for name in self._job.placement.servers],
+                    [addressing.unit(name).address for name in self._job.servers],
                     TreeKind[status.tree],
                     streams,
                     self._job.number - 1,

@@ -179,6 +179,7 @@ class JobSpec(_Strict):
     """One training run. Sizes are per iteration over all workers together.
 
     admission: where switches have no slots for it, it is refused (network) or runs without them.
+    slice: bytes of a parameter that go to one server process as a whole.
     patience: seconds without any sum after which a worker gives the job up. The slowest worker's
     computation is no fault, so it should be many times longer. lease: seconds without a sign of
     life of a worker or server, after which the others go on without it. poison: values of an

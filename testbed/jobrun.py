@@ -54,6 +54,7 @@ class JobRun:
     emit: Callable[[Message], None]
     number: int = 0
     tree: str = ""  # that it was admitted with
+    servers: tuple[str, ...] = ()  # processes by rank, see topologies.addressing.Unit
     state: str = "starting"
     reason: str = ""
     ending: str = "stopped on request"  # why it is over, if it is cancelled
@@ -119,7 +120,7 @@ class JobRun:
 
     async def _train(self, processes: Processes) -> None:
         spec, placement, run = self.file.spec, self.placement, self.place.run
-        self._nonce, self.number, self.tree = await asyncio.to_thread(
+        self._nonce, self.number, self.tree, self.servers = await asyncio.to_thread(
             create_service,
             JOBS_ADDRESS,
             self.name,
@@ -139,13 +140,13 @@ class JobRun:
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
-        await self.place.nodes.serve(placement.servers)
+        await self.place.nodes.serve(self.servers)
         joins = (
             self.place.nodes.servers[name].join(self._nonce, rank)
-            for rank, name in enumerate(placement.servers)
+            for rank, name in enumerate(self.servers)
         )
         await asyncio.gather(*joins)
-        self._waits = Waits(self.trees, placement.servers)
+        self._waits = Waits(self.trees, self.servers)
         await self.tally.begin(job.tally for job in self.place.jobs.values() if job.number)
         self._crew = Crew(
             self.name,
@@ -182,19 +183,19 @@ class JobRun:
         given = [
             f"{one['server']} had parameters from {one['from']} without the optimizer's state"
             for one in self._restored or ()
-            if one["from"] not in self.placement.servers
+            if one["from"] not in self.servers
         ]
         return ", ".join(given)
 
     async def take_back(self, server: str) -> None:
-        """A server was started again: it joins this job, unless that is about to end anyway.
+        """A server process was started again: it joins this job, unless that is about to end.
 
         However long that takes: the controller may be away as well.
         """
-        if not self._nonce or server not in self.placement.servers:
+        if not self._nonce or server not in self.servers:
             return
         try:
-            rank = self.placement.servers.index(server)
+            rank = self.servers.index(server)
             await self.place.nodes.servers[server].join(self._nonce, rank, None)
         except JobError as error:
             if self.state == "running":
@@ -299,8 +300,8 @@ class JobRun:
         return cause(self.name, error, said[0] if said else "", stuck, absent, members)
 
     def _processes(self) -> list[tuple[str, Process]]:
-        """Its members' processes, by host."""
-        servers = [(n, self.place.nodes.servers[n].process) for n in self.placement.servers]
+        """Its members' processes, by what the job service calls them."""
+        servers = [(name, self.place.nodes.at(name)) for name in self.servers]
         return [*self.members.items(), *((name, p) for name, p in servers if p is not None)]
 
     def _process_name(self, host: str) -> str:
@@ -433,13 +434,13 @@ class JobRun:
         """Whether what it should put on each link follows from the job alone; what servers that
         take steps tell each other, or workers for a checkpoint, does not."""
         spec = self.file.spec
-        moved = len(self.placement.servers) > 1 or spec.checkpoint or self.file.restore
+        moved = len(self.servers) > 1 or spec.checkpoint or self.file.restore
         return spec.optimizer.at == "workers" or not moved
 
     def expected(self) -> dict[Direction, Load]:
         """What this job should put on each link, see ``testbed.expected``."""
         addressing = self.place.network.addressing
-        return expected(addressing, self.trees, self.placement.servers, self.workload)
+        return expected(addressing, self.trees, self.servers, self.workload)
 
     @cached_property
     def trees(self) -> tuple[Tree, ...]:
@@ -449,7 +450,7 @@ class JobRun:
             addressing.topology,
             addressing,
             self.placement.workers,
-            [addressing.address(name) for name in self.placement.servers],
+            [addressing.unit(name).address for name in self.servers],
             TreeKind.of(self.tree),
             spec.streams,
             self.number - 1,

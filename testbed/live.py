@@ -213,7 +213,11 @@ def _cpu(kind: str, growth: Growth) -> Column:
 
 
 def _name(one: Message) -> str:
-    return str(one["name"]) if one["up"] else f"{one['name']} (down)"
+    if one["up"]:
+        return str(one["name"])
+    down = [process["name"] for process in one.get("processes", ()) if not process["up"]]
+    which = "" if down in ([], [one["name"]]) else f"{', '.join(down)} "
+    return f"{one['name']} ({which}down)"
 
 
 def _number(value: float | None, form: str) -> str:

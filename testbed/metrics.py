@@ -79,7 +79,9 @@ def _testbed(to: _Families, testbed: str, snapshot: Message) -> None:
     up = float(snapshot["controller"])
     to.gauge("node_up", here, up, testbed=testbed, node="controller", kind="controller")
     for kind in ("switch", "server"):
-        for one in snapshot["switches" if kind == "switch" else "servers"]:
+        rows = snapshot["switches" if kind == "switch" else "servers"]
+        # A server with several processes counts as so many nodes, s0.0, s0.1..
+        for one in [each for row in rows for each in row.get("processes", (row,))]:
             where = {"testbed": testbed, "node": one["name"], "kind": kind}
             to.gauge("node_up", here, float(one["up"]), **where)
             cpu = "CPU time of the process."

@@ -36,8 +36,9 @@ class Nodes:
 
     died: told the name of a process that ended, how, and what becomes of it. served: told the name
     of a server that is there again. Where ``hold`` has the name of a process, its next end is
-    somebody's wish, and it stays away for so many seconds. ``servers``: by host; on a worker's host
-    there is one if a job has asked for it.
+    somebody's wish, and it stays away for so many seconds. ``servers``: by the names of server
+    processes (``topologies.addressing.Unit``); on a worker's host there is one if a job has asked
+    for it.
     """
 
     def __init__(
@@ -75,28 +76,34 @@ class Nodes:
             self._start_switch(name)
         await asyncio.gather(*(one.ready(self.processes) for one in self.switches.values()))
         self._start_controller()
-        for node in self.network.topology.servers:
-            self._start_server(node.name)
+        topology = self.network.topology
+        for name in [name for node in topology.servers for name in topology.units_of(node.name)]:
+            self._start_server(name)
         for name in (CONTROLLER, *self.servers):
             await self._until_ready(name)
         self._up = True
 
-    async def serve(self, hosts: Sequence[str]) -> None:
-        """Starts parameter servers on those of the hosts that have none.
+    async def serve(self, names: Sequence[str]) -> None:
+        """Starts those of these server processes that are not there.
 
         Raises ``ProcessError``, ``TimeoutError``.
         """
-        new = [host for host in hosts if host not in self.servers]
-        for host in new:
-            self._start_server(host)
-        for host in new:
-            await self._until_ready(host)
+        new = [name for name in names if name not in self.servers]
+        for name in new:
+            self._start_server(name)
+        for name in new:
+            await self._until_ready(name)
 
     def stay_down(self) -> None:
         """From now on nothing is started again."""
         self._up = False
         for task in self._returning:
             task.cancel()
+
+    async def stop_servers(self) -> None:
+        """Stops all server processes, of which there can be many, at once."""
+        servers = [server.process for server in self.servers.values()]
+        await self.processes.stop([process for process in servers if process is not None])
 
     def process(self, name: str) -> Process | None:
         """The process that has the name of a node or the controller's; None if there is none."""
@@ -106,8 +113,15 @@ class Nodes:
         return own.process if own is not None and own.name == name else None
 
     def at(self, name: str) -> Process | None:
-        """The testbed's own process at a node, whatever it is called; None if there is none."""
+        """A process of the testbed's own by a node's or server process's name, whatever it is
+        called itself; None if there is none."""
         return self.servers[name].process if name in self.servers else self.process(name)
+
+    def all_at(self, node: str) -> list[Process]:
+        """The testbed's own processes at a node: of a server's host, all that serve there."""
+        known = self.network.topology.by_name
+        names = self.network.topology.units_of(node) if node in known else (node,)
+        return [process for name in names if (process := self.at(name)) is not None]
 
     # --- inside ---
 
@@ -153,18 +167,21 @@ class Nodes:
         self.controller.begin(process)
 
     def _start_server(self, name: str) -> None:
-        own = self.network.topology.by_name[name].kind == "server"
+        unit = self.addressing.unit(name)
+        host = self.network.topology.by_name[unit.host]
+        own = host.kind == "server"
         server = self.servers.setdefault(name, ServerHost(name if own else f"{name}-server"))
-        end = self.addressing.host_interfaces(name)[0]
+        link = unit.interface.outgoing
         program = python(
             "hosts.server_main",
-            *("--address", str(end.ipv4), "--service", JOBS_ADDRESS),
-            *("--link-rate", str(end.outgoing.rate)),
-            *("--queue-bytes", str(end.outgoing.queue_bytes)),
+            *("--address", str(unit.address), "--port", str(unit.port), "--service", JOBS_ADDRESS),
+            *("--link-rate", str(link.rate)),
+            # All cores at an interface fill its queue.
+            *("--queue-bytes", str(link.queue_bytes // host.processors)),
         )
         process = self.processes.start(
             server.name,
-            self.network.node(name).command(program),
+            self.network.node(unit.host).command(program),
             on_line=server.line,
             wants_input=True,
             survived=partial(self._survived, name),

@@ -20,6 +20,7 @@ from testbed.expected import Direction, Workload, expected
 from testbed.jobfile import JobFile, Placement
 from testbed.placements import KINDS
 from topologies.addressing import Addressing
+from topologies.ring import units_by_rank
 from topologies.topology import LinkQuality
 
 __all__ = ["AS_THE_FILE_SAYS", "Link", "Need", "needs", "table"]
@@ -127,7 +128,8 @@ def needs(
 def _need(
     addressing: Addressing, work: Workload, place: Placement, name: str, tree: str, streams: int
 ) -> Need:
-    addresses = [addressing.address(server) for server in place.servers]
+    units = units_by_rank(addressing, place.servers)
+    addresses, names = [unit.address for unit in units], [unit.name for unit in units]
     try:
         trees = plan_trees(
             addressing.topology, addressing, place.workers, addresses, TreeKind.of(tree), streams
@@ -135,7 +137,7 @@ def _need(
     except PlanRefusedError as refusal:
         return Need(name, tree, place.servers, refused=str(refusal))
     once, twice = (
-        expected(addressing, trees, place.servers, replace(work, iterations=iterations))
+        expected(addressing, trees, names, replace(work, iterations=iterations))
         for iterations in (1, 2)
     )
     # The first one finds exponents, too; every other is like this.

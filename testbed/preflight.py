@@ -31,6 +31,7 @@ from testbed.training import misfit
 from testbed.workloads import WORKLOADS, open_workload, shapes
 from topologies.addressing import Addressing
 from topologies.documents import Location, Problem
+from topologies.ring import units_by_rank
 from topologies.spec import TopologyFile, few
 from topologies.topology import Topology
 
@@ -39,10 +40,14 @@ __all__ = ["JobPlan", "Preflight", "check", "describe", "facts", "read_program"]
 
 @dataclass(frozen=True)
 class JobPlan:
-    """Where a job's ranks are, its trees, and what it will hold in the switches."""
+    """Where a job's ranks are, its trees, and what it will hold in the switches.
+
+    servers: its server processes by rank.
+    """
 
     file: JobFile
     placement: Placement
+    servers: tuple[str, ...]
     kind: TreeKind
     trees: tuple[Tree, ...]
     reservation: Reservation
@@ -139,7 +144,8 @@ def _admit(
 ) -> JobPlan:
     """What the job of that number would get; most: see ``choose_window``. PlanRefusedError."""
     spec, topology = file.spec, addressing.topology
-    servers = [addressing.address(name) for name in placement.servers]
+    units = units_by_rank(addressing, placement.servers)
+    servers = [unit.address for unit in units]
     kind, trees, reservation = resources.admit(
         lambda kind: plan_trees(
             topology, addressing, placement.workers, servers, kind, spec.streams, number
@@ -151,7 +157,8 @@ def _admit(
         ),
         Admission.of(spec.admission),
     )
-    return JobPlan(file, placement, kind, trees, reservation)
+    names = tuple(unit.name for unit in units)
+    return JobPlan(file, placement, names, kind, trees, reservation)
 
 
 def _check_links(file: TopologyFile, plane: DataPlane) -> None:
@@ -260,6 +267,7 @@ def facts(checked: Preflight, target: Target) -> dict[str, Any]:
                 "placement": plan.file.spec.placement.kind,
                 "workers": list(plan.placement.workers),
                 "servers": list(plan.placement.servers),
+                "server_processes": list(plan.servers),
                 "tree": str(plan.kind),
                 "parameters": sum(shapes(plan.file.spec).values()),
                 "streams": len(plan.trees),
@@ -293,12 +301,19 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f" {_counted(spec.batch, WORKLOADS[spec.workload].unit)}",
             f"  model    {_model(spec, plane)}",
             f"  workers  {few(list(plan.placement.workers))}",
-            f"  servers  {few(list(plan.placement.servers))}",
+            f"  servers  {_servers(plan)}",
             f"  tree     {plan.kind}: {'; '.join(trees)}",
             f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]
     return lines
+
+
+def _servers(plan: JobPlan) -> str:
+    """Hosts, and how many processes they have where that is more than one each."""
+    hosts = few(list(plan.placement.servers))
+    several = len(plan.servers) > len(plan.placement.servers)
+    return f"{hosts}: {_counted(len(plan.servers), 'process')}" if several else hosts
 
 
 def _model(spec: JobSpec, plane: DataPlane) -> str:
@@ -323,5 +338,5 @@ def _below(tree: Tree, node: TreeNode) -> str:
 
 
 def _counted(number: int, what: str) -> str:
-    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    plural = f"{what}es" if what.endswith(("ch", "ss")) else f"{what}s"
     return f"{number} {what if number == 1 else plural}"

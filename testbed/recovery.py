@@ -15,7 +15,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,10 +112,12 @@ class FaultLog:
         before: Snapshot | None = None,
         *,
         lasting: bool = False,
+        killed: Sequence[str] = (),
     ) -> Fault:
         """A fault happens now; ``before``: see ``snapshot``, None if nobody knew it would come.
 
-        lasting: whoever has begun it sets ``over``.
+        lasting: whoever has begun it sets ``over``. killed: names of processes that it ends, if
+        not the node's.
         """
         now = time.monotonic()
         at = None if self._ran is None else now - self._ran
@@ -123,7 +125,7 @@ class FaultLog:
         if before is not None:
             fault.aggregating, fault.partial = self._open(before)
         if kind == "kill":
-            self._expected[node] = fault
+            self._expected.update(dict.fromkeys(killed or (node,), fault))
         for name, job in self._jobs.items():
             again = dict(job.sent_again)
             fault.impacts.append(Impact(name, set(job.ranks), job.plan, again))

@@ -28,6 +28,7 @@ from protocol.outcomes import Outcome
 from testbed import outcomes
 from testbed.nodes import CONTROLLER, JOBS_ADDRESS, Nodes
 from testbed.targets import PortCounters, SwitchProcess
+from topologies.ring import host_of
 
 if TYPE_CHECKING:
     from testbed.jobrun import JobRun
@@ -123,7 +124,7 @@ class Observer:
                 self._switch(name, budgets.get(name), counts.get(name))
                 for name in self._nodes.switches
             ],
-            "servers": [self._server(name, ports) for name in self._nodes.servers],
+            "servers": [self._server(host, ports) for host in self._server_hosts],
             "jobs": [self._job(job, jobs.get(job.number)) for job in self._jobs.values()],
         }
 
@@ -132,9 +133,8 @@ class Observer:
     ) -> dict[str, dict[int, PortCounters] | None]:
         """Counters of the switches that servers are at, of those that tell in time."""
         addressing = self._nodes.addressing
-        wanted = {
-            end.switch for name in self._nodes.servers for end in addressing.host_interfaces(name)
-        }
+        hosts = self._server_hosts
+        wanted = {end.switch for host in hosts for end in addressing.host_interfaces(host)}
         asked = {}
         for switch in serving:
             if switch.name not in wanted:
@@ -149,12 +149,17 @@ class Observer:
             await asyncio.wait(asked.values(), timeout=_ANSWER_SECONDS)
         return {name: task.result() for name, task in asked.items() if task.done()}
 
+    @property
+    def _server_hosts(self) -> list[str]:
+        """Hosts that have server processes."""
+        return list(dict.fromkeys(host_of(name) for name in self._nodes.servers))
+
     def _up(self, name: str) -> bool:
-        process = self._nodes.process(name)
+        process = self._nodes.at(name)
         return process is not None and process.running and not process.stopped
 
     def _pid(self, name: str) -> int | None:
-        process = self._nodes.process(name)
+        process = self._nodes.at(name)
         return process.pid if process is not None and process.running else None
 
     def _switch(
@@ -178,20 +183,28 @@ class Observer:
             "cpu_seconds": _cpu_seconds(self._pid(name)),
         }
 
-    def _server(self, name: str, ports: Mapping[str, dict[int, PortCounters] | None]) -> Message:
-        ends = self._nodes.addressing.host_interfaces(name)
+    def _server(self, host: str, ports: Mapping[str, dict[int, PortCounters] | None]) -> Message:
+        """A host: its links are shared by its processes."""
+        processes = [
+            {"name": name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
+            for name in self._nodes.servers
+            if host_of(name) == host
+        ]
+        used = [one["cpu_seconds"] for one in processes if one["cpu_seconds"] is not None]
+        ends = self._nodes.addressing.host_interfaces(host)
         told = [(ports.get(end.switch) or {}).get(end.switch_port) for end in ends]
         known = [one for one in told if one is not None]
         whole = len(known) == len(ends)
         return {
-            "name": name,
-            "up": self._up(name),
+            "name": host,
+            "up": all(one["up"] for one in processes),
             "received_bytes": sum(one.tx_bytes for one in known) if whole else None,
             "sent_bytes": sum(one.rx_bytes for one in known) if whole else None,
             # Of all its links, bit/s.
             "receive_rate": sum(end.incoming.rate for end in ends),
             "send_rate": sum(end.outgoing.rate for end in ends),
-            "cpu_seconds": _cpu_seconds(self._pid(name)),
+            "cpu_seconds": sum(used) if used else None,
+            "processes": processes,
         }
 
     @staticmethod

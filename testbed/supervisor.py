@@ -137,6 +137,7 @@ class Testbed:
             await self._write_summary()
         except (ProcessError, TimeoutError, OSError, ValueError) as error:
             self.problems.append(f"the summary is not complete: {error}")
+        await self.nodes.stop_servers()
         await self.processes.stop(in_order=True)
         if self.facts["pcap"]:
             complete_captures(self.run.pcap)
@@ -344,8 +345,8 @@ class Testbed:
         return links.rows(self.addressing, carried, loads)
 
     def _node(self, name: str, kind: str) -> Message:
-        process, switches = self.nodes.at(name), self.nodes.switches
-        pids = [process.pid] if process is not None and process.running else []
+        switches = self.nodes.switches
+        pids = [process.pid for process in self.nodes.all_at(name) if process.running]
         return {
             "name": name,
             "kind": kind,

@@ -26,7 +26,7 @@ from protocol.header import (
     HEADER,
     HEADER_BYTES,
     PHASE_SHIFT,
-    PORT,
+    SERVER_PORTS,
     VERSION,
     Flag,
     Op,
@@ -36,6 +36,7 @@ from testbed.control import ask
 from testbed.pcap import packets
 from testbed.record import RunDirectory
 from topologies.addressing import Addressing
+from topologies.ring import host_of
 from topologies.spec import load as load_topology
 
 Message = dict[str, Any]
@@ -178,12 +179,29 @@ def _locate(found: Trace) -> None:
     found.places = {key: counter.most_common(1)[0][0] for key, counter in ends.items()}
 
 
+class _Names:
+    """Who has an address: a switch, a host, or one of several server processes of a host."""
+
+    def __init__(self, addressing: Addressing) -> None:
+        self._nodes = {int(address): i.node for address, i in addressing.interfaces.items()}
+        for node in addressing.topology.switches:
+            self._nodes[int(addressing.switch_address(node.name))] = node.name
+        self._units = {
+            (int(unit.address), unit.port): unit.name
+            for node in addressing.topology.servers
+            for unit in addressing.units(node.name)
+        }
+
+    def of(self, address: tuple[int, int]) -> str:
+        """The name, by IPv4 address and UDP port."""
+        known = self._units.get(address) or self._nodes.get(address[0])
+        return known or str(IPv4Address(address[0]))
+
+
 def _hops(files: Sequence[Path], addressing: Addressing, job: int, chunk: int) -> list[Hop]:
     """Packets of a chunk on all links, in order of time, with how often each was there."""
     ports = {p.interface: p for n in addressing.topology.switches for p in addressing.ports(n.name)}
-    names = {int(address): i.node for address, i in addressing.interfaces.items()}
-    for node in addressing.topology.switches:
-        names[int(addressing.switch_address(node.name))] = node.name
+    names = _Names(addressing)
     hops: list[Hop] = []
     arrivals: defaultdict[_OnLink, list[int]] = defaultdict(list)
     for path in files:
@@ -194,14 +212,17 @@ def _hops(files: Sequence[Path], addressing: Addressing, job: int, chunk: int) -
         inwards = match["way"] == "in"
         sender, receiver = (port.peer, port.switch) if inwards else (port.switch, port.peer)
         for time, source, destination, header in _packets_of(path, job, chunk):
-            who, whom = (names.get(one, str(IPv4Address(one))) for one in (source, destination))
+            who, whom = names.of(source), names.of(destination)
             if inwards and not port.peer_is_host:
                 # Its sender captured it, too.
                 arrivals[sender, receiver, who, whom, header].append(time)
                 continue
             arrived = True if inwards else None
             between = not port.peer_is_host
-            hops.append(Hop(time, sender, receiver, who, whom, header, between, arrived))
+            # Of several processes of a host the one that it is from, or for.
+            first = who if inwards and host_of(who) == sender else sender
+            last = whom if not inwards and host_of(whom) == receiver else receiver
+            hops.append(Hop(time, first, last, who, whom, header, between, arrived))
     hops.sort(key=lambda hop: hop.time)
     _compare(hops, arrivals)
     return hops
@@ -232,8 +253,11 @@ def _compare(hops: Iterable[Hop], arrivals: Mapping[_OnLink, list[int]]) -> None
             del times[: int(hop.arrived)]
 
 
-def _packets_of(path: Path, job: int, chunk: int) -> Iterator[tuple[int, int, int, _Header]]:
-    """(time, source, destination, header) of one chunk's packets in a capture."""
+def _packets_of(
+    path: Path, job: int, chunk: int
+) -> Iterator[tuple[int, tuple[int, int], tuple[int, int], _Header]]:
+    """(time, source, destination, header) of one chunk's packets in a capture; addresses with UDP
+    ports."""
     jobs = slice(OVERHEAD + 2, OVERHEAD + 4)
     chunks = slice(OVERHEAD + 12, OVERHEAD + 16)
     of_job, of_chunk = _JOB.pack(job), _CHUNK.pack(chunk)
@@ -247,8 +271,9 @@ def _packets_of(path: Path, job: int, chunk: int) -> Iterator[tuple[int, int, in
         except NotForHostsError:
             continue
         header = _Header.of(datagram.payload)
-        if header is not None and PORT in (datagram.source[1], datagram.destination[1]):
-            yield time, datagram.source[0], datagram.destination[0], header
+        ports = datagram.source[1], datagram.destination[1]
+        if header is not None and any(port in SERVER_PORTS for port in ports):
+            yield time, datagram.source, datagram.destination, header
 
 
 def rows(found: Trace, one: Round) -> list[Message]:

@@ -8,6 +8,8 @@ it need not talk. The plan:
 - interfaces are ``<node>-eth<n>``: n is the port number at a switch and counts from 0 at a host;
 - workers are 10.<rack>.0.<n>, server interfaces 10.<rack>.1.<n> (rack of the ToR they lead to),
   ToRs 10.255.0.<n>, cores 10.255.1.<n>, n counting from 1;
+- a server's host has a process for each of its cores at each interface: at that interface's address
+  and UDP port ``FIRST_PORT`` + core;
 - a host has /32 addresses and a default route through ``GATEWAY``, which its static ARP entry maps
   to the MAC of the ToR port, so that no switch needs to know ARP;
 - routes are shortest paths; equal ones are shared out by destination, alike at every switch. They
@@ -24,9 +26,19 @@ from ipaddress import IPv4Address
 
 from topologies.topology import Link, LinkQuality, Node, Topology
 
-__all__ = ["GATEWAY", "Addressing", "HostInterface", "NoRouteError", "Route", "SwitchPort"]
+__all__ = [
+    "FIRST_PORT",
+    "GATEWAY",
+    "Addressing",
+    "HostInterface",
+    "NoRouteError",
+    "Route",
+    "SwitchPort",
+    "Unit",
+]
 
 GATEWAY = IPv4Address("10.255.255.254")
+FIRST_PORT = 47110
 LONGEST_INTERFACE_NAME = 15  # IFNAMSIZ - 1 of linux/if.h
 
 _LETTERS = {"worker": 0x01, "server": 0x02}
@@ -51,6 +63,29 @@ class HostInterface:
     outgoing: LinkQuality  # host to switch
     incoming: LinkQuality  # switch to host
     link: Link
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A server process: one core of a host at one of its interfaces.
+
+    ``name``: the host's, or ``s0.1`` where it has several, counted interface by interface.
+    """
+
+    name: str
+    host: str
+    interface: HostInterface
+    core: int
+
+    @property
+    def address(self) -> IPv4Address:
+        """Where it listens."""
+        return self.interface.ipv4
+
+    @property
+    def port(self) -> int:
+        """UDP port that it listens at, and TCP port."""
+        return FIRST_PORT + self.core
 
 
 @dataclass(frozen=True)
@@ -111,6 +146,7 @@ class Addressing:
         self._workers = [0] * topology.racks
         for link in topology.links:
             self._connect(link)
+        self._units = {u.name: u for n in topology.hosts for u in self.units(n.name)}
         self._interface_of = {i.ipv4: i for n in topology.hosts for i in self._interfaces[n.name]}
         self._switch_at = {self.switch_address(n.name): n.name for n in topology.switches}
         self._rank = self._ranks()
@@ -140,6 +176,22 @@ class Addressing:
         if node in self._interfaces:
             return self._interfaces[node][0].ipv4
         return self.switch_address(node)
+
+    def units(self, host: str) -> tuple[Unit, ...]:
+        """Server processes that a host has, or, of a worker's, can have."""
+        node = self.topology.by_name[host]
+        ends = self._interfaces[host][: None if node.kind == "server" else 1]
+        places = [(end, core) for end in ends for core in range(node.processors)]
+        names = self.topology.units_of(host)
+        return tuple(Unit(name, host, *place) for name, place in zip(names, places, strict=True))
+
+    def unit(self, name: str) -> Unit:
+        """A server process by its name; ``KeyError`` if there is none."""
+        return self._units[name]
+
+    def known(self, name: str) -> bool:
+        """Whether a node, or a server process, has this name."""
+        return name in self.topology.by_name or name in self._units
 
     @property
     def interfaces(self) -> dict[IPv4Address, HostInterface]:

@@ -249,7 +249,9 @@ class _Drawing:
             if node.level == 0
             else [str(self.addressing.switch_address(node.name))]
         )
-        ElementTree.SubElement(group, "title").text = f"{node.name}  {', '.join(addresses)}"
+        units = self.topology.units_of(node.name) if node.level == 0 else ()
+        more = f"  {len(units)} server processes" if len(units) > 1 else ""
+        ElementTree.SubElement(group, "title").text = f"{node.name}  {', '.join(addresses)}{more}"
         _element(
             group,
             "rect",

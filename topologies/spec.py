@@ -9,7 +9,7 @@ file says what. The format, explained in docs/files.md::
     defaults: {rate: 20 Mbit/s, delay: 0 ms, queue_bytes: 128 KiB, ecn_bytes: 64 KiB, mtu: 1500}
     racks:
       - {workers: 4, servers: 1}          # tor0: w0..w3, s0
-      - {workers: 4, servers: 1}          # tor1: w4..w7, s1
+      - {workers: 4, servers: 1, server_cores: 2}  # tor1: w4..w7, s1 with two processes
     cores: 1                              # or [4, 2]: levels, each meshed with the one below it
     uplinks: {rate: 40 Mbit/s}            # links between switches
     links:
@@ -55,6 +55,8 @@ MAX_WORKERS_PER_RACK = 250
 # Ports are 9 bits; the last ones are the drop port, the CPU port and room for what a target adds.
 MAX_PORTS = 500
 MAX_CORES = 250
+# A server process for each at each interface, with a port of its own (addressing.FIRST_PORT).
+MAX_PROCESSORS = 10
 # Each host is a process, and has a place in every table of routes.
 MAX_HOSTS = 4096
 
@@ -84,6 +86,7 @@ class _Quality(_Strict):
 class _Rack(_Strict):
     workers: int = Field(strict=True, ge=0, le=MAX_WORKERS_PER_RACK)
     servers: int = Field(default=0, strict=True, ge=0, le=MAX_WORKERS_PER_RACK)
+    server_cores: int = Field(default=1, strict=True, ge=1, le=MAX_PROCESSORS)
 
 
 class _LinkChange(_Quality):
@@ -250,11 +253,16 @@ def _nodes(document: Document[_File]) -> list[Node]:
     tors: list[Node] = []
     cores: list[Node] = []
     for rack, counts in enumerate(content.racks):
+        if "server_cores" in counts.model_fields_set and not counts.servers:
+            document.refuse(
+                ("racks", rack, "server_cores"), "no servers in this rack; leave it out"
+            )
         tors.append(Node(f"tor{rack}", "switch", rack, 1, rack))
         for _ in range(counts.workers):
             workers.append(Node(f"w{len(workers)}", "worker", rack, 0, len(workers)))
         for _ in range(counts.servers):
-            servers.append(Node(f"s{len(servers)}", "server", rack, 0, len(servers)))
+            index = len(servers)
+            servers.append(Node(f"s{index}", "server", rack, 0, index, counts.server_cores))
     levels = [count for count in content.cores if count]
     if len(levels) < len(content.cores) and len(content.cores) > 1:
         document.refuse(("cores",), "a level without cores; allowed: 1 or more in each level")

@@ -32,13 +32,17 @@ class LinkQuality:
 
 @dataclass(frozen=True)
 class Node:
-    """A host or a switch. ``level``: 0 hosts, 1 ToRs, 2.. cores; ``rack``: None for cores."""
+    """A host or a switch. ``level``: 0 hosts, 1 ToRs, 2.. cores; ``rack``: None for cores.
+
+    ``processors``: cores of a server at each interface, with a server process on each.
+    """
 
     name: str
     kind: Kind
     rack: int | None
     level: int
     index: int  # among the nodes with the same letters: 3 in w3
+    processors: int = 1
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,15 @@ class Topology:
     def racks(self) -> int:
         """Number of racks."""
         return len(self.tors)
+
+    def units_of(self, host: str) -> tuple[str, ...]:
+        """Names of a host's server processes: the host's own, or s0.0, s0.1.. where it has several.
+
+        A worker's host can have one.
+        """
+        node = self.by_name[host]
+        count = len(self.links_of(host)) * node.processors if node.kind == "server" else 1
+        return (host,) if count == 1 else tuple(f"{host}.{number}" for number in range(count))
 
     def links_of(self, name: str) -> tuple[Link, ...]:
         """Links that end at a node, in the topology's order."""

@@ -127,8 +127,10 @@ def test_operations_flags_and_phases_are_named(tmp_path: Path) -> None:
 def test_it_is_found_on_either_port(tmp_path: Path) -> None:
     up = Ether() / IP() / UDP(sport=40000, dport=47110) / Aggregation(values=[1])
     down = Ether() / IP() / UDP(sport=47110, dport=40000) / Aggregation(op=2, values=[1])
-    wrpcap(str(tmp_path / "run.pcap"), [up, down])
-    assert len(tshark(tmp_path / "run.pcap", "-Y", "rackhub").splitlines()) == 2
+    first = Ether() / IP() / UDP(sport=40000, dport=47104) / Aggregation(values=[1])
+    last = Ether() / IP() / UDP(sport=47119, dport=40000) / Aggregation(op=2, values=[1])
+    wrpcap(str(tmp_path / "run.pcap"), [up, down, first, last])
+    assert len(tshark(tmp_path / "run.pcap", "-Y", "rackhub").splitlines()) == 4
 
 
 def test_what_cannot_be_right_is_marked(tmp_path: Path) -> None:

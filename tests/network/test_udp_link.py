@@ -54,6 +54,18 @@ def test_a_full_queue_blocks_the_sender_and_loses_nothing(plain: bool) -> None:
     assert report["counters"]["send_blocked"] > 0
 
 
+def test_a_worker_has_no_port_of_servers() -> None:
+    """The kernel is left only these, and one more."""
+    script = (
+        "import pathlib; from hosts.udp import worker_endpoint;"
+        "pathlib.Path('/proc/sys/net/ipv4/ip_local_port_range').write_text('47104 47120');"
+        "print([worker_endpoint('127.0.0.1').port for _ in range(8)])"
+    )
+    command = [*own_namespace(), "sh", "-c", 'ip link set lo up; exec "$@"', "sh", sys.executable]
+    result = subprocess.run([*command, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == f"{[47120] * 8}\n"
+
+
 def test_without_the_bound_the_same_queue_loses() -> None:
     report = over_link(rate=20_000_000, queue=64 * 1024, count=300)
     assert len(report["received"]) < 300

@@ -21,7 +21,6 @@ from controller.fabric import Fabric
 from controller.job import Job, Key, Role, State
 from controller.jobs import JobTable
 from controller.trees import TreeKind
-from protocol.header import PORT
 from protocol.plan import Address
 from switch.p4runtime import Device, serve
 from testbed.dataplane import SOURCES
@@ -33,12 +32,12 @@ PROGRAM = SOURCES / "build" / "aggregation.json"
 P4INFO = SOURCES / "build" / "aggregation.p4info.txtpb"
 TOPOLOGY_TEXT = """\
 name: small
-racks: [{workers: 2, servers: 1}, {workers: 2, servers: 1}]
+racks: [{workers: 2, servers: 1}, {workers: 2, servers: 2}]
 cores: 1
 links:
   - {from: w0, to: tor0, loss: 0.5, duplicate: 0.25}
   - {ends: [tor1, core0], reorder: 0.125}
-  - {ends: [s0, tor1], add: true}
+  - {ends: [s2, tor0], add: true}
 """
 TOPOLOGY = parse(TOPOLOGY_TEXT)
 SWITCHES = [node.name for node in TOPOLOGY.switches]
@@ -147,9 +146,10 @@ def run(table: JobTable, kind: TreeKind, workers: str, servers: str, **more: int
 
 
 def enter(table: JobTable, job: Job) -> None:
-    address = table.fabric.addressing.address
+    address, unit = table.fabric.addressing.address, table.fabric.addressing.unit
     for rank, name in enumerate(job.servers):
-        table.connect(job.nonce, Role.SERVER, rank, Address(int(address(name)), PORT))
+        at = Address(int(unit(name).address), unit(name).port)
+        table.connect(job.nonce, Role.SERVER, rank, at)
     for rank, name in enumerate(job.workers):
         table.connect(job.nonce, Role.WORKER, rank, Address(int(address(name)), 5000 + rank))
         table.init(job.nonce, rank, KEYS)

@@ -65,6 +65,7 @@ class Node:
     """The switch under test as one node, and packets from its neighbours.
 
     `base` is the first of its 2 x `window` slots; nodes of the same job have the same by default.
+    Packets go to the server process at `server_port`, and the parent's results come from there.
     """
 
     target: Target
@@ -79,6 +80,7 @@ class Node:
     sender: int = 2
     base: int = -1
     group: int = field(default_factory=lambda: next(GROUPS))
+    server_port: int = PORT
 
     def __post_init__(self) -> None:
         entry = self.target.plane.p4info.table_entry
@@ -145,7 +147,7 @@ class Node:
             fields["values"] = values
         else:
             fields.setdefault("lanes", 0)
-        header = self.packet(child.address, child.udp_port, SERVER, PORT)
+        header = self.packet(child.address, child.udp_port, SERVER, self.server_port)
         return header / Aggregation(**fields)
 
     def query(self, child: Child, **fields: object) -> Packet:
@@ -157,7 +159,7 @@ class Node:
         fields = {"op": Op.RESULT, "sender": self.sender, "workers": total} | fields
         packet = self.contribution(self.children[0], values, **fields)
         packet[IP].src, packet[IP].dst = SERVER, OWN
-        packet[UDP].sport, packet[UDP].dport = PORT, PORT
+        packet[UDP].sport, packet[UDP].dport = self.server_port, PORT
         return packet
 
     def send(self, child: Child, *packets: Packet) -> Output:

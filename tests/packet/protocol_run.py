@@ -37,8 +37,21 @@ TOPOLOGIES = {
         " {workers: 4, servers: 0}, {workers: 4, servers: 0}]\ncores: 2\n"
     ),
 }
+# Of servers with several processes: five and four of them.
+WIDE = {
+    "wide server": (
+        "racks: [{workers: 2, servers: 1, server_cores: 2}, {workers: 2, servers: 1}]\ncores: 1\n"
+        "links: [{ends: [s0, tor0], add: true}]\n"
+    ),
+    "two wide servers": (
+        "racks: [{workers: 2, servers: 1, server_cores: 2},"
+        " {workers: 2, servers: 1, server_cores: 2}]\ncores: 1\n"
+    ),
+}
 WORKERS = {"one rack": 3, "two racks": 5, "four racks": 7, "server rack": 5, "four by four": 16}
+WORKERS |= dict.fromkeys(WIDE, 4)
 SERVERS = {"one rack": 1, "two racks": 2, "four racks": 2, "server rack": 2, "four by four": 2}
+SERVERS |= dict.fromkeys(WIDE, 2)
 
 
 def kinds_of(topology: str) -> list[TreeKind]:
@@ -56,7 +69,7 @@ def streams_of(topology: str, kind: TreeKind, streams: int) -> int:
 
 
 def network_of(name: str, seed: int, faults: Faults) -> SwitchedNetwork:
-    return SwitchedNetwork(parse(f"name: test\n{TOPOLOGIES[name]}"), seed, faults)
+    return SwitchedNetwork(parse(f"name: test\n{(TOPOLOGIES | WIDE)[name]}"), seed, faults)
 
 
 def start(

@@ -19,11 +19,11 @@ from hosts.server import NotHereError
 from hosts.shards import Snapshot
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
-from protocol.header import PORT
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
 from tests.history import Contacts
 from tests.packet.switched_network import AGAIN_SECONDS, Host, SwitchedNetwork
+from topologies.ring import host_of
 
 HEARTBEAT_SECONDS = 2.0
 LANES = 256
@@ -140,12 +140,13 @@ class Member:
             if self.gone or not follower.wants(errand):
                 return
             source = self.started.server_at(errand.server)
-            own = self.network.addressing.host_interfaces(self.started.servers[self.place[2]])[0]
+            own = host_of(self.started.servers[self.place[2]])
+            caller = self.network.caller(own, errand.server)
             try:
                 if source.gone:
                     raise NotHereError("dead")
                 assert isinstance(source.follower, ServerFollower)
-                part = source.follower.give(errand.epoch, int(own.ipv4), errand.chunks)
+                part = source.follower.give(errand.epoch, caller, errand.chunks)
             except NotHereError:
                 self.network.at(self.network.now + AGAIN_SECONDS, ask)
                 return
@@ -213,7 +214,7 @@ class StartedJob:
         self.chunks = chunks
         self.keys = keys
         self.delay = delay
-        self.workers, self.servers = list(workers), list(servers)
+        self.workers = list(workers)
         self.killed: set[int] = set()
         self.reported = 0  # failures
         self.moved = 0  # results that workers were given
@@ -222,10 +223,10 @@ class StartedJob:
         self.policies = [Contacts(chunks, len(workers)) for _ in workers]
         table = network.jobs
         self.job: Job = table.create(name, workers, servers, kind, **options)
+        self.servers = list(self.job.servers)
         nonce = self.job.nonce
-        for rank, server in enumerate(servers):
-            link = network.addressing.host_interfaces(server)[0]
-            table.connect(nonce, Role.SERVER, rank, Address(int(link.ipv4), PORT))
+        for rank, server in enumerate(self.servers):
+            table.connect(nonce, Role.SERVER, rank, self._address(server))
         ports = [40000 + 100 * self.job.number + rank for rank in range(len(workers))]
         for rank, worker in enumerate(workers):
             link = network.addressing.host_interfaces(worker)[0]
@@ -233,7 +234,7 @@ class StartedJob:
         for rank in range(len(workers)):
             table.init(nonce, rank, self._keys, gives_state=True, optimizer=optimizer)
         self._processes = itertools.count(1)
-        self._states = [network.server(server) for server in servers]
+        self._states = [network.server(server) for server in self.servers]
         self._hosts: list[Host | None] = [None] * len(workers)
         self.ports = ports
         self.server_members = [
@@ -381,9 +382,13 @@ class StartedJob:
     def server_at(self, address: Address) -> Member:
         """The member that serves at an address."""
         for rank, server in enumerate(self.servers):
-            if int(self.network.addressing.host_interfaces(server)[0].ipv4) == address.ipv4:
+            if self._address(server) == address:
                 return self.server_members[rank]
         raise AssertionError(f"no server at {address}")
+
+    def _address(self, server: str) -> Address:
+        unit = self.network.addressing.unit(server)
+        return Address(int(unit.address), unit.port)
 
     def kill_server(self, rank: int, told: bool = False) -> None:
         """The server's process dies. told: whoever started it knows, and says so."""
@@ -398,12 +403,11 @@ class StartedJob:
         """It is there again, empty, and joins the job."""
         node = self.servers[rank]
         self._states[rank] = self.network.restart_server(node)
-        link = self.network.addressing.host_interfaces(node)[0]
 
         def join() -> None:
             if self.job.state.over:
                 return
-            address, process = Address(int(link.ipv4), PORT), next(self._processes)
+            address, process = self._address(node), next(self._processes)
             self.network.jobs.connect(self.job.nonce, Role.SERVER, rank, address, process)
             follower = ServerFollower(self._states[rank], self.job.number)
             self.server_members[rank] = Member(self, Role.SERVER, rank, follower, process)

@@ -16,6 +16,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 from controller.connection import DeviceConnection, SwitchError
 from controller.entries import Update
@@ -24,8 +25,9 @@ from controller.jobs import JobTable
 from hosts.server import NotHereError, ServerState
 from hosts.server import Update as Step
 from protocol.frames import Datagram, Interface, from_frame, from_frames, to_frames
-from protocol.header import PORT, Batch
+from protocol.header import Batch
 from protocol.outcomes import Outcome
+from protocol.plan import Address
 from switch.p4runtime import Device
 from tests.packet.targets import build
 from topologies.addressing import Addressing, HostInterface
@@ -241,31 +243,39 @@ class SwitchedNetwork:
 
     # -- links ------------------------------------------------------------------------------------
 
-    def attach(self, node: str, port: int, machine) -> Host:
-        link = self.addressing.host_interfaces(node)[0]
+    def attach(self, node: str, port: int, machine, link: HostInterface | None = None) -> Host:
+        """A process at a host's link, if it is not the first one."""
+        link = link or self.addressing.host_interfaces(node)[0]
         host = Host(self, link, port, machine)
         self._hosts[int(link.ipv4), port] = host
         return host
 
-    def server(self, node: str) -> ServerState:
-        """The server of a node, which serves all its jobs."""
-        if node not in self.servers:
-            self.servers[node] = ServerState()
-            host = self.attach(node, PORT, self.servers[node])
+    def server(self, name: str) -> ServerState:
+        """A server process, which serves all jobs that it is in."""
+        if name not in self.servers:
+            self.servers[name] = ServerState()
+            unit = self.addressing.unit(name)
+            host = self.attach(unit.host, unit.port, self.servers[name], unit.interface)
             host.after = lambda: self._replicate(host)
-        return self.servers[node]
+        return self.servers[name]
 
-    def server_host(self, node: str) -> Host:
-        """The machine of a server."""
-        link = self.addressing.host_interfaces(node)[0]
-        return self._hosts[int(link.ipv4), PORT]
+    def server_host(self, name: str) -> Host:
+        """The machine of a server process."""
+        unit = self.addressing.unit(name)
+        return self._hosts[int(unit.address), unit.port]
 
-    def restart_server(self, node: str) -> ServerState:
+    def restart_server(self, name: str) -> ServerState:
         """The server's process again, with nothing in it."""
-        host = self.server_host(node)
-        host.machine = self.servers[node] = ServerState()
+        host = self.server_host(name)
+        host.machine = self.servers[name] = ServerState()
         host.dead = False
-        return self.servers[node]
+        return self.servers[name]
+
+    def caller(self, host: str, called: Address) -> int:
+        """IPv4 address that a connection comes from: the kernel takes that of the first route, and
+        within a host the one that is called."""
+        there = self.addressing.interfaces[IPv4Address(called.ipv4)]
+        return called.ipv4 if there.node == host else int(self.addressing.address(host))
 
     # -- between servers: as over TCP, late but neither lost nor twice ----------------------------
 
@@ -279,7 +289,7 @@ class SwitchedNetwork:
             try:
                 if backup.dead or host.dead:
                     raise NotHereError("dead")
-                source = int(host.link.ipv4)
+                source = self.caller(host.link.node, update.backup)
                 backup.machine.replicate(update.job, update.epoch, source, update.snapshot)
             except NotHereError:
                 if state.waits(update) and not host.dead:

@@ -48,9 +48,9 @@ def test_switches_start_with_routes_guards_thresholds_and_impairments(switches: 
             values(switches, e)[1] for e in entries(switches, name, "congestion.thresholds")
         ]
         assert thresholds == [{"depth": 64 * 1024 // 1098}] * len(plan.ports(name))
-    # tor0: an address and a deny for w0, w1; s0's two addresses and a deny; core0's port is open.
-    assert len(entries(switches, "tor0", "source_guard.sources")) == 2 + 2 + 3
-    assert len(entries(switches, "tor1", "source_guard.sources")) == 2 + 2 + 2 + 3
+    # An address and a deny for each link of a host (s2 has two). Ports of core0 are open.
+    assert len(entries(switches, "tor0", "source_guard.sources")) == 2 + 2 + 2 + 2
+    assert len(entries(switches, "tor1", "source_guard.sources")) == 2 + 2 + 2 + 2
     assert not entries(switches, "core0", "source_guard.sources")
     # Each impaired direction once: w0's at the ToR's arrival, both of tor1-core0 at departures.
     impaired = {
@@ -165,20 +165,22 @@ def test_two_jobs_share_switches_without_sharing_anything(table: JobTable) -> No
     leave(table, second)
 
 
-def test_a_server_with_two_links_is_planned_for_where_it_listens(table: JobTable) -> None:
-    job = table.create("digits", ["w0", "w1"], ["s0"], TreeKind.TOR)
-    (planned,) = [node for node in job.trees[0].nodes if node.switch == "tor0"]
-    second = table.fabric.addressing.host_interfaces("s0")[1]
-    table.connect(job.nonce, Role.SERVER, 0, Address(int(second.ipv4), PORT))
-    for rank, name in enumerate(job.workers):
-        address = int(table.fabric.addressing.address(name))
-        table.connect(job.nonce, Role.WORKER, rank, Address(address, 5000))
-        table.init(job.nonce, rank, KEYS)
-    (node,) = [node for node in job.trees[0].nodes if node.switch == "tor0"]
-    assert planned.parent is not None
-    assert node.parent is not None
-    assert table.fabric.addressing.port("tor0", planned.parent.port).peer == "s0"
-    assert table.fabric.addressing.port("tor0", node.parent.port).peer == "core0"
+def test_each_process_of_a_server_is_planned_for_where_it_listens(table: JobTable) -> None:
+    job = run(table, TreeKind.TOR, "w0 w1", "s2")
+    plan = table.fabric.addressing
+    assert job.servers == ("s2.0", "s2.1")
+    ways = []
+    for tree in job.trees:
+        (node,) = [node for node in tree.nodes if node.switch == "tor0"]
+        assert node.parent is not None
+        ways.append((tree.root.servers, plan.port("tor0", node.parent.port).peer))
+    assert ways == [((0,), "core0"), ((1,), "s2")]
+    told = table.instruction(job.nonce, Role.SERVER, 1)
+    assert told is not None
+    assert [(a.ipv4, a.port) for a in told.plan.servers] == [
+        (int(end.ipv4), PORT) for end in plan.host_interfaces("s2")
+    ]
+    assert set(told.plan.callers) == {int(plan.address("s2"))}
     leave(table, job)
 
 

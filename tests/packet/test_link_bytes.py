@@ -17,6 +17,7 @@ from testbed.expected import Direction, Workload, expected
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
+from topologies.ring import units_by_rank
 
 pytestmark = pytest.mark.packet
 
@@ -52,10 +53,36 @@ def test_links_carry_what_is_expected(
     kind: TreeKind, servers: list[str], optimizer: OptimizerPlan | None, pipeline: Pipeline
 ) -> None:
     network = network_of("server rack", 1, Faults())
+    _carries_what_is_expected(network, kind, WORKERS, servers, CHUNKS, optimizer, pipeline)
+
+
+@pytest.mark.parametrize("kind", [TreeKind.TOR, TreeKind.TWO_LEVEL_SERVER, TreeKind.NONE], ids=str)
+def test_each_link_of_a_wide_server_carries_what_is_for_its_processes(
+    kind: TreeKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four processes at two links of one host, one of another host, a slice of four chunks each."""
+    monkeypatch.setattr("controller.dataplane.SLICE_BYTES", 4096)
+    network = network_of("wide server", 1, Faults())
+    carried = _carries_what_is_expected(network, kind, WORKERS[:4], ["s0", "s1"], 20, None)
+    first, second = (
+        (end.switch, end.switch_port) for end in network.addressing.host_interfaces("s0")
+    )
+    assert carried[first] == carried[second] > 0
+
+
+def _carries_what_is_expected(
+    network: SwitchedNetwork,
+    kind: TreeKind,
+    workers: list[str],
+    servers: list[str],
+    chunks: int,
+    optimizer: OptimizerPlan | None,
+    pipeline: Pipeline = USUAL,
+) -> Counter[tuple[str, int]]:
     addressing = network.addressing
     carried = counted(network)
     started = StartedJob(
-        network, "job", WORKERS, servers, kind, CHUNKS, optimizer=optimizer, pipeline=pipeline
+        network, "job", workers, servers, kind, chunks, optimizer=optimizer, pipeline=pipeline
     )
     run = Run(started, ROUNDS, seed=3, odd=False)
     run.submit(skew=0.0, seed=1)
@@ -66,13 +93,15 @@ def test_links_carry_what_is_expected(
     assert sum(one.statistics.retransmitted for one in started.transports) == 0
     slices = network.fabric.dataplane.chunks_per_slice()
     start, pulls = optimizer is not None, pipeline.pulls
-    work = Workload((CHUNKS * LANES,), LANES, ROUNDS, slices, start=start, pulls=pulls)
-    addresses = [addressing.address(name) for name in servers]
-    trees = plan_trees(addressing.topology, addressing, WORKERS, addresses, kind)
+    work = Workload((chunks * LANES,), LANES, ROUNDS, slices, start=start, pulls=pulls)
+    units = units_by_rank(addressing, servers)
+    addresses = [unit.address for unit in units]
+    trees = plan_trees(addressing.topology, addressing, workers, addresses, kind)
     wanted: Counter[tuple[str, int]] = Counter()
-    for way, load in expected(addressing, trees, servers, work).items():
+    for way, load in expected(addressing, trees, [unit.name for unit in units], work).items():
         wanted[_port(network, way)] += load.bytes
     assert carried == wanted
+    return carried
 
 
 def _port(network: SwitchedNetwork, way: Direction) -> tuple[str, int]:
@@ -81,5 +110,6 @@ def _port(network: SwitchedNetwork, way: Direction) -> tuple[str, int]:
     if addressing.topology.by_name[way.node].kind == "switch":
         (port,) = [p for p in addressing.ports(way.node) if p.interface == way.interface]
         return (way.node, port.number) if port.peer_is_host else (port.peer, port.peer_number)
-    end = addressing.host_interfaces(way.node)[0]
+    ends = addressing.host_interfaces(way.node)
+    (end,) = [end for end in ends if end.interface == way.interface]
     return end.switch, end.switch_port

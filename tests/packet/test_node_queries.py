@@ -55,6 +55,12 @@ def test_unknown_chunk(target, counted) -> None:
     assert counted() == {Outcome.QUERY_ANSWERED: 1}
 
 
+def test_the_answer_comes_from_the_process_that_was_asked(target) -> None:
+    node = two_workers(target, server_port=PORT + 9)
+    _, packet = only(node.send(node.children[0], node.query(node.children[0])))
+    assert (packet[IP].src, packet[UDP].sport) == (SERVER, PORT + 9)
+
+
 def test_children_so_far(target) -> None:
     node = two_workers(target)
     node.send(node.children[1], node.contribution(node.children[1], lanes(1)))

@@ -198,7 +198,7 @@ def test_a_job_whose_server_dies_before_it_starts_waits_for_another_until_all_ha
         (b"[]", "an order is"),
         ({}, "an order is"),
         ({"impair": {}}, "an order is"),
-        ({"died": "s9", "how": "was killed"}, "'s9' is neither a switch nor a host here"),
+        ({"died": "s9", "how": "was killed"}, "'s9' is neither a switch nor a host"),
         ({"died": "s0"}, "an order is"),
         ({"impair": [], "more": 1}, "an order is"),
         ({"impair": [7]}, "a link to impair is"),

@@ -186,7 +186,8 @@ def snapshot(**changes: Any) -> Message:
         ],
         "servers": [
             {"name": n, "up": True, "received_bytes": 4000, "sent_bytes": 2000,
-             "receive_rate": 20_000_000, "send_rate": 20_000_000, "cpu_seconds": 0.5}
+             "receive_rate": 20_000_000, "send_rate": 20_000_000, "cpu_seconds": 0.5,
+             "processes": [{"name": n, "up": True, "cpu_seconds": 0.5}]}
             for n in SERVERS
         ],
         "jobs": [

@@ -247,7 +247,8 @@ def test_what_create_refuses(
         ("w0", 2, "10.0.0.1:5000", "has workers 0 to 1, not 2"),
         ("w0", 0, "10.0.0.2:5000", "cannot listen at 10.0.0.2:5000; w0 has 10.0.0.1"),
         ("w0", 0, "10.0.0.1:0", "UDP port 0 is not in 1 to 65535"),
-        ("s0", 0, "10.0.1.1:5000", "servers listen at UDP port 47110"),
+        ("s0", 0, "10.0.1.1:5000", "s0 listens at UDP port 47110"),
+        ("w0", 0, "10.0.0.1:47119", "UDP port 47119 is one of servers'"),
         ("w1", 1, "10.0.0.2:5001", "is connected already, from 10.0.0.2:40001"),
     ],
 )

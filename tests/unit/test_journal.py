@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 def fields(job: Job) -> dict[str, object]:
     """All of a job that outlives the controller."""
-    names = "number epoch namespace nonce workers servers kind window streams scheme"
+    names = "number epoch namespace nonce workers servers kind window streams scheme slice_bytes"
     names += " avoid state reason keys met"
     return {name: getattr(job, name) for name in names.split()}
 

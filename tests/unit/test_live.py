@@ -94,6 +94,18 @@ def test_what_is_down_or_silent_is_shown_as_such() -> None:
     assert row(of, "core0")["contributions/s"] == "40"
 
 
+def test_of_several_processes_of_a_server_those_that_are_down_are_named() -> None:
+    now = later()
+    processes = [
+        {"name": f"s0.{number}", "up": number != 1, "cpu_seconds": 0.5} for number in range(3)
+    ]
+    now["servers"][0] |= {"up": False, "processes": processes}
+    now["servers"][1] |= {"up": False, "processes": [{"name": "s1", "up": False}]}
+    of = lines(now, None)
+    assert any(line.startswith("s0 (s0.1 down) ") for line in of)
+    assert any(line.startswith("s1 (down) ") for line in of)
+
+
 def test_a_testbed_without_a_job_says_so() -> None:
     assert "no job has been submitted" in lines(small_run.snapshot(jobs=[]), None)
 

@@ -99,11 +99,17 @@ def test_what_nobody_can_tell_is_left_out() -> None:
     snapshot = small_run.snapshot(controller=False)
     silent = {**snapshot["switches"][0], "up": False, "outcomes": None, "cpu_seconds": None}
     silent["slots"] = dict.fromkeys(silent["slots"])
+    several = [{"name": "s0.0", "up": True, "cpu_seconds": 0.5}]
+    several += [{"name": "s0.1", "up": False, "cpu_seconds": None}]
+    snapshot["servers"][0] |= {"up": False, "processes": several}
     snapshot["switches"] = [silent, *snapshot["switches"][1:]]
     with small_run.begun() as (run, _), answering(run, [snapshot]):
         told = parsed(CliRunner().invoke(main, ["metrics", "--on", "small"]).output)
     assert value(told, "node_up", node="tor0", kind="switch") == 0
     assert value(told, "node_up", node="controller", kind="controller") == 0
+    found = [value(told, "node_up", node=f"s0.{number}", kind="server") for number in range(2)]
+    assert found == [1, 0]
+    assert value(told, "node_cpu_seconds_total", node="s0.1", kind="server") is None
     assert not [
         labels for name, labels in told if ("switch", "tor0") in labels and "job" not in name
     ]

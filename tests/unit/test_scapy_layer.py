@@ -13,7 +13,16 @@ from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
 from protocol.fixed_point import sum_checks
-from protocol.header import HEADER, PORT, VERSION, Batch, Op, carries_payload, decode, encode
+from protocol.header import (
+    HEADER,
+    SERVER_PORTS,
+    VERSION,
+    Batch,
+    Op,
+    carries_payload,
+    decode,
+    encode,
+)
 from protocol.header import peer_array as peers
 from protocol.scapy_layer import FLAG_NAMES, Aggregation
 
@@ -119,11 +128,15 @@ def test_every_flag_is_shown_by_name() -> None:
     assert "DIRECT" in Aggregation(flags="DIRECT+ECN").summary()
 
 
-@pytest.mark.parametrize("ports", [{"sport": 40000}, {"dport": 40000}, {}])
+PORTS = [{}, {"sport": 40000}, {"dport": 40000}]
+PORTS += [{"sport": 40000, "dport": 47104}, {"sport": 47119, "dport": 40000}]
+
+
+@pytest.mark.parametrize("ports", PORTS)
 def test_it_is_found_on_either_port(ports: dict[str, int]) -> None:
     packet = IP(bytes(IP(src="10.0.0.1", dst="10.0.0.9") / UDP(**ports) / Aggregation(job=7)))
     assert packet[Aggregation].job == 7
-    assert PORT in (packet[UDP].sport, packet[UDP].dport)
+    assert {packet[UDP].sport, packet[UDP].dport} & set(SERVER_PORTS)
 
 
 def test_bytes_behind_a_header_without_payload_stay_apart() -> None:

@@ -126,3 +126,31 @@ def test_a_lost_partial_sum_is_seen_asked_for_and_sent_again(tmp_path: Path) -> 
         (57, "core0", "tor0", "RESULT for tor0", "ECN"),
         (58, "tor0", "w0", "RESULT for w0", ""),
     ]
+
+
+def test_of_several_processes_of_a_server_the_one_is_named(tmp_path: Path) -> None:
+    """Sums leave by the link and to the port of the chunk's process, results come from there."""
+    plan = Addressing(load(ROOT / "topologies" / "pbox.yaml"))
+    unit, tor = plan.unit("s0.3"), int(plan.address("tor0"))
+    words = np.zeros((1, 4), ">i4")
+    header = blank(1, Op.CONTRIBUTE)
+    for name, value in {"job": 1, "epoch": 1, "chunk": 5, "workers": 2, "lanes": 4}.items():
+        header[name] = value
+    process = (int(unit.address), unit.port)
+    up = Batch(header, words, carries_payload(header), peer_array([process]))
+    result = header.copy()
+    result["version_op"] = blank(1, Op.RESULT)["version_op"]
+    down = Batch(result, words, up.full, peer_array([(tor, PORT)]))
+    sender = Interface(b"\2" * 6, b"\3" * 6, tor), Interface(b"\2" * 6, b"\3" * 6, process[0])
+    port = plan.port("tor0", unit.interface.switch_port).interface
+    for time, way, frames in (
+        (1, "out", to_frames(up, sender[0], PORT)),
+        (2, "in", to_frames(down, sender[1], unit.port)),
+    ):
+        capture(tmp_path / "pcap" / f"{port}_{way}.pcap", [(time, frames[0])])
+    found = trace(tmp_path / "pcap", plan, 1, 5)
+    (one,) = found.rounds
+    assert [(row["from"], row["to"], row["what"]) for row in rows(found, one)] == [
+        ("tor0", "s0.3", "partial sum of tor0 (2 workers) to s0.3"),
+        ("s0.3", "tor0", "RESULT for tor0"),
+    ]

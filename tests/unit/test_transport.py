@@ -224,9 +224,10 @@ def test_what_is_not_for_a_number_in_flight_changes_nothing() -> None:
         transport.on_packets(0.0, bad)
         assert transport.statistics.dropped.pop(cause) == 1
         assert not transport.statistics.dropped
-    elsewhere = Batch(good.headers, good.payloads, good.full, peer_array([(1001, PORT)]))
-    transport.on_packets(0.0, elsewhere)
-    assert transport.statistics.dropped.pop("wrong_source") == 1
+    for place in ((1001, PORT), (1000, PORT + 1)):  # another server, another of its processes
+        elsewhere = Batch(good.headers, good.payloads, good.full, peer_array([place]))
+        transport.on_packets(0.0, elsewhere)
+        assert transport.statistics.dropped.pop("wrong_source") == 1
     for change in ({"epoch": 9}, {"stream": 3}, {"version_op": 1 << 4 | Op.QUERY}):
         bad = results_of(batch)
         for name, value in change.items():

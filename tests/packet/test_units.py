@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several server processes on a host that run a job's optimizer: the real switches, job table and
+state machines, under loss and deaths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controller.trees import TreeKind
+from protocol.optimizer import OptimizerPlan
+from tests.packet.protocol_run import LIMIT, Run, network_of, start
+from tests.packet.switched_network import Faults
+
+pytestmark = pytest.mark.packet
+
+ADAM = OptimizerPlan("adam", 0.1, weight_decay=1e-4)
+Begin = Callable[[str, TreeKind, int], Run]
+
+
+@pytest.fixture
+def begin(monkeypatch) -> Iterator[Begin]:
+    """Begins a job with so many chunks, four of which are a slice."""
+    monkeypatch.setattr("controller.dataplane.SLICE_BYTES", 4096)
+    networks = []
+
+    def run_on(topology: str, kind: TreeKind, chunks: int) -> Run:
+        networks.append(network_of(topology, 1, Faults(0.01, 0.02, 0.01)))
+        started = start(networks[-1], topology, kind, chunks, window=8, optimizer=ADAM)
+        run = Run(started, 4, seed=1, odd=False)
+        run.submit(skew=0.05, seed=1)
+        return run
+
+    yield run_on
+    for network in networks:
+        network.close()
+
+
+def halfway(run: Run) -> None:
+    network = run.started.network
+    assert network.run(lambda: run.done or run.seen.sum() >= 0.4 * run.seen.size, LIMIT)
+    assert not run.done
+
+
+def sources(run: Run) -> set[str]:
+    return {one.source for one in run.started.job.restored}
+
+
+@pytest.mark.parametrize(
+    ("kind", "victim"), [(TreeKind.TOR, 1), (TreeKind.NONE, 3)], ids=["tor", "none"]
+)
+def test_a_process_that_dies_and_is_back_has_its_shard_from_its_backup(kind, victim, begin) -> None:
+    """The one's backup is on its own host, which has four of five processes, the other's is not."""
+    run = begin("wide server", kind, 20)
+    started = run.started
+    assert started.servers == ["s0.0", "s0.1", "s0.2", "s0.3", "s1"]
+    halfway(run)
+    started.kill_server(victim, told=True)
+    assert started.network.run(lambda: victim not in started.job.scheme.servers, LIMIT)
+    started.restart_server(victim)
+    assert started.network.run(lambda: run.done, LIMIT)
+    run.check()
+    assert started.job.scheme.servers == (0, 1, 2, 3, 4)
+    assert sources(run) <= set(started.servers)
+
+
+def test_a_host_that_dies_takes_no_step_with_it(begin) -> None:
+    """Each of its processes is replicated on the other host."""
+    run = begin("two wide servers", TreeKind.NONE, 16)
+    started = run.started
+    assert started.servers == ["s0.0", "s1.0", "s0.1", "s1.1"]
+    halfway(run)
+    for rank in (0, 2):
+        started.kill_server(rank, told=True)
+    assert started.network.run(lambda: run.done, LIMIT)
+    run.check()
+    assert [started.servers[rank] for rank in started.job.scheme.servers] == ["s1.0", "s1.1"]
+    assert sources(run) <= {"s1.0", "s1.1"}

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which server process has which rank in a job.
+
+Each is replicated by the next one, in a ring (``protocol.plan.backup_of``), and that should be on
+another host, as those of one host are gone with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from topologies.addressing import Addressing, Unit
+
+__all__ = ["exposed", "host_of", "interleaved", "units_by_rank"]
+
+
+def units_by_rank(addressing: Addressing, hosts: Iterable[str]) -> tuple[Unit, ...]:
+    """Server processes of a job that names these hosts."""
+    units = [unit for host in hosts for unit in addressing.units(host)]
+    return tuple(units[position] for position in interleaved([unit.host for unit in units]))
+
+
+def host_of(unit: str) -> str:
+    """The host of a server process, by its name."""
+    return unit.partition(".")[0]
+
+
+def exposed(hosts: Sequence[str]) -> int:
+    """How many of those on these hosts, by rank, are followed by one on the same host."""
+    return sum(host == hosts[(rank + 1) % len(hosts)] for rank, host in enumerate(hosts))
+
+
+def interleaved(hosts: Sequence[str]) -> tuple[int, ...]:
+    """Positions in ``hosts`` in an order in which as few as possible are ``exposed``.
+
+    That is none, unless one host has more than half of all. The order is kept if it is such a one,
+    and always among those of one host.
+    """
+    most = max(Counter(hosts).values(), default=0)
+    if exposed(hosts) <= max(0, 2 * most - len(hosts)):
+        return tuple(range(len(hosts)))
+    waiting: dict[str, list[int]] = {}
+    for position, host in enumerate(hosts):
+        waiting.setdefault(host, []).append(position)
+    order: list[int] = []
+    while len(order) < len(hosts):
+        last = hosts[order[-1]] if order else ""
+        first = hosts[order[0]] if order else ""
+        # Whoever has most left, but the last one; then the first, which must not be last as well.
+        left = {one: positions for one, positions in waiting.items() if positions}
+        ranked = [(one != last, len(left[one]), one == first) for one in left]
+        host = list(left)[ranked.index(max(ranked))]
+        order.append(waiting[host].pop(0))
+    return tuple(order)
