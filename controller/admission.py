@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.install import Place
-from controller.slots import SlotBudget, SlotsExhaustedError
+from controller.slots import Place, SlotBudget, SlotsExhaustedError
 from controller.trees import PlanRefusedError, Tree, TreeKind
 
 __all__ = ["LARGEST_WINDOW", "Admission", "NoRoomError", "Reservation", "Resources"]

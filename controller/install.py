@@ -17,20 +17,13 @@ from controller.connection import SwitchError
 from controller.dataplane import DataPlane
 from controller.entries import Entity, multicast_group
 from controller.fabric import Fabric, mac_number
+from controller.slots import Place
 from controller.trees import Tree, TreeNode
 from protocol.header import PORT
 
 __all__ = ["Installation", "Place", "Placement", "entities_of"]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Place:
-    """What one tree node holds in its switch: the first of its slots, its multicast group."""
-
-    base: int
-    group: int
 
 
 # By (stream, switch).

@@ -8,6 +8,16 @@ neighbours again (Knuth, The Art of Computer Programming, 2.5, "buddy system").
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one tree node holds in its switch: the first of its slots, its multicast group."""
+
+    base: int
+    group: int
+
 
 class SlotsExhaustedError(Exception):
     """No free run of the size asked for; ``largest`` is the size of the largest one (or 0)."""

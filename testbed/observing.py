@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from prometheus_client import generate_latest, start_http_server
 
 from testbed import record
 from testbed.control import ControlError
-from testbed.metrics import registry
 from testbed.options import on_testbed
 from testbed.record import RunDirectory, RunError, shown
-from testbed.report import make
 
 
 def _endpoint(
@@ -45,6 +42,10 @@ def metrics(on: str | None, listen: tuple[str, int] | None) -> None:
     With --listen 127.0.0.1:9464, Prometheus gets them at http://127.0.0.1:9464/metrics, of testbeds
     that come up later, too. Whoever can reach that address can read them.
     """
+    # No other command needs what these import, nor should wait for it.
+    from prometheus_client import generate_latest, start_http_server
+
+    from testbed.metrics import registry
 
     def chosen() -> Sequence[RunDirectory]:
         live = record.live_runs()
@@ -77,6 +78,8 @@ def report(run: str, output: Path | None) -> None:
 
     RUN is a run directory, its name, the name of its testbed (the newest of that name), or latest.
     """
+    from testbed.report import make  # and the templates, which no other command needs
+
     directory = record.known(run)
     page = make(directory)
     if output is not None and str(output) == "-":

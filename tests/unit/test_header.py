@@ -22,6 +22,7 @@ from protocol.header import (
     blank,
     carries_payload,
     decode,
+    decode_wire,
     encode,
     encode_runs,
     peer_array,
@@ -144,6 +145,30 @@ def test_joined_batches_encode_as_their_parts() -> None:
     assert encode(joined) == [datagram for part in parts for datagram in encode(part)]
     native = Batch(joined.headers, joined.payloads.astype(np.int32), joined.full, joined.peers)
     assert encode(native) == encode(joined)  # values count, whatever their byte order
+
+
+@given(st.integers(0, 20), st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 16]))
+@settings(max_examples=40, deadline=None)
+def test_datagrams_in_one_piece_are_decoded_as_others_are(n: int, seed: int, lanes: int) -> None:
+    # Some that should have no payload, of an unknown op or another version among them.
+    wire = np.random.default_rng(seed).integers(0, 256, (n, HEADER_BYTES + 4 * lanes), np.uint8)
+    wire[: 2 * n // 3, 0] = 1 << 4 | Op.RESULT
+    peers = peer_array([(i, 47110) for i in range(n)])
+    expected, bad = decode([row.tobytes() for row in wire], peers, lanes)
+    found, malformed = decode_wire(wire, peers)
+    assert malformed == bad
+    assert encode(found) == encode(expected)
+    for name in ("headers", "payloads", "full", "peers"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_a_batch_in_one_piece_is_sent_from_where_it_is() -> None:
+    wire = np.arange(3 * (HEADER_BYTES + 4 * LANES), dtype=np.uint8).reshape(3, -1)
+    wire[:, 0], wire[:, 1] = 1 << 4 | Op.CONTRIBUTE, 0
+    batch, _ = decode_wire(wire, peer_array([(1, 2)] * 3))
+    [run] = encode_runs(batch)
+    assert np.shares_memory(np.frombuffer(run.buffer, np.uint8), wire)
+    assert bytes(run.buffer) == wire.tobytes()
 
 
 def test_malformed_datagrams_are_counted_and_the_others_kept() -> None:
