@@ -126,9 +126,14 @@ class Apart:
 
     # -- what tests use ---------------------------------------------------------------------------
 
+    @property
+    def done(self) -> bool:
+        """Whether all who are in have done all their rounds."""
+        return all(self.complete[rank] == self.rounds for rank in self.started.staying)
+
     def run(self) -> None:
         """To the end, when every gradient is in once."""
-        self._until(lambda: all(self.complete[r] == self.rounds for r in self.started.staying))
+        self._until(lambda: self.done)
         assert self.started.reported == 0
         if not self.reset:
             held = self.parameters()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -132,6 +133,42 @@ def test_without_any_server_parameters_come_from_workers(consistency, servers, b
     shards = [network.servers[f"s{rank}"]._shards[1] for rank in range(servers)]
     assert all((one.ledger[:, 1:] == apart.rounds + 1).all() for one in shards)
     assert all((one.levels == STARTED + WORLD * apart.rounds).all() for one in shards)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 200))]
+)
+def test_every_gradient_is_in_once_whoever_dies_and_comes_back(seed, begin) -> None:
+    """Plans that change, servers and workers that die, in any order, of which some come back."""
+    draw = random.Random(seed)
+    consistency = draw.choice([ASYNCHRONOUS, *(Consistency(False, n) for n in (0, 1, 3))])
+    faults = Faults(
+        draw.choice([0.0, 0.01, 0.05]), draw.choice([0.0, 0.3]), draw.choice([0.0, 0.02, 0.1])
+    )
+    seconds = [draw.choice([0.005, 0.02, 0.1, 0.3]) for _ in range(WORLD)]
+    apart = begin(consistency, faults, rounds=14, seconds=seconds, seed=seed)
+    network, started = apart.network, apart.started
+    for _ in range(draw.randint(2, 6)):
+        network.run_for(draw.random() * draw.choice([0.05, 0.3, 1.0]))
+        event = draw.choice(["plan", "server", "worker"])
+        job, rank = started.job, draw.choice(started.staying)
+        if event == "plan":
+            started.replan("test", window=draw.choice([1, 2, 8]), streams=draw.randint(1, 3))
+        elif event == "worker" and len(started.staying) > 1:
+            apart.kill(rank)
+            network.run_for(draw.random() * 0.5)
+            if draw.random() < 0.8 and not apart.done:
+                apart.restart(rank)
+        elif event == "server" and all(
+            not member.gone and job.change is None and member.follower.epoch == job.epoch
+            for member in started.server_members
+        ):  # with another one away, nobody might have what it has
+            victim = draw.randrange(2)
+            started.kill_server(victim, told=draw.random() < 0.7)
+            back = network.now + draw.choice([0.1, 1.0, 10.0])
+            if draw.random() < 0.8:
+                network.at(back, lambda victim=victim: started.restart_server(victim))
+    apart.run()
 
 
 def test_switches_that_sum_are_refused_with_the_reason(begin) -> None:
