@@ -51,7 +51,7 @@ setup-test: ## install what testing needs, too
 	@scripts/setup.sh test
 
 p4: setup ## compile p4src/ into p4src/build/ if sources changed; needs p4c
-	@$(PYTHON) -m testbed.dataplane
+	@$(PYTHON) -m testbed.nodes.dataplane
 
 clean: ## remove the venv and caches; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

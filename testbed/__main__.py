@@ -5,11 +5,11 @@ import signal
 
 
 def main() -> None:
-    """Runs ``testbed.cli``. Ctrl-C ends the process at once as long as it only imports."""
+    """Runs ``testbed.cli.main``. Ctrl-C ends the process at once as long as it only imports."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # not where it is ignored, as in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from testbed.cli import main as run
+    from testbed.cli.main import main as run
 
     signal.signal(signal.SIGINT, handler)
     run()

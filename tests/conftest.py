@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.namespaces import SandboxError, way_in
+from testbed.network.namespaces import SandboxError, way_in
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")

@@ -16,14 +16,14 @@ from rich.console import Console
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Message, Row, failed, judge, workload
-from testbed import jobfile
-from testbed.launcher import Launch, LaunchError, program_files
-from testbed.preflight import read_program
-from testbed.record import machine
-from testbed.run import bringing_up
-from testbed.targets import TargetError, choose
-from testbed.view import View, show
-from testbed.workloads import shapes
+from testbed.cli.run import bringing_up
+from testbed.cli.view import View, show
+from testbed.jobs import jobfile
+from testbed.jobs.preflight import read_program
+from testbed.nodes.launcher import Launch, LaunchError, program_files
+from testbed.nodes.targets import TargetError, choose
+from testbed.records.record import machine
+from testbed.training.workloads import shapes
 
 _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from testbed.expected import Workload
-from testbed.jobfile import JobSpec
-from testbed.placements import KINDS, Kind, kind_of
+from testbed.jobs.expected import Workload
+from testbed.jobs.jobfile import JobSpec
+from testbed.jobs.placements import KINDS, Kind, kind_of
 
 Message = dict[str, Any]
 

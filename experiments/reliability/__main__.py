@@ -17,9 +17,9 @@ from experiments.reliability.page import page, table
 from experiments.reliability.playing import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
 from experiments.reliability.soak import command, play_round
-from testbed.record import machine
-from testbed.targets import TargetError, choose
-from testbed.view import View, show
+from testbed.cli.view import View, show
+from testbed.nodes.targets import TargetError, choose
+from testbed.records.record import machine
 
 _NAMES = sorted({one.name for one in SCENARIOS})
 _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})

@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from experiments.reliability.scenarios import Course, Scenario
-from testbed import faults
-from testbed.launcher import LaunchError
-from testbed.processes import ROOT
-from testbed.run import run
-from testbed.view import View
+from testbed.cli.run import run
+from testbed.cli.view import View
+from testbed.faults import files as faults
+from testbed.nodes.launcher import LaunchError
+from testbed.nodes.processes import ROOT
 from topologies.spec import load as load_topology
 
 Message = dict[str, Any]

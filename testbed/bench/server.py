@@ -9,8 +9,8 @@ from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
 from protocol.pipeline import AGGREGATION, OPTIMIZER, TALL, WIDE
 from testbed.bench.common import LEAST_BUSY, Message
 from testbed.bench.turns import ADDER, Options, run
-from testbed.options import console_for, print_json, with_json
-from testbed.view import show, show_rows
+from testbed.cli.options import console_for, print_json, with_json
+from testbed.cli.view import show, show_rows
 
 
 @click.command("server", short_help="What one core of a server does per second.")

@@ -14,8 +14,8 @@ from testbed.bench.common import (
     pin,
     two_cores,
 )
-from testbed.options import console_for, print_json, with_json
-from testbed.view import show, show_rows
+from testbed.cli.options import console_for, print_json, with_json
+from testbed.cli.view import show, show_rows
 
 _TARGET = 100_000  # chunks/s of one core
 _WINDOW = 1024

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments.reliability.playing import Line, play
 from experiments.reliability.scenarios import Course, Scenario, chosen, courses
-from testbed.view import View
+from testbed.cli.view import View
 
 
 class Lines:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.expected import Workload
-from testbed.placements import KINDS
+from testbed.jobs.expected import Workload
+from testbed.jobs.placements import KINDS
 from tests.network.testbeds import Rackhub
 
 pytestmark = pytest.mark.network

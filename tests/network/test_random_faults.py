@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from experiments.reliability.soak import command, play_round
-from testbed.view import View
+from testbed.cli.view import View
 
 # Rounds of more than half a minute each.
 SEEDS = (1, 2, 3)

@@ -23,7 +23,7 @@ from controller.jobs import JobTable
 from controller.trees import TreeKind
 from protocol.plan import Address
 from switch.p4runtime import Device, serve
-from testbed.dataplane import SOURCES
+from testbed.nodes.dataplane import SOURCES
 from tests.packet.thrift import free_port
 from topologies.addressing import Addressing
 from topologies.spec import parse

@@ -31,7 +31,7 @@ from controller.connection import Connection, DeviceConnection, GrpcConnection
 from controller.dataplane import DataPlane
 from controller.entries import insertion
 from switch.p4runtime import Device
-from testbed import dataplane as builds
+from testbed.nodes import dataplane as builds
 
 PORTS = range(1, 6)
 DEVICE_ID = 1

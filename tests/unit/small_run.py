@@ -12,14 +12,16 @@ from typing import Any
 
 from controller.trees import TreeKind, plan_trees
 from protocol.outcomes import Outcome
-from testbed import links, outcomes, record, results, series
-from testbed.expected import Direction, Workload, expected
-from testbed.links import Carried
-from testbed.progress import Iteration, Progress
-from testbed.record import RunDirectory
-from testbed.recovery import FaultLog
-from testbed.series import SeriesWriter
-from testbed.targets import SwitchProcess
+from testbed.faults.recovery import FaultLog
+from testbed.jobs import results
+from testbed.jobs.expected import Direction, Workload, expected
+from testbed.jobs.progress import Iteration, Progress
+from testbed.network import links, outcomes
+from testbed.network.links import Carried
+from testbed.nodes.targets import SwitchProcess
+from testbed.records import record, series
+from testbed.records.record import RunDirectory
+from testbed.records.series import SeriesWriter
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load
@@ -171,7 +173,7 @@ def finished(**changes: Any) -> RunDirectory:
 
 
 def snapshot(**changes: Any) -> Message:
-    """What ``testbed.snapshot`` tells of a testbed, here two-racks with a job.
+    """What ``testbed.records.snapshot`` tells of a testbed, here two-racks with a job.
 
     That it is of the same shape as a real one is seen to in tests/network/test_testbed.py.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.bandwidth import MODELS, Model, minimum, uplink
-from testbed.placements import KINDS
+from testbed.jobs.bandwidth import MODELS, Model, minimum, uplink
+from testbed.jobs.placements import KINDS
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from hosts.offload import available
-from testbed.cli import main
+from testbed.cli.main import main
 
 pytestmark = pytest.mark.unit
 

@@ -12,7 +12,7 @@ from hosts.offload import probe
 from testbed.bench.sampling import REST
 from testbed.bench.stages import stages
 from testbed.bench.throughput import STAGES, Throughput, worker
-from testbed.cli import main
+from testbed.cli.main import main
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from testbed import reference
-from testbed.characters import (
+from testbed.jobs.jobfile import JobSpec, load
+from testbed.training import reference
+from testbed.training.characters import (
     ALPHABET,
     BLOCK,
     CONTEXT,
@@ -19,7 +20,6 @@ from testbed.characters import (
     load_text,
     split,
 )
-from testbed.jobfile import JobSpec, load
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.unit

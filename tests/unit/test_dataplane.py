@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol.outcomes import Impaired, Outcome
-from testbed import dataplane
+from testbed.nodes import dataplane
 
 pytestmark = pytest.mark.unit
 

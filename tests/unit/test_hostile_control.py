@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from testbed.control import ControlError, serve
-from testbed.execution import ExecutionServer
-from testbed.faults import Fault
+from testbed.cli.execution import ExecutionServer
+from testbed.faults.files import Fault
+from testbed.nodes.control import ControlError, serve
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from testbed import faults, jobfile
+from testbed.faults import files as faults
+from testbed.jobs import jobfile
 from tests.conftest import ROOT
 from topologies import spec
 from topologies.documents import DEEPEST, MOST_BYTES, DocumentError

@@ -10,8 +10,8 @@ import pytest
 from protocol.consistency import ASYNCHRONOUS, SYNCHRONOUS, Consistency
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
-from testbed.jobfile import JobFileError, JobSpec, load, parse
-from testbed.workloads import WORKLOADS
+from testbed.jobs.jobfile import JobFileError, JobSpec, load, parse
+from testbed.training.workloads import WORKLOADS
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 

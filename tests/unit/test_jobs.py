@@ -18,7 +18,7 @@ from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address, ServerPlan, WorkerPlan
 from switch.p4runtime import Device
-from testbed.dataplane import SOURCES
+from testbed.nodes.dataplane import SOURCES
 from topologies.addressing import Addressing
 from topologies.spec import load, parse
 from topologies.topology import Topology

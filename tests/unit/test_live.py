@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from protocol.outcomes import Outcome
-from testbed.live import picture
-from testbed.snapshot import OpenSlots
+from testbed.cli.live import picture
+from testbed.records.snapshot import OpenSlots
 from tests.unit import small_run
 
 

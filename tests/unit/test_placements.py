@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed import preflight
-from testbed.dataplane import SOURCES
-from testbed.jobfile import JobFileError, parse
-from testbed.preflight import JobPlan, read_program
+from testbed.jobs import preflight
+from testbed.jobs.jobfile import JobFileError, parse
+from testbed.jobs.preflight import JobPlan, read_program
+from testbed.nodes.dataplane import SOURCES
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 from topologies.spec import read

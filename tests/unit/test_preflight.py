@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from hosts.checkpoint import Checkpoint, write
-from testbed import jobfile, preflight
-from testbed.dataplane import SOURCES, DataPlaneError
-from testbed.faults import parse, schedule
-from testbed.preflight import Preflight, read_program
-from testbed.training import Replica
-from testbed.workloads import shapes
+from testbed.faults.files import parse, schedule
+from testbed.jobs import jobfile, preflight
+from testbed.jobs.preflight import Preflight, read_program
+from testbed.nodes.dataplane import SOURCES, DataPlaneError
+from testbed.training.trainer import Replica
+from testbed.training.workloads import shapes
 from tests.conftest import ROOT
 from topologies.documents import DocumentError
 from topologies.spec import read

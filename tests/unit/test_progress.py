@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed.progress import Progress
+from testbed.jobs.progress import Progress
 
 
 def report(

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from controller.trees import TreeKind, plan_trees
-from testbed import record
-from testbed.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
-from testbed.launcher import Launch
-from testbed.processes import CONSEQUENCE, ProcessError, Processes, describe
-from testbed.record import RunDirectory, RunError
-from testbed.shaping import passed
+from testbed.jobs.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
+from testbed.network.shaping import passed
+from testbed.nodes.launcher import Launch
+from testbed.nodes.processes import CONSEQUENCE, ProcessError, Processes, describe
+from testbed.records import record
+from testbed.records.record import RunDirectory, RunError
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load
@@ -225,7 +225,7 @@ def test_a_stopped_process_is_found_and_does_not_hold_up_the_end(tmp_path: Path)
 def test_a_process_that_ignores_sigterm_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.processes._STOP_SECONDS", 0.3)
+    monkeypatch.setattr("testbed.nodes.processes._STOP_SECONDS", 0.3)
 
     async def run() -> int:
         group = Processes(tmp_path, tmp_path)

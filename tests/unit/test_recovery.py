@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from protocol.outcomes import Outcome
-from testbed import outcomes
-from testbed.recovery import FaultLog
-from testbed.targets import SwitchProcess
+from testbed.faults.recovery import FaultLog
+from testbed.network import outcomes
+from testbed.nodes.targets import SwitchProcess
 
 
 async def nothing(_: Iterable[SwitchProcess]) -> outcomes.Counts:

@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from testbed import record
-from testbed.cli import main
-from testbed.record import RunDirectory, RunError
-from testbed.report import make
-from testbed.report.charts import MOST_POINTS, Axis, Line, Mark, chart
+from testbed.cli.main import main
+from testbed.records import record
+from testbed.records.record import RunDirectory, RunError
+from testbed.records.report import make
+from testbed.records.report.charts import MOST_POINTS, Axis, Line, Mark, chart
 from tests.unit import small_run
 
 pytestmark = pytest.mark.usefixtures("runs")

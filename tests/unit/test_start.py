@@ -20,7 +20,7 @@ import os, signal, sys
 class Interrupting:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "testbed.cli":
+        if name == "testbed.cli.main":
             os.kill(os.getpid(), signal.SIGINT)
 
 if "testbed" in sys.orig_argv:

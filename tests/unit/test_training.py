@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits as sklearn_digits
 
-from testbed import training
-from testbed.digits import Images, load_digits, split
-from testbed.jobfile import JobSpec, parse
-from testbed.models import Parameters, draws, own_part
-from testbed.processes import environment, python
-from testbed.reference import Means
-from testbed.workloads import WORKLOADS, model_of, open_workload
+from testbed.jobs.jobfile import JobSpec, parse
+from testbed.nodes.processes import environment, python
+from testbed.training import trainer as training
+from testbed.training.digits import Images, load_digits, split
+from testbed.training.models import Parameters, draws, own_part
+from testbed.training.reference import Means
+from testbed.training.workloads import WORKLOADS, model_of, open_workload
 from tests.conftest import ROOT
 
 WORLD = 4
@@ -89,7 +89,9 @@ def test_workers_that_share_exact_sums_stay_equal_and_learn() -> None:
 
 
 def reference(path: str, world: int) -> dict[str, object]:
-    command = python("testbed.reference", "--job", path, "--world", str(world), "--lanes", "256")
+    command = python(
+        "testbed.training.reference", "--job", path, "--world", str(world), "--lanes", "256"
+    )
     result = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     answer: dict[str, object] = json.loads(result.stdout)
     return answer
@@ -104,7 +106,7 @@ def test_reference_is_repeatable_and_the_default_job_reaches_95_percent() -> Non
 
 
 def test_more_than_one_blas_thread_is_refused() -> None:
-    script = "from testbed.training import check_one_thread; check_one_thread()"
+    script = "from testbed.training.trainer import check_one_thread; check_one_thread()"
     many = {**environment(), "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
     command = [*python("x")[:1], "-c", f"import numpy; {script}"]
     result = subprocess.run(command, capture_output=True, text=True, env=many)

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from testbed.view import View, count, deviation, show_results, show_rows
+from testbed.cli.view import View, count, deviation, show_results, show_rows
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [

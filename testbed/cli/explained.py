@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ``rackhub why`` and ``rackhub trace`` look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli.view import show, show_rows
+from testbed.explaining.why import heading, sentences
+
+Message = dict[str, Any]
+
+
+def show_why(console: Console, told: Message) -> None:
+    """What an inquiry found: the reason, then the nodes of late chunks, then workers."""
+    if told["state"] != "running":
+        why = f": {told['reason']}" if told["reason"] and not told["waits"] else ""
+        is_ = "has" if told["state"] == "failed" else "is"
+        show(console, Text(f"{told['job']} {is_} {told['state']}{why}"))
+    if told["state"] == "running" or told["waits"]:
+        show(console, Text(sentences(told["job"], told)[0]))
+    for chunk in told["chunks"]:
+        if not chunk["late"]:
+            continue
+        show(console)
+        show(console, Text(heading(chunk)))
+        rows = [{**row, "for": _seconds(row["seconds"]), "heard": _heard(row)} | _phase(row)
+                for row in chunk["nodes"]]  # fmt: skip
+        columns = {"node": "node", "phase": "phase", "for": "for", "missing": "missing",
+                   "in": "in", "heard": "told"}  # fmt: skip
+        if rows:
+            show_rows(console, rows, columns)
+    if told["workers"] and (told["waits"] or told["state"] == "starting"):
+        show(console)
+        workers = [{**row, "last": _sent(row)} for row in told["workers"]]
+        columns = {"worker": "worker", "iteration": "iteration", "says": "what it does",
+                   "last": "sent last of this chunk"}  # fmt: skip
+        show_rows(console, workers, columns)
+
+
+def show_trace(console: Console, job: str, chunk: int, told: Message) -> None:
+    """What ``testbed.explaining.trace`` found of one iteration."""
+    for number, one in enumerate(told["rounds"]):
+        if number:
+            show(console)
+        kind = "exponent round" if one["exponents"] else "sum"
+        show(
+            console,
+            Text(
+                f"chunk {chunk} of {job}, iteration {one['iteration']} of {told['iterations']}"
+                f" captured: {kind}, stream {one['stream']}, seq {one['seq']}, epoch {one['epoch']}"
+            ),
+        )
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("ms", justify="right", no_wrap=True)
+        table.add_column("link", no_wrap=True)
+        table.add_column("packet", overflow="fold")
+        for hop in one["hops"]:
+            note = f"; {hop['note']}" if hop["note"] else ""
+            what = Text(f"{hop['what']}{note}")
+            table.add_row(f"{hop['ms']:.3f}", Text(f"{hop['from']} > {hop['to']}"), what)
+        show(console, table)
+
+
+def _phase(row: Message) -> Message:
+    return {"phase": row["stuck"] or row["phase"] or "not heard of"}
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
+
+
+def _heard(row: Message) -> str:
+    return "" if row["told"] is None else f"{row['told']} {row['heard']:.1f} s ago"
+
+
+def _sent(row: Message) -> str:
+    if row["last"] is None:
+        return ""
+    times = f", {row['sent']} times" if row["last"] == "CONTRIBUTE" and row["sent"] > 1 else ""
+    return f"{row['last']} {row['ago']:.1f} s ago{times}"

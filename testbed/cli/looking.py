@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that show a testbed, a job or a file, and reach into nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from testbed.cli.execution import execute
+from testbed.cli.explained import show_trace, show_why
+from testbed.cli.live import picture, watch
+from testbed.cli.options import (
+    DEFAULT_JOB,
+    FILE,
+    building,
+    console_for,
+    node_names,
+    on_testbed,
+    print_json,
+    with_json,
+)
+from testbed.cli.view import ENDLESS, link_table, show, show_rows
+from testbed.explaining.trace import read as read_trace
+from testbed.jobs import preflight
+from testbed.jobs.preflight import read_program
+from testbed.nodes.control import ControlError, ask
+from testbed.nodes.launcher import program_files, translate
+from testbed.nodes.processes import python
+from testbed.nodes.targets import DEVICE_ID, choose
+from testbed.records import record
+from testbed.records.record import RunDirectory, RunError
+from topologies.drawing import draw
+from topologies.spec import load as load_topology
+from topologies.spec import read as read_topology
+
+# Exit status of `why` for a job that waits.
+WAITS = 3
+
+
+@click.command("why", short_help="Show what a JOB waits for, node by node.")
+@click.argument("job")
+@on_testbed
+@with_json
+def why_command(job: str, on: str | None, as_json: bool) -> None:
+    """Show what a JOB waits for: its oldest chunks, node by node.
+
+    Exit status 0 means that it does not wait, 3 that it does: a chunk has been in flight for more
+    than ten times its timeout, or the plan is changing.
+    """
+    told = ask(record.find(on), "why", job=job)
+    if as_json:
+        print_json(told)
+    else:
+        show_why(console_for(), told)
+    sys.exit(WAITS if told["waits"] else 0)
+
+
+@click.command("trace", short_help="Show what happened to a chunk of a JOB, hop by hop.")
+@click.argument("job")
+@click.option("--chunk", type=click.IntRange(min=0), required=True, help="Which, from 0.")
+@click.option("--iteration", type=click.IntRange(min=1), help="Which; default: the last one.")
+@click.option(
+    "--run",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Which run; default: the newest.",
+)
+@with_json
+def trace_command(
+    job: str, chunk: int, iteration: int | None, directory: Path | None, as_json: bool
+) -> None:
+    """Show what happened to one chunk of a JOB, hop by hop.
+
+    The run, over or not, must have been started with --pcap. Times are those of the capturing
+    switch port; what a port has sent, it captured when it left the switch.
+    """
+    run_directory = RunDirectory(directory.resolve()) if directory else record.newest()
+    told = read_trace(run_directory, job, chunk, iteration)
+    if as_json:
+        print_json(told)
+    else:
+        show_trace(console_for(), job, chunk, told)
+
+
+@click.command()
+@on_testbed
+@click.option("--live", is_flag=True, help="Follow it: slots, outcomes, servers, jobs.")
+@with_json
+def status(on: str | None, live: bool, as_json: bool) -> None:
+    """Show a testbed: nodes, jobs, and what its links have carried.
+
+    With --live, follow what switches, servers and jobs do until Ctrl-C; where there is no terminal,
+    or with --json, show it once.
+    """
+    target = record.find(on)
+    if live:
+        _show_live(target, as_json)
+        return
+    facts = ask(target, "status")
+    pids = target.pids()
+    for node in facts["nodes"]:
+        node["pids"] = [pids[pid] for pid in node["pids"] if pid in pids]
+    if as_json:
+        print_json(facts)
+        return
+    console = console_for()
+    console.print(
+        f"{facts['name']}: {facts['topology']} on {facts['target']}, {facts['clock']},"
+        f" up for {facts['seconds_up']:.0f} s\n{facts['run']}\n",
+        soft_wrap=True,
+    )
+    nodes = {"name": "node", "kind": "kind", "address": "address", "pids": "pid"}
+    show_rows(console, facts["nodes"], nodes)
+    show(console)
+    show(console, link_table(facts["links"]))
+    if facts["jobs"]:
+        show(console)
+        show_rows(console, facts["jobs"], {"job": "job", "state": "state"})
+
+
+def _show_live(target: RunDirectory, as_json: bool) -> None:
+    console = console_for()
+    if as_json:
+        print_json(ask(target, "snapshot"))
+    elif console.is_terminal:
+        watch(console, target)
+    else:
+        show(console, picture(ask(target, "snapshot"), None, ENDLESS))
+
+
+@click.command("exec", context_settings={"allow_interspersed_args": False})
+@on_testbed
+@click.argument("node", shell_complete=node_names(("worker", "server", "switch")))
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
+    """Run a COMMAND at a NODE; its exit status is the command's.
+
+    Each worker and server has a network namespace of its own; the switches share one, which is the
+    testbed's. What follows NODE belongs to the command: `rackhub exec --on NAME w0 ip -brief addr`.
+    """
+    sys.exit(execute(record.find(on), node, list(command)))
+
+
+@click.command(short_help="Read a SWITCH's tables and counters (p4runtime-shell).")
+@on_testbed
+@click.argument("switch", shell_complete=node_names(("switch",)))
+def shell(on: str | None, switch: str) -> None:
+    """Open a p4runtime-shell on a SWITCH: read its tables, counters and groups.
+
+    The controller stays in charge: what it installed can be read here, not changed. Tables are
+    known by their full names, which the Tab key completes, for example:
+
+    \b
+        tables                                                  # list them
+        table_entry["IngressPipeline.arrival.impairments"].read(print)
+        counter_entry["IngressPipeline.outcomes"].read(print)
+    """
+    target = record.find(on)
+    names = [node.name for node in load_topology(target.facts["topology"]).switches]
+    if switch not in names:
+        raise ControlError(f"no switch {switch!r} in {target.name}: {', '.join(names)}")
+    program = [
+        *python("p4runtime_sh", "--grpc-addr", f"unix:sockets/{switch}"),
+        *("--device-id", str(DEVICE_ID), "--election-id", "0,1"),
+    ]
+    os.chdir(target.path)
+    if os.access(target.sockets / switch, os.W_OK):
+        os.execv(program[0], program)
+    sys.exit(execute(target, switch, program))
+
+
+@click.command()
+@click.argument("topology", type=FILE)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="SVG file.")
+def graph(topology: Path, output: Path | None) -> None:
+    """Draw a topology as SVG."""
+    drawing = draw(load_topology(topology))
+    if output is None:
+        click.echo(drawing)
+    else:
+        try:
+            output.write_text(drawing)
+        except OSError as error:
+            raise RunError(f"{output} cannot be written: {error.strerror}") from error
+        click.echo(str(output))
+
+
+@click.command(short_help="Check topology and jobs without starting anything.")
+@click.argument("topology", type=FILE)
+@click.option(
+    "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
+)
+@building
+@with_json
+def validate(
+    topology: Path,
+    jobs: tuple[Path, ...],
+    target: str,
+    program: Path | None,
+    p4info: Path | None,
+    as_json: bool,
+) -> None:
+    """Check what `run` with the same options would, without starting anything."""
+    read = read_topology(topology)
+    chosen = choose(target)
+    given, info = program_files(program, p4info)
+    plane = read_program(given, info)
+    if program is not None and chosen == "embedded":
+        translate(program)
+    checked = preflight.check(read, list(jobs) or [DEFAULT_JOB], plane, chosen)
+    if as_json:
+        print_json(preflight.facts(checked, chosen))
+        return
+    for warning in checked.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    for line in preflight.describe(checked, plane):
+        click.echo(line)
+
+
+@click.command()
+@click.argument("shell_name", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell_name: str) -> None:
+    """Print a completion script: eval "$(rackhub completion bash)"."""
+    kind = get_completion_class(shell_name)
+    assert kind is not None
+    click.echo(kind(context.find_root().command, {}, "rackhub", "_RACKHUB_COMPLETE").source())
+
+
+COMMANDS = (why_command, trace_command, status, exec_command, shell, graph, validate, completion)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``rackhub --help``."""
+
+from __future__ import annotations
+
+import click
+
+from testbed.bench.cli import bench
+from testbed.cli import looking, observing, running
+from testbed.cli.options import Group
+from testbed.jobs.estimating import plan
+
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="rackhub")
+def main() -> None:
+    """In-network gradient aggregation on emulated racks of P4 switches."""
+
+
+for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan, bench):
+    main.add_command(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of the command line have in common: errors, output, options."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+from rich.console import Console
+
+from testbed.bench.common import BenchError
+from testbed.explaining.trace import TraceError
+from testbed.jobs.jobfile import JobFileError
+from testbed.network.namespaces import SandboxError
+from testbed.network.pcap import CaptureError
+from testbed.nodes.control import ControlError
+from testbed.nodes.dataplane import DataPlaneError
+from testbed.nodes.launcher import LaunchError
+from testbed.nodes.processes import ROOT
+from testbed.nodes.targets import TargetError
+from testbed.records import record
+from testbed.records.record import RunError
+from topologies.documents import DocumentError
+from topologies.spec import load as load_topology
+
+DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
+INTERRUPTED = 130
+
+ERRORS = (
+    BenchError,
+    CaptureError,
+    ControlError,
+    DataPlaneError,
+    DocumentError,
+    JobFileError,
+    LaunchError,
+    RunError,
+    SandboxError,
+    TargetError,
+    TraceError,
+)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Group(click.Group):
+    """Turns errors that the project foresees into messages and an exit status, mostly 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ERRORS as error:
+            for text in getattr(error, "problems", None) or [error]:
+                click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+                click.echo(str(text), err=True)
+            ctx.exit(getattr(error, "status", 1))
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def console_for(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False)
+
+
+def say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    names = [one.name for one in record.live_runs()]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        with contextlib.suppress(*ERRORS):
+            topology = load_topology(record.find(ctx.params.get("on")).facts["topology"])
+            names = [node.name for node in topology.nodes if node.kind in kinds]
+            return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def on_testbed(command: Command) -> Command:
+    option = click.option(
+        "--on",
+        metavar="NAME",
+        shell_complete=_live_names,
+        help="Which testbed; not needed when only one is up.",
+    )
+    return option(command)
+
+
+def with_json(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def building(command: Command) -> Command:
+    """Options that say which data plane runs on what."""
+    for option in (
+        click.option("--p4info", type=FILE, help="Its p4info, as text."),
+        click.option("--program", type=FILE, help="Another build of the data plane (BMv2 JSON)."),
+        click.option(
+            "--target",
+            type=click.Choice(["auto", "embedded", "bmv2"]),
+            default="auto",
+            show_default=True,
+            help="What switches run on; auto: BMv2 if it is installed.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def launching(command: Command) -> Command:
+    """Options of the commands that start a testbed."""
+    for option in (
+        click.option("--name", help="Name of the testbed; default: the topology's."),
+        click.option("--pcap", is_flag=True, help="Capture what every switch port carries."),
+        click.option(
+            "--clock",
+            type=click.Choice(["emulated", "virtual"]),
+            default="emulated",
+            show_default=True,
+            help="Real time on Mininet; virtual (a simulated network): not in this version.",
+        ),
+        building,
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that start, use and end testbeds and jobs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from testbed.cli.options import (
+    DEFAULT_JOB,
+    FILE,
+    console_for,
+    launching,
+    on_testbed,
+    print_json,
+    say,
+    with_json,
+)
+from testbed.cli.run import bringing_up, run
+from testbed.cli.view import View, show, show_faults, show_plans, show_results, show_rows
+from testbed.faults import files as faults
+from testbed.nodes.control import ControlError, SupervisorGoneError, ask, converse
+from testbed.nodes.launcher import LaunchError, check_jobs
+from testbed.records import record
+from testbed.records.record import RunDirectory, shown
+from topologies.spec import load as load_topology
+
+
+@click.command("run")
+@click.argument("topology", type=FILE)
+@click.option(
+    "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
+)
+@launching
+@with_json
+def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+    """Bring a topology up, train on it, take it down.
+
+    Exit status 0 means that every job was done and its weights match the reference bit by bit.
+    """
+    console = console_for(stderr=as_json)
+    with View(console) as view:
+        launched, matches = run(topology, list(jobs) or [DEFAULT_JOB], view, **options)
+    summary = json.loads(launched.run.summary.read_text())
+    if as_json:
+        print_json(summary)
+    else:
+        done = [job for job in summary["jobs"] if job["state"] == "done"]
+        show_results(console, done, summary["links"])
+        click.echo(f"\n{shown(launched.run.summary)}")
+    if not matches:
+        raise LaunchError(
+            "the weights differ from the reference's: some sum is not what it should be;"
+            f" see {launched.run.path}"
+        )
+
+
+@click.command(short_help="Run a job while things break.")
+@click.argument("topology", type=FILE)
+@click.option("--faults", "file", type=FILE, required=True, help="File of faults.")
+@click.option("--job", type=FILE, default=DEFAULT_JOB, help="Job file. [default: digits]")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of random faults.")
+@launching
+@with_json
+def chaos(
+    topology: Path, file: Path, job: Path, seed: int | None, as_json: bool, **options: Any
+) -> None:
+    """Run a job while things break: processes are killed or stopped, links impaired.
+
+    Exit status 0 means that the job was done nevertheless and its weights match the reference bit
+    by bit, unless nobody can tell (the summary's `no_reference` says why).
+    """
+    chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
+    console = console_for(stderr=as_json)
+    with View(console) as view:
+        launched, matches = run(topology, [job], view, faults=chosen, **options)
+    summary = json.loads(launched.run.summary.read_text())
+    if as_json:
+        print_json(summary)
+    else:
+        show_results(console, summary["jobs"], summary["links"])
+        show(console)
+        show_faults(console, summary["faults"])
+        for done in summary["jobs"]:
+            show(console)
+            show_plans(console, done["plans"])
+        click.echo(f"\n{shown(launched.run.summary)}")
+    if not matches:
+        raise LaunchError(f"the weights differ from the reference's; see {launched.run.path}")
+
+
+@click.command()
+@click.argument("topology", type=FILE)
+@launching
+@with_json
+def up(topology: Path, as_json: bool, **options: Any) -> None:
+    """Bring a topology up and leave it running."""
+    with bringing_up(topology, say, tied=False, **options) as launched:
+        facts = launched.wait_until_up()
+        launched.detach()
+    if as_json:
+        print_json(facts)
+    else:
+        on = f"--on {facts['name']}"
+        click.echo(
+            f"{facts['name']} is up ({facts['target']}): `rackhub submit JOB {on}` trains on it,"
+            f" `rackhub down {on}` ends it\n{shown(launched.run.path)}"
+        )
+
+
+@click.command()
+@click.argument("job", type=FILE, default=DEFAULT_JOB)
+@on_testbed
+@click.option("--restore", type=FILE, help="Checkpoint to go on from.")
+@click.option("--detach", is_flag=True, help="Return as soon as the job runs.")
+@with_json
+def submit(job: Path, on: str | None, restore: Path | None, detach: bool, as_json: bool) -> None:
+    """Run a job on a testbed that is up."""
+    target = record.find(on)
+    check_jobs(target, [job], restore)
+    console = console_for(stderr=as_json)
+    what = {"job": str(job.resolve())}
+    if restore is not None:
+        what["restore"] = str(restore.resolve())
+    if detach:
+        _print_or_say(as_json, _until_running(target, what))
+        return
+    with View(console) as view:
+        try:
+            summary = ask(target, "submit", view.event, **what)
+        except KeyboardInterrupt:
+            view.note("the job goes on; `rackhub stop JOB` ends it, `rackhub jobs` shows it")
+            raise
+    if as_json:
+        print_json(summary)
+    else:
+        show_results(console, [summary], summary["links"])
+        click.echo(f"\n{shown(target.summary)}")
+    if summary["matches_reference"] is False:
+        raise LaunchError(f"job {summary['job']}: the weights differ from the reference's")
+
+
+def _until_running(target: RunDirectory, what: dict[str, str]) -> dict[str, Any]:
+    for message in converse(target, "submit", **what):
+        if message.get("event") == "running":
+            return {"job": message["job"], "state": "running"}
+    raise ControlError("the job was over before it ran")
+
+
+def _print_or_say(as_json: bool, facts: dict[str, Any]) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(" ".join(f"{name} {value}" for name, value in facts.items()))
+
+
+@click.command()
+@on_testbed
+@with_json
+def jobs(on: str | None, as_json: bool) -> None:
+    """List the jobs of a testbed."""
+    rows = ask(record.find(on), "jobs")
+    if as_json:
+        print_json(rows)
+        return
+    columns = {
+        "job": "job", "number": "number", "state": "state", "workers": "workers", "tree": "tree",
+        "iteration": "iteration", "loss": "loss", "accuracy": "accuracy", "reason": "why",
+    }  # fmt: skip
+    show_rows(console_for(), [_as_told(row) for row in rows], columns)
+
+
+def _as_told(row: dict[str, Any]) -> dict[str, Any]:
+    """A job's row as a table has it: 7 of 8 workers, iteration 12/100."""
+    workers = row["workers"] if row["present"] is None else f"{row['present']} of {row['workers']}"
+    return {**row, "workers": workers, "iteration": f"{row['iteration']}/{row['iterations']}"}
+
+
+@click.command()
+@click.argument("job")
+@on_testbed
+def stop(job: str, on: str | None) -> None:
+    """Stop a job; the testbed stays up."""
+    click.echo(f"stopped {ask(record.find(on), 'stop', job=job)}")
+
+
+@click.command()
+@on_testbed
+def down(on: str | None) -> None:
+    """Take a testbed down."""
+    target = record.find(on)
+    try:
+        for job in ask(target, "down"):
+            at = f"iteration {job['iteration']:,} of {job['iterations']:,}"
+            click.echo(f"stopped {job['job']}, which was {job['state']}: {at}")
+    except SupervisorGoneError as error:
+        if error.stuck:
+            raise
+    target.wait_until_gone()
+    click.echo(f"{target.name} is down; its record is {shown(target.path)}")
+
+
+COMMANDS = (run_command, chaos, up, submit, jobs, stop, down)

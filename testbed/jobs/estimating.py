@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub plan``: what placements need, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from testbed.cli.options import DEFAULT_JOB, FILE, console_for, print_json, with_json
+from testbed.cli.planning import Link, Need, needs, table
+from testbed.cli.view import show, show_rows
+from testbed.jobs import bandwidth, jobfile
+from testbed.jobs.bandwidth import Model
+from testbed.jobs.jobfile import JobFile
+from testbed.jobs.placements import KINDS
+from testbed.jobs.preflight import read_program
+from testbed.nodes.launcher import program_files
+from testbed.training.workloads import shapes
+from topologies.addressing import Addressing
+from topologies.spec import load as load_topology
+from topologies.units import SIZES, TIMES, quantity
+
+Message = dict[str, Any]
+_BYTES_PER_ELEMENT = 4
+_WORKERS = 8  # PHub's
+
+
+def _quantity(units: dict[str, float], example: str) -> Callable[..., float | None]:
+    """Reads an option: a number with a unit, more than 0."""
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+        try:
+            found = None if value is None else quantity(value, units, example)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if found == 0:
+            raise click.BadParameter(f"{value!r} is nothing; write it like {example}")
+        return found
+
+    return read
+
+
+@click.command("plan", short_help="Show the bandwidth that placements of servers need.")
+@click.argument("topology", type=FILE, required=False)
+@click.option("--job", type=FILE, help="With TOPOLOGY: whose gradients. [default: digits]")
+@click.option(
+    "--model",
+    type=click.Choice([model.name for model in bandwidth.MODELS], case_sensitive=False),
+    help="One of PHub's table.",
+)
+@click.option(
+    "--size", callback=_quantity(SIZES, '"194 MB"'), help='Of a model\'s gradients: "194 MB".'
+)
+@click.option(
+    "--seconds",
+    callback=_quantity(TIMES, '"17.6 ms"'),
+    help='That an iteration\'s computation takes: "17.6 ms".',
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=2),
+    help=f"Without TOPOLOGY: how many. [default: {_WORKERS}]",
+)
+@click.option("--rack", type=click.IntRange(min=1), help="Without TOPOLOGY: workers in a rack.")
+@with_json
+def plan(
+    topology: Path | None,
+    job: Path | None,
+    model: str | None,
+    size: float | None,
+    seconds: float | None,
+    workers: int | None,
+    rack: int | None,
+    as_json: bool,
+) -> None:
+    """Show the bandwidth that each placement of servers needs.
+
+    Without TOPOLOGY: the table of PHub (SoCC'18, table 2), or the same for a model of that --size,
+    computed in --seconds: what a server host has to send and receive so that nobody waits for it.
+    With TOPOLOGY: what an iteration puts on its links, which of them is the bottleneck, and, where
+    it is known how long an iteration is computed, whether that is long enough.
+    """
+    if model is not None and (size is not None or seconds is not None or job is not None):
+        raise click.UsageError(
+            "--model has a size and a time; leave --size, --seconds and --job out"
+        )
+    if size is not None and job is not None:
+        raise click.UsageError("--job has a size; leave --size out")
+    known = next((one for one in bandwidth.MODELS if one.name == model), None)
+    if topology is not None:
+        if workers is not None or rack is not None:
+            raise click.UsageError(
+                "workers and racks are those of TOPOLOGY, which the job's"
+                " `placement` can choose from; leave --workers and --rack out"
+            )
+        _on_topology(topology, job, known, size, seconds, as_json)
+        return
+    if job is not None:
+        raise click.UsageError("--job needs a TOPOLOGY")
+    if (size is None) != (seconds is None):
+        raise click.UsageError("--size and --seconds go together where no TOPOLOGY is")
+    models = bandwidth.MODELS if known is None else (known,)
+    if size is not None and seconds is not None:
+        models = (Model("given", size, seconds),)
+    world = _WORKERS if workers is None else workers
+    rows = table(models, world, rack)
+    if as_json:
+        print_json({"workers": world, "rack": rack, "models": rows})
+        return
+    console = console_for()
+    _say(console, f"Gbit/s that a host has to send and receive, {world} workers:\n")
+    columns = {"model": "model", "size": "size (MB)", "time": "iteration (ms)"}
+    columns |= {kind.name: kind.name for kind in KINDS} | {"worker": "a worker"}
+    if rack is not None:
+        columns |= {"uplink": f"rack of {rack}", "uplink_aggregated": "the same, summed there"}
+    show_rows(console, [_shown(row) for row in rows], columns)
+    show(console)
+    for kind in KINDS:
+        _say(console, f"{kind.name}: {kind.meaning}")
+
+
+def _on_topology(
+    path: Path, job: Path | None, model: Model | None, size: float | None, seconds: float | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    topology = load_topology(path)
+    file: JobFile | None = None
+    workers = [node.name for node in topology.workers]
+    if model is None and size is None:
+        file = jobfile.load(job or DEFAULT_JOB)
+        sizes = list(shapes(file.spec).values())
+        workers = list(file.place(topology).workers)
+        name = f"job {file.spec.name}"
+    else:
+        size = model.size if model is not None else size
+        assert size is not None
+        sizes = [max(1, round(size / _BYTES_PER_ELEMENT))]
+        seconds = model.seconds if model is not None else seconds
+        name = model.name if model is not None else "a model"
+    total = _BYTES_PER_ELEMENT * sum(sizes)
+    plane = read_program(*program_files(None, None))
+    found = list(needs(Addressing(topology), sizes, plane, workers, file))
+    if as_json:
+        told = [need.message(seconds) for need in found]
+        facts = {"topology": topology.name, "bytes": total, "seconds": seconds}
+        print_json({**facts, "workers": workers, "placements": told})
+        return
+    console = console_for()
+    what = "MB an iteration" if seconds is None else f"Mbit/s, an iteration in {seconds:g} s"
+    _say(
+        console,
+        f"{name}, {total / 1e6:g} MB of gradients, on {topology.name}: {what}, on the"
+        " busiest link of each kind, one direction, headers included\n",
+    )
+    columns = {
+        "placement": "placement", "tree": "tree", "servers": "servers", "worker": "worker",
+        "server": "server", "uplink": "core uplink", "bottleneck": "bottleneck",
+        "least": "at least (s)", "fits": "fits",
+    }  # fmt: skip
+    show_rows(console, [_row(need, seconds) for need in found if not need.refused], columns)
+    refused = [need for need in found if need.refused]
+    if refused:
+        show(console)
+    for need in refused:
+        _say(console, f"not here: {need.placement}, tree {need.tree}: {need.refused}")
+
+
+def _row(need: Need, seconds: float | None) -> Message:
+    slowest = need.bottleneck
+    assert slowest is not None
+    return {
+        "placement": need.placement,
+        "tree": need.tree,
+        "servers": str(len(need.servers)),
+        "worker": _load(need.worker, seconds),
+        "server": _load(need.server, seconds) or "0",
+        "uplink": _load(need.uplink, seconds) or "0",
+        "bottleneck": f"{slowest.source} to {slowest.to}, {slowest.rate / 1e6:g} Mbit/s",
+        "least": f"{slowest.seconds:.3g}",
+        "fits": "" if seconds is None else "yes" if slowest.seconds <= seconds else "no",
+    }
+
+
+def _load(link: Link | None, seconds: float | None) -> str:
+    if link is None:
+        return ""
+    value = link.bytes / 1e6 if seconds is None else 8e-6 * link.bytes / seconds
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _shown(row: Message) -> Message:
+    told = {"model": row["model"], "size": f"{row['bytes'] / 1e6:g}"}
+    told["time"] = f"{1e3 * row['seconds']:g}"
+    rates = (name for name in row if name not in ("model", "bytes", "seconds"))
+    return {**told, **{name: f"{row[name] / 1e9:.1f}" for name in rates}}
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, markup=False)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The testbed that a job runs on, as the job sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.dataplane import DataPlane
+from testbed.faults.recovery import FaultLog
+from testbed.nodes.keeper import Nodes
+from testbed.nodes.processes import ProcessError
+from testbed.records.record import RunDirectory
+from testbed.records.series import SeriesWriter
+
+if TYPE_CHECKING:
+    from testbed.jobs.jobrun import JobRun
+    from testbed.network.emulated import Network
+
+
+@dataclass
+class Place:
+    """What a job needs of the testbed that it runs on.
+
+    suspects: an error for each of the testbed's processes that is stuck. jobs: all of them. tell:
+    tells whoever watches of a fault. series: how it goes on.
+    """
+
+    run: RunDirectory
+    network: Network
+    dataplane: DataPlane
+    nodes: Nodes
+    clock: str
+    suspects: Callable[[], Awaitable[list[ProcessError]]]
+    jobs: Mapping[str, JobRun]
+    faults: FaultLog
+    tell: Callable[[str], None]
+    series: SeriesWriter

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's part of the summary, from its workers' last reports (``testbed.training.worker``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from testbed.faults.recovery import sent_again
+
+Message = dict[str, Any]
+# Busier than that, times say more of the machine than of the network.
+_CPU_BOUND = 0.95
+_ROOT_IS_SWITCH = ("two-level", "core")
+
+
+def fullest(results: Mapping[int, Message]) -> Message:
+    """The last report of who was in it for most iterations, the first of these."""
+    return max((results[rank] for rank in sorted(results)), key=lambda one: len(one["seconds"]))
+
+
+def weights(
+    workers: Sequence[str],
+    results: Mapping[int, Message],
+    lost: Mapping[int, str],
+    reference: Message | None,
+    unknown: str = "",
+    *,
+    apart: bool = False,
+) -> Message:
+    """What came of it, and whether it is what should have.
+
+    workers: names by rank. results: last reports, by rank. lost: how workers ended that are not in
+    the job any more. reference: what a single process came to (``testbed.training.reference``),
+    told who was in which sum; None where it cannot tell, for the reason ``unknown``: whether
+    weights match is None then, if they agree. apart: each has the parameters that it got last, and
+    they need not.
+    """
+    first = fullest(results)
+    digests = {result["digest"] for result in results.values()}
+    matches: bool | None = reference is not None and digests == {reference["digest"]}
+    why = ""
+    if reference is None and (apart or len(digests) == 1):
+        matches, why = None, unknown
+    return {
+        "test_accuracy": first["accuracy"],
+        # Mean cross entropy of held-out examples, in nats and bits.
+        "test_loss": first["test_loss"],
+        "test_bits": first["test_loss"] / math.log(2),
+        "data_sha256": first["data_sha256"],
+        "matches_reference": matches,
+        "no_reference": why,
+        "workers_agree": None if apart else len(digests) == 1,
+        "lost_workers": {workers[rank]: how for rank, how in sorted(lost.items())},
+        "finished_workers": [workers[rank] for rank in sorted(results)],
+        "weights_sha256": first["digest"],
+        "reference_sha256": reference["digest"] if reference else None,
+        "reference_accuracy": reference["accuracy"] if reference else None,
+        "reference_test_loss": reference["test_loss"] if reference else None,
+        # Rounds of chunks that had to go to a server, by their values alone.
+        "reference_in_float32": reference["in_float32"] if reference else None,
+        "seconds_per_iteration": first["seconds"],
+        "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
+    }
+
+
+def chunks(
+    results: Mapping[int, Message],
+    in_network: int | None,
+    unknown: str,
+    by_switches: int | None,
+    *,
+    served: bool,
+) -> Message:
+    """Where chunks were summed, and what was sent again.
+
+    in_network: sums by the switches' own counters, None where nobody can tell: ``unknown`` says
+    why. by_switches: packets that they sent again, None likewise. served: all are the servers'.
+    """
+    one = fullest(results)["statistics"]
+    direct = one["completed_direct"]
+    by_server = (one["completed"] if served else 0) + direct
+    # After a change of epoch a contribution is sent again under another number.
+    again = sum(
+        max(result["statistics"]["retransmitted"], sent_again(result["statistics"]))
+        for result in results.values()
+    )
+    return {
+        "aggregated_in_network": in_network,
+        "unknown": unknown,
+        "served_by_server": None if in_network is None else by_server,
+        # Those that went to a server because their values did not fit fixed point.
+        "in_float32": direct,
+        # By workers and switches.
+        "retransmitted": again + (by_switches or 0),
+        "retransmitted_by_switches": by_switches,
+    }
+
+
+def staleness(results: Mapping[int, Message]) -> Message:
+    """By how many gradients workers were ahead of the slowest one when they got parameters: the
+    most, and the mean over all."""
+    statistics = [result["statistics"] for result in results.values()]
+    answers = sum(one["completed"] for one in statistics)
+    return {
+        "max": max(one["most_ahead"] for one in statistics),
+        "mean": sum(one["ahead"] for one in statistics) / answers if answers else 0.0,
+    }
+
+
+def plans(results: Mapping[int, Message]) -> list[Message]:
+    """The plans that a job has had: the tree of each, the roots where its sums were completed, and
+    how many chunks, of which iteration whatever, ``by_switch`` and ``by_server``.
+
+    As the worker counts that was in it for longest; chunks in float32 are not among them.
+    """
+    told = []
+    for plan in fullest(results)["statistics"]["plans"]:
+        at_switch = plan["tree"] in _ROOT_IS_SWITCH
+        told.append(
+            {
+                **{name: plan[name] for name in ("epoch", "tree", "roots")},
+                "by_switch": plan["chunks"] if at_switch else 0,
+                "by_server": 0 if at_switch else plan["chunks"],
+            }
+        )
+    return told
+
+
+def machine(results: Mapping[int, Message], wall: float, busy: float) -> Message:
+    """What depends on the machine. wall: seconds; busy: share of all CPUs."""
+    statistics = [result["statistics"] for result in results.values()]
+    return {
+        "wall_seconds": wall,
+        "cpu_busy": busy,
+        "cpu_bound": busy > _CPU_BOUND,
+        # How often a worker asked what became of a chunk, or heard of a full queue.
+        "queries": sum(one["queries"] for one in statistics),
+        "congested": sum(one["congested"] for one in statistics),
+    }

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first process of a sandbox: brings a testbed up, runs jobs on it, takes it down.
+
+``python -m testbed.nodes.supervisor RUN_DIRECTORY``, started through ``testbed.nodes.launcher``.
+What to bring up is in the directory's ``testbed.json``. It serves requests
+(``testbed.nodes.control``) until told to go ``down``, or until one of its processes fails, or
+whoever started it goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.network.namespaces import SandboxError, settle
+
+if __name__ == "__main__":
+    # Before Mininet is imported, which looks at the system around it.
+    try:
+        settle()
+    except SandboxError as error:
+        print(f"supervisor: {error}", file=sys.stderr)
+        sys.exit(1)
+
+from controller.dataplane import DataPlane
+from testbed.cli.execution import SOCKET as EXEC_SOCKET
+from testbed.cli.execution import ExecutionServer
+from testbed.explaining.inquiry import why
+from testbed.faults.chaos import Chaos
+from testbed.faults.files import Fault
+from testbed.faults.recovery import FaultLog
+from testbed.jobs.expected import Direction, Load, total
+from testbed.jobs.jobfile import JobFileError, load
+from testbed.jobs.jobrun import JobRun, unique_name
+from testbed.jobs.place import Place
+from testbed.network import links, outcomes
+from testbed.network.emulated import Network, NetworkError
+from testbed.nodes.control import SOCKET, ControlError, Emit, Message, serve
+from testbed.nodes.forkserver import FRESH, ForkServer
+from testbed.nodes.keeper import Nodes
+from testbed.nodes.processes import ProcessError, Processes, environment
+from testbed.nodes.serverhost import JobError
+from testbed.nodes.targets import SwitchProcess, complete_captures
+from testbed.records import record
+from testbed.records.record import RunDirectory
+from testbed.records.series import FILE as SERIES
+from testbed.records.series import SeriesWriter
+from testbed.records.snapshot import Observer
+from topologies.addressing import Addressing
+from topologies.spec import load as load_topology
+
+log = logging.getLogger("supervisor")
+
+
+class Testbed:
+    """A topology that is up: network, switches, controller, servers, and jobs on them."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self.facts = run.facts
+        env = environment()
+        self.fork_server = None if env.get(FRESH) else ForkServer(run.logs / "forkserver.log", env)
+        self.processes = Processes(run.logs, run.path, self.fork_server)
+        self.topology = load_topology(self.facts["topology"])
+        self.addressing = Addressing(self.topology)
+        self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
+        self.target = self.facts["target"]
+        self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
+        self.nodes = Nodes(run, self.network, self.processes, self._died, self._served)
+        self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
+        self.series = SeriesWriter(run.path / SERIES)
+        self.jobs: dict[str, JobRun] = {}
+        self.observer = Observer(self.nodes, self.jobs, self.dataplane, self._describe)
+        self._recording: asyncio.Task[None] | None = None
+        self.problems: list[str] = []
+        self.failure: Message | None = None  # the first, for the summary
+        self.stopping = asyncio.Event()
+        self.detached = False
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ready.add_done_callback(lambda f: f.cancelled() or f.exception())
+        self._started = time.monotonic()
+        self._before: links.Measured | None = None
+        self._told = 0  # faults, to those who watch
+        self._tasks: dict[str, asyncio.Task[Message]] = {}
+        self._going_down = False
+
+    # --- up and down ---
+
+    async def bring_up(self) -> None:
+        """Starts everything, each as soon as what it needs is there; sets ``ready``."""
+        await self.nodes.bring_up()
+        self._before = await links.measure(self.network, self.nodes.switches)
+        self._recording = asyncio.get_running_loop().create_task(self.observer.record(self.series))
+        self.ready.set_result(None)
+        log.info("up after %.2f s", time.monotonic() - self._started)
+
+    def _died(self, name: str, what: str, then: str) -> None:
+        """A process of the testbed ended, and the testbed goes on."""
+        log.warning("%s %s; %s", name, what, then)
+        self.faults.died(name, what)
+        self._tell(f"{name} {what}; {then}")
+
+    async def _served(self, name: str) -> None:
+        """A server is there again: it joins the jobs that it had."""
+        for job in self._running():
+            await self.jobs[job].take_back(name)
+
+    def _tell(self, text: str) -> None:
+        """Tells everybody who watches a job of a fault."""
+        self._told += 1
+        for name in self._running():
+            job = self.jobs[name]
+            job.emit({"event": "fault", "job": name, "number": self._told, "text": text})
+
+    async def take_down(self) -> None:
+        """Stops jobs, then all processes in the order opposite to their start."""
+        why = "the testbed was told to go down"
+        if self.failure is not None:
+            why = f"the testbed failed: {self.failure['message']}"
+        self._going_down = True
+        if self._recording is not None:
+            self._recording.cancel()
+        self.nodes.stay_down()
+        for name, task in self._tasks.items():
+            self.jobs[name].ending = why
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        try:
+            await self._write_summary()
+        except (ProcessError, TimeoutError, OSError, ValueError) as error:
+            self.problems.append(f"the summary is not complete: {error}")
+        await self.nodes.stop_servers()
+        await self.processes.stop(in_order=True)
+        if self.facts["pcap"]:
+            complete_captures(self.run.pcap)
+        self.network.stop()
+        if self.fork_server is not None:
+            self.fork_server.close()
+
+    # --- jobs ---
+
+    async def run_job(
+        self, path: str, emit: Emit, faults: Sequence[Fault] = (), restore: Path | None = None
+    ) -> Message:
+        """Runs a job to its end, under faults; returns its summary. Raises ``ControlError``.
+
+        restore: the checkpoint that it goes on from, if it is not what the file says.
+        """
+        try:
+            file = load(path, restore)
+            placement = file.place(self.topology)
+        except JobFileError as error:
+            raise ControlError(str(error)) from error
+        name = unique_name(file.spec.name, set(self.jobs))
+        emit({"event": "starting", "job": name})
+        place = Place(
+            self.run, self.network, self.dataplane, self.nodes, self.facts["clock"],
+            self.suspects, self.jobs, self.faults, self._tell, self.series,
+        )  # fmt: skip
+        chaos = Chaos(place, faults, emit)
+        job = self.jobs[name] = JobRun(place, file, name, placement, chaos.heard)
+        conducted = self._conduct(job, chaos)
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(conducted)
+        try:
+            return await asyncio.shield(task)
+        except JobError as error:
+            raise ControlError(str(error)) from error
+        except TimeoutError as error:
+            raise ControlError(f"job {name}: {job.state}, but {error}") from error
+        except asyncio.CancelledError:
+            # Either the job was stopped, or whoever asked for it went away: a job goes on then.
+            if not task.cancelled() and not task.done():
+                raise
+            raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
+
+    async def _conduct(self, job: JobRun, chaos: Chaos) -> Message:
+        """Runs a job, whoever watches it, and records how it ended."""
+        try:
+            async with chaos.around(job):
+                summary = await job.execute(
+                    Processes(self.run.logs, self.run.path, self.fork_server)
+                )
+            await self.observer.sample(self.series)  # the testbed may go down at once
+            return summary
+        except JobError as error:
+            self.problems.append(str(error))
+            self.note(error, error.process, job=job.name)
+            raise
+        finally:
+            self.series.state(job.name, job.state)
+            try:
+                if not self._going_down:
+                    await self._write_summary()
+            except TimeoutError as error:
+                if job.state == "done":  # else there is a worse error to tell
+                    raise
+                self.problems.append(f"the summary is not complete: {error}")
+
+    def note(self, error: BaseException, process: str | None, **more: str) -> None:
+        """Keeps the first failure for the summary: what it said (less a log's tail), and whose."""
+        if self.failure is None:
+            self.failure = {"message": str(error).split("\n", 1)[0], "process": process, **more}
+
+    async def suspects(self) -> list[ProcessError]:
+        """An error for each process of the testbed that is stuck."""
+        stopped = self.processes.stopped()
+        names = {one.name for one in stopped}
+        chosen = [s for s in self.nodes.switches.values() if s.serving and s.name not in names]
+        return [*stopped, *(await outcomes.read(chosen, self.dataplane))[1]]
+
+    async def _read(self, chosen: Iterable[SwitchProcess]) -> outcomes.Counts:
+        """What switches have counted, of those that answer."""
+        return (await outcomes.read(chosen, self.dataplane))[0]
+
+    async def _write_summary(self) -> None:
+        """Writes what is known; then raises ``TimeoutError`` if links could not be measured."""
+        rows: list[Message] = []
+        silent: TimeoutError | None = None
+        # Whoever is gone or stuck does not tell what it has sent.
+        if self._before and not self.processes.failure.done() and not self.processes.stopped():
+            try:
+                now = await links.measure(self.network, self.nodes.switches)
+                # What an unfinished or disturbed job should have sent, nobody can say.
+                whole = all(
+                    job.state == "done" and not job.disturbed and job.predictable
+                    for job in self.jobs.values()
+                )
+                loads = total([job.expected() for job in self.jobs.values()]) if whole else None
+                rows = self._rows(now, loads)
+            except TimeoutError as error:
+                silent = error
+                self.note(error, None)
+        await self.faults.settled()
+        jobs = [job.record() for job in self.jobs.values()]
+        done = [one for one in jobs if one["state"] == "done"]
+        first = {"target": self.target, "clock": self.facts["clock"]}
+        first |= next(iter(done or jobs), {})
+        timing = first.pop("machine", {})
+        failure = {} if self.failure is None else {"failure": self.failure}
+        self.run.write_summary(
+            {
+                **first,
+                **failure,
+                "name": self.run.name,
+                "shaping": self.network.shaping,
+                "links": rows,
+                "jobs": jobs,
+                "faults": self.faults.rows(),
+                "machine": {**record.machine(self.target), **timing},
+            }
+        )
+        if silent is not None:
+            raise silent
+
+    # --- requests ---
+
+    async def handle(self, request: Message, emit: Emit) -> Any:
+        """One request of ``testbed.nodes.control``."""
+        do = request["do"]
+        if do == "wait":
+            await self._until_ready()
+            return self._describe()
+        if do == "detach":
+            self.detached = True
+            return None
+        if do == "down":
+            self.stopping.set()
+            return [_job_row(self.jobs[name]) for name in self._running()]
+        await self._until_ready()
+        if do == "submit":
+            faults = [Fault.from_message(one) for one in request.get("faults", ())]
+            restore = Path(request["restore"]) if "restore" in request else None
+            return await self.run_job(str(request["job"]), emit, faults, restore)
+        if do == "jobs":
+            return [_job_row(job) for job in self.jobs.values()]
+        if do == "stop":
+            return await self._stop_job(str(request["job"]))
+        if do == "why":
+            return await why(self.jobs, str(request["job"]))
+        if do == "status":
+            return await self._status()
+        if do == "snapshot":
+            return await self.observer.snapshot()
+        raise ControlError(f"{do!r} is no request")
+
+    async def _until_ready(self) -> None:
+        try:
+            await asyncio.shield(self.ready)
+        except Exception as error:
+            raise ControlError(str(error)) from error
+
+    async def _stop_job(self, name: str) -> str:
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            running = ", ".join(self._running()) or "none"
+            raise ControlError(f"no job {name!r} runs; running: {running}")
+        task.cancel()
+        await asyncio.wait([task])
+        return name
+
+    def _running(self) -> list[str]:
+        return [name for name, task in self._tasks.items() if not task.done()]
+
+    def _describe(self) -> Message:
+        nodes = self.topology
+        return {
+            "name": self.run.name,
+            "run": str(self.run.path),
+            "target": self.target,
+            "clock": self.facts["clock"],
+            "topology": nodes.name,
+            "workers": len(nodes.workers),
+            "servers": len(nodes.servers),
+            "switches": len(nodes.switches),
+            "lanes": self.dataplane.lanes,
+            "seconds_up": time.monotonic() - self._started,
+        }
+
+    async def _status(self) -> Message:
+        try:
+            now = await links.measure(self.network, self.nodes.switches)
+        except TimeoutError as error:
+            raise ControlError(str(error)) from error
+        return {
+            **self._describe(),
+            "nodes": [self._node(node.name, node.kind) for node in self.topology.nodes],
+            "jobs": [_job_row(job) for job in self.jobs.values()],
+            "links": self._rows(now, None),
+        }
+
+    def _rows(
+        self, now: links.Measured, loads: Mapping[Direction, Load] | None
+    ) -> list[dict[str, Any]]:
+        """What links have carried since the testbed came up."""
+        assert self._before is not None
+        carried = links.since(self.addressing, self._before, now)
+        return links.rows(self.addressing, carried, loads)
+
+    def _node(self, name: str, kind: str) -> Message:
+        switches = self.nodes.switches
+        pids = [process.pid for process in self.nodes.all_at(name) if process.running]
+        return {
+            "name": name,
+            "kind": kind,
+            "address": str(self.addressing.address(name)),
+            # In the sandbox; whoever asks knows them by other numbers.
+            "pids": pids + [pid for job in self.jobs.values() for pid in job.pids(name)],
+            "p4runtime": switches[name].address if name in switches else None,
+        }
+
+    def command(self, node: str, program: list[str]) -> list[str]:
+        """Command line that runs a program at a node; raises ``ControlError``."""
+        try:
+            return self.network.node(node).command(program)
+        except KeyError:
+            names = ", ".join(one.name for one in self.topology.nodes)
+            raise ControlError(f"no node {node!r} in {self.run.name}: {names}") from None
+
+
+def _job_row(job: JobRun) -> Message:
+    return {
+        "job": job.name,
+        "number": job.number,
+        "state": job.state,
+        "reason": job.reason.split("\n", 1)[0],
+        "workers": len(job.placement.workers),
+        "present": len(job.present) if job.state == "running" else None,
+        "tree": job.tree or job.file.spec.tree,
+        **job.progress(),
+    }
+
+
+@contextlib.asynccontextmanager
+async def _serving(testbed: Testbed, owner: tuple[int, int] | None) -> AsyncIterator[None]:
+    sockets = testbed.run.sockets
+    execution = ExecutionServer(sockets / EXEC_SOCKET, testbed.command, owner)
+    try:
+        async with serve(sockets / SOCKET, testbed.handle, owner):
+            yield
+    finally:
+        execution.close()
+
+
+async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
+    """Brings the testbed up and keeps it until its end; returns the exit status."""
+    try:
+        testbed = Testbed(run)
+    except (NetworkError, OSError, ValueError) as error:
+        text = f"supervisor cannot build the network: {error}"
+        (run.path / "failure.txt").write_text(f"{text}\n")
+        run.note_failure(text.split("\n", 1)[0], "supervisor")
+        log.error("%s", text)
+        return 1
+    loop = asyncio.get_running_loop()
+    log_file = run.logs / "supervisor.log"
+
+    def end(number: signal.Signals) -> None:
+        # Whoever wants it down asks at the socket.
+        what = f"was ended by {number.name}"
+        testbed.processes.fail(ProcessError("supervisor", what, log_file))
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, end, number)
+    lifeline.on_cut = lambda: testbed.detached
+    given = testbed.facts.get("owner")
+    owner = (int(given[0]), int(given[1])) if given else None
+    status = 0
+    async with _serving(testbed, owner):
+        bringing = loop.create_task(testbed.bring_up())
+        stopping = loop.create_task(testbed.stopping.wait())
+        either: list[asyncio.Future[Any]] = [bringing, stopping]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        failure: BaseException | None = None
+        if bringing.done():
+            failure = bringing.exception()
+        else:
+            bringing.cancel()
+        if failure is None and not testbed.stopping.is_set():
+            until: list[asyncio.Future[Any]] = [testbed.processes.failure, stopping]
+            await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)
+        if failure is None and testbed.processes.failure.done():
+            failure = testbed.processes.failure.exception()
+        if failure is not None:
+            status = 1
+            testbed.note(failure, getattr(failure, "name", None))
+            (run.path / "failure.txt").write_text(f"{failure}\n")
+            log.error("%s", failure)
+            if not testbed.ready.done():
+                testbed.ready.set_exception(failure)
+        stopping.cancel()
+        await testbed.take_down()
+        for problem in testbed.problems:
+            log.error("%s", problem)
+        if isinstance(failure, Exception) and not isinstance(
+            failure, (ProcessError, TimeoutError, OSError)
+        ):
+            log.error("unexpected", exc_info=failure)
+    run.sweep()
+    if owner is not None:
+        run.give_to(*owner)
+    log.info("down")
+    return status
+
+
+class Lifeline(threading.Thread):
+    """Watches standard input, a pipe that whoever started this holds. At its end all ends.
+
+    ``on_cut``: whether to go on nevertheless, since the testbed was left running on purpose.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="lifeline", daemon=True)
+        self.on_cut: Callable[[], bool] = lambda: False
+
+    def run(self) -> None:
+        """Reads until the end of input."""
+        while os.read(0, 4096):
+            pass
+        if not self.on_cut():
+            # The first process of a PID namespace: the kernel kills all others with it.
+            os._exit(1)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit status."""
+    run = RunDirectory(Path(arguments[0]).resolve())
+    logging.basicConfig(
+        level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    lifeline = Lifeline()
+    lifeline.start()
+    # A large topology has more pipes and terminals open than the usual soft limit of 1,024.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.chdir(run.path)
+    with run.lock():
+        return asyncio.run(supervise(run, lifeline))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's story as the page's template has it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from testbed.cli.view import count
+from testbed.records.report.charts import Axis, Line, Mark, chart
+from testbed.records.report.loads import loads, size
+from testbed.records.report.reading import Story
+from testbed.records.series import Curve, Series
+
+Message = dict[str, Any]
+
+# More switches than that are not drawn over time; those that held most are.
+MOST_PANELS = 12
+STYLES = 8
+_FAR = 10.0
+_FEWEST_SAMPLES = 2
+_SECONDS = Axis("seconds since the first job ran")
+
+
+def tell(story: Story) -> Message:
+    """What the template fills in."""
+    summary, series = story.summary, story.series
+    current = {row["job"]: row for row in summary.get("current", ())}
+    done = [_job(row, current.get(row["job"])) for row in summary["jobs"]]
+    known = {row["job"] for row in summary["jobs"]}
+    done += [_job(row, row) for name, row in current.items() if name not in known]
+    # Of a run that was killed there is no summary, but what was written meanwhile.
+    done += [_untold(n, c) for n, c in series.jobs.items() if n not in known | set(current)]
+    faults = _faults(summary["faults"])
+    marks = [_mark(fault) for fault in faults if fault["at"] is not None]
+    return {
+        "name": story.run.name,
+        "directory": story.run.path.name,
+        "facts": _facts(story),
+        "verdict": _verdict(story, done),
+        "ended": story.ended,
+        "alive": story.alive,
+        "jobs": done,
+        "loads": loads(story.topology, summary["links"], _seconds(summary, series)),
+        "lost": sorted(
+            {row["unknown"].removeprefix("packets: ") for row in summary["links"] if row["unknown"]}
+        ),
+        "undrawable": story.undrawable,
+        "curves": _curves(series, marks),
+        "slots": _slots(series, marks),
+        "slots_left_out": max(0, len(_switches(series)) - MOST_PANELS),
+        "servers": _servers(series, marks),
+        "faults": faults,
+        "machine": _machine(summary.get("machine", {})),
+        "styles": STYLES,
+        "size": size,
+    }
+
+
+# --- the head ---
+
+
+def _facts(story: Story) -> list[str]:
+    facts, topology = story.facts, story.topology
+    parts = []
+    if topology is not None:
+        parts.append(f"topology {topology.name}")
+        nodes = [count(len(topology.workers), "worker"), count(len(topology.servers), "server")]
+        parts.append(", ".join([*nodes, count(len(topology.switches), "switch", "switches")]))
+    parts.append(f"{facts['target']} target, {facts['clock']} clock")
+    started = datetime.fromtimestamp((story.run.path / "testbed.json").stat().st_mtime)
+    parts.append(f"started {started:%Y-%m-%d %H:%M:%S}")
+    return parts
+
+
+def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
+    """What came of it, in a line, and how good that is: good, bad, open."""
+    failure = story.summary.get("failure")
+    if story.alive:
+        return {"kind": "open", "text": "still up: this is what is known so far"}
+    if failure is not None:
+        process = f" ({failure['process']})" if failure.get("process") else ""
+        return {"kind": "bad", "text": f"failed: {failure['message']}{process}"}
+    if story.ended:
+        return {"kind": "bad", "text": "ended without a summary: it was killed"}
+    if not jobs:
+        return {"kind": "open", "text": "no job was submitted"}
+    wrong = [job["name"] for job in jobs if job["matches"] is False]
+    if wrong:
+        text = f"the weights of {', '.join(wrong)} differ from the reference's"
+        return {"kind": "bad", "text": text}
+    undone = [job["name"] for job in jobs if job["state"] != "done"]
+    if undone:
+        return {"kind": "open", "text": f"not done: {', '.join(undone)}"}
+    unknown = [job["name"] for job in jobs if job["matches"] is None]
+    if unknown:
+        text = f"done; whether the weights of {', '.join(unknown)} are right, nobody can tell"
+        return {"kind": "open", "text": text}
+    return {"kind": "good", "text": "done: weights match the reference, bit by bit"}
+
+
+# --- jobs ---
+
+
+def _job(row: Message, current: Message | None) -> Message:
+    """current: what a testbed that is up says of it."""
+    state = (current or row)["state"]
+    seconds = row.get("seconds_per_iteration") or []
+    done = len(seconds) or row.get("iterations_done", 0)
+    if current is not None and state != "done":
+        done = current["iteration"]
+    return {
+        "name": row["job"],
+        "state": state,
+        "reason": (current or row)["reason"],
+        "tree": row["tree"],
+        "workload": row.get("workload"),
+        "workers": row["workers"],
+        "servers": row.get("servers"),
+        "iterations": row["iterations"],
+        "done": done,
+        "accuracy": row.get("test_accuracy", row.get("accuracy")),
+        "matches": row.get("matches_reference"),
+        "no_reference": row.get("no_reference", ""),
+        "median": statistics.median(seconds) if seconds else None,
+        "slowest": max(seconds) if seconds else None,
+        "machine": row.get("machine", {}),
+        "chunks": _chunks(row.get("chunks") or {}, row.get("plans", [])),
+        "plans": row.get("plans", []),
+        "alongside": row.get("alongside", []),
+        "lost_workers": row.get("lost_workers", {}),
+        "rejoined_workers": row.get("rejoined_workers", {}),
+        "restored": row.get("restored") or [],
+    }
+
+
+def _untold(name: str, curve: Curve) -> Message:
+    state = curve.states[-1][1] if curve.states else "starting"
+    reached = curve.iterations[-1].number if curve.iterations else 0
+    measured = [one.accuracy for one in curve.iterations if one.accuracy is not None]
+    row: Message = {"job": name, "state": state, "reason": "", "tree": "", "workers": None}
+    row |= {"iterations": None, "iterations_done": reached}
+    return _job({**row, "accuracy": measured[-1] if measured else None}, None)
+
+
+def _chunks(chunks: Message, plans: Sequence[Message]) -> Message | None:
+    """Where chunks were summed, and what was sent again; None if the job did not come so far."""
+    if not chunks:
+        return None
+    network, server = chunks["aggregated_in_network"], chunks["served_by_server"]
+    if network is None:  # a fault took switches' counts along; a worker knows what trees summed
+        sums = [(plan["tree"], plan["by_switch"] + plan["by_server"]) for plan in plans]
+        network = sum(n for tree, n in sums if tree != "none")
+        server = sum(n for tree, n in sums if tree == "none") + chunks["in_float32"]
+    total = network + server
+    share = network / total if total else None
+    return {**chunks, "network": network, "server": server, "share": share}
+
+
+# --- over time ---
+
+
+def _seconds(summary: Message, series: Series) -> float | None:
+    """For how long jobs trained."""
+    spent = [sum(job.get("seconds_per_iteration") or []) for job in summary["jobs"]]
+    return series.trained or max(spent, default=0.0) or None
+
+
+def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
+    """Charts of loss and accuracy, of all jobs together; none if nothing was recorded."""
+    began = series.began
+    curves = {name: curve for name, curve in series.jobs.items() if curve.iterations}
+    if began is None or not curves:
+        return []
+    first = 0.0, None
+    end = max(curve.iterations[-1].ended for curve in curves.values()) - began
+    x = Axis(_SECONDS.title, 0.0, end)
+    loss, accuracy = [], []
+    for number, (name, curve) in enumerate(curves.items()):
+        told = curve.iterations
+        points = [(one.ended - began, one.loss) for one in told]
+        loss.append(Line(name, points, number % STYLES))
+        measured = [(one.ended - began, one.accuracy) for one in told if one.accuracy is not None]
+        accuracy.append(Line(name, measured or [first], number % STYLES, dots=True))
+    legend = list(curves) if len(curves) > 1 else []
+    return [
+        {
+            "title": "Loss",
+            "note": "Mean over workers, each iteration when its last worker ended it.",
+            "svg": chart("Loss of each job over time", loss, x, _loss_axis(loss), marks),
+            "legend": legend,
+        },
+        {
+            "title": "Test accuracy",
+            "note": "Measured after each pass through the training set.",
+            "svg": chart(
+                "Test accuracy of each job over time", accuracy, x, Axis("", 0.0, 1.0), marks
+            ),
+            "legend": legend,
+        },
+    ]
+
+
+def _loss_axis(lines: Sequence[Line]) -> Axis:
+    """Logarithmic where a loss went down so far that its end could not be told otherwise."""
+    values = [y for line in lines for _, y in line.points if y is not None and math.isfinite(y)]
+    if values and min(values) > 0 and max(values) > _FAR * min(values):
+        return Axis("loss (logarithmic)", log=True)
+    return Axis("loss", 0.0)
+
+
+def _switches(series: Series) -> list[str]:
+    """Names, in the order of the topology."""
+    return list(dict.fromkeys(name for sample in series.samples for name in sample.switches))
+
+
+def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
+    """A chart of each switch: slots that jobs hold, and those with a sum under way."""
+    began = series.began
+    if began is None or len(series.samples) < _FEWEST_SAMPLES:
+        return []
+    held: dict[str, list[tuple[float, float | None]]] = {}
+    busy: dict[str, list[tuple[float, float | None]]] = {}
+    for sample in series.samples:
+        for name, slots in sample.switches.items():
+            t = sample.t - began
+            held.setdefault(name, []).append((t, slots["held"]))
+            parts = slots["aggregating"], slots["partial"]
+            known = None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
+            busy.setdefault(name, []).append((t, known))
+    most = {name: max((n or 0 for _, n in points), default=0) for name, points in held.items()}
+    chosen = sorted(held, key=lambda name: -most[name])[:MOST_PANELS]
+    x = Axis(_SECONDS.title, 0.0)
+    y = Axis("slots", 0.0, max(most.values(), default=0) or 1.0)
+    return [
+        {
+            "title": name,
+            "svg": chart(
+                f"Slots of {name} over time: at most {most[name]} held",
+                [
+                    Line("held by jobs", held[name], 0, step=True, area=True),
+                    Line("with a sum under way", busy[name], 1, dots=True),
+                ],
+                x, y, marks, height=150.0,
+            ),
+        }
+        for name in held
+        if name in chosen
+    ]  # fmt: skip
+
+
+def _servers(series: Series, marks: Sequence[Mark]) -> list[Message]:
+    """Charts of what servers received and sent; none where that was next to nothing."""
+    began = series.began
+    if began is None:
+        return []
+    charts = []
+    for field, title in (("received_bytes", "Received"), ("sent_bytes", "Sent")):
+        lines = _rates(series, field, began)
+        if max((y for line in lines for _, y in line.points if y is not None), default=0) <= 0:
+            continue
+        about = f"Mbit/s that each server {title.lower()} over time"
+        axes = Axis(_SECONDS.title, 0.0), Axis("Mbit/s", 0.0)
+        svg = chart(about, lines, *axes, marks, height=150.0)
+        charts.append({"title": title, "svg": svg, "legend": [line.name for line in lines]})
+    return charts
+
+
+def _rates(series: Series, field: str, began: float) -> list[Line]:
+    """A line of each server: Mbit/s from sample to sample, None where counting began anew."""
+    points: dict[str, list[tuple[float, float | None]]] = {}
+    for before, now in pairwise(series.samples):
+        for name, counts in now.servers.items():
+            then, there = before.servers.get(name, {}).get(field), counts[field]
+            rate = None
+            if then is not None and there is not None and there >= then:
+                rate = 8e-6 * (there - then) / (now.t - before.t)
+            points.setdefault(name, []).append((now.t - began, rate))
+    return [Line(name, there, n % STYLES) for n, (name, there) in enumerate(points.items())]
+
+
+# --- faults ---
+
+
+def _faults(rows: Sequence[Message]) -> list[Message]:
+    """Each fault once, numbered in the order of time, with what it did to each job."""
+    found: dict[tuple[Any, ...], Message] = {}
+    for row in rows:
+        key = row["at"], row["kind"], row["node"], row["what"]
+        impacts = found.setdefault(key, {**row, "impacts": []})["impacts"]
+        if row["job"] is not None:
+            impacts.append(row)
+    ordered = sorted(found.values(), key=lambda row: row["at"] if row["at"] is not None else -1.0)
+    return [{**row, "number": number} for number, row in enumerate(ordered, start=1)]
+
+
+def _mark(fault: Message) -> Mark:
+    lasted, number = fault["lasted"], fault["number"]
+    title = f"{number}: {fault['node']} {fault['what']}"
+    return Mark(str(number), fault["at"], title, fault["at"] + lasted if lasted else None)
+
+
+# --- the machine ---
+
+
+def _machine(facts: Message) -> list[tuple[str, str]]:
+    told = []
+    for name, value in facts.items():
+        if value is None:
+            continue
+        title = name.replace("_", " ")
+        if isinstance(value, dict):
+            told.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
+        elif name == "cpu_busy":
+            told.append((title, f"{100 * value:.0f} %"))
+        elif isinstance(value, bool):
+            told.append((title, "yes" if value else "no"))
+        elif isinstance(value, float):
+            told.append((title, f"{value:,.1f}"))
+        else:
+            told.append((title, f"{value:,}" if isinstance(value, int) else str(value)))
+    return told

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker process: ``python -m testbed.training.worker --help``.
+
+Reads the job's nonce from its standard input, trains, and reports on its standard output, a JSON
+object a line (``started``, ``progress``, ``waiting``, ``failed``, ``done``). Each further line of
+its input asks what it does at the moment: the answer is ``outline``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from hosts.client import Client, Stall
+from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
+from hosts.explanation import Outline
+from testbed.jobs.attendance import Diary, entry_of
+from testbed.jobs.jobfile import JobFileError, load
+from testbed.nodes.processes import CONSEQUENCE
+from testbed.training.models import Parameters
+from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
+
+_REPORT_SECONDS = 0.2
+_printing = threading.Lock()  # lines of two threads must not mix
+
+
+class _Reporter:
+    """Writes progress, not more often than somebody could follow."""
+
+    def __init__(
+        self,
+        statistics: Callable[[], dict[str, Any]],
+        plan: Callable[[], int],
+        per_pass: float,
+        diary: Diary,
+    ) -> None:
+        self._statistics = statistics
+        self._plan = plan
+        self._per_pass = per_pass
+        self._diary = diary
+        self._next = 0.0
+        self._losses: list[float] = []  # of all iterations since the last report
+        self._spans: list[tuple[float, float]] = []  # when they began and ended
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        self._losses.append(progress.loss)
+        self._spans.append((progress.began, progress.ended))
+        if now < self._next and progress.quality is None:
+            return
+        self._next = now + _REPORT_SECONDS
+        emit(
+            "progress",
+            iteration=progress.iteration,
+            epoch=progress.iteration / self._per_pass,
+            losses=self._losses,
+            spans=self._spans,
+            plan=self._plan(),
+            attendance=self._diary.tell(),
+            accuracy=progress.quality and progress.quality.accuracy,
+            test_loss=progress.quality and progress.quality.loss,
+            statistics=self._statistics(),
+        )
+        self._losses, self._spans = [], []
+
+
+class _Desk(threading.Thread):
+    """Answers questions about what this worker does, one for each line of its input."""
+
+    def __init__(self, questions: IO[bytes], client: Client) -> None:
+        super().__init__(name="desk", daemon=True)
+        self.diary = Diary()
+        self.first = 0  # rank of the first worker that is in all sums of the last iteration
+        self._questions = questions
+        self._client = client
+        self._calls = 0  # of `exchange`
+        self._does = "starts", time.monotonic()  # what, and since when
+
+    def computes(self) -> None:
+        """From now on it computes."""
+        self._does = "computes", time.monotonic()
+
+    def resumes(self, iterations: int) -> None:
+        """So many iterations went by without this process."""
+        self._calls = iterations
+        self.diary = Diary(iterations)
+
+    def exchange(self, gradients: Parameters, *, average: bool) -> Parameters:
+        """``Client.push_pull``, noting that this is what it does meanwhile, and who took part."""
+        self._calls += 1
+        self._does = "waits", time.monotonic()
+        try:
+            came = self._client.push_pull(gradients, average=average)
+        finally:
+            self.computes()
+        workers = np.concatenate([came.workers[name] for name in gradients])
+        entry = entry_of(workers, came.members)
+        self.diary.note(entry)
+        # Which all who are in the sums tell alike.
+        self.first = min(set.intersection(*(set(ranks) for ranks, _ in entry)))
+        return came
+
+    def run(self) -> None:
+        """Until the end of the input."""
+        for _ in self._questions:
+            try:
+                self._client.inquire(self._tell)
+            except (ClientError, RuntimeError):  # it has left, or is not in yet
+                self._tell(None)
+
+    def _tell(self, outline: Outline | None) -> None:
+        doing, since = self._does
+        emit(
+            "outline",
+            doing=doing,
+            seconds=time.monotonic() - since,
+            iteration=self._calls,
+            outline=dataclasses.asdict(outline) if outline is not None else None,
+        )
+
+
+def emit(what: str, **fields: Any) -> None:
+    """Reports on standard output. A reader that is gone is no reason to fail."""
+    with _printing, contextlib.suppress(BrokenPipeError):
+        print(json.dumps({"report": what, **fields}), flush=True)
+
+
+def report_stall(stall: Stall) -> None:
+    """Says that this worker waits, for how long, and what it knows of the oldest chunk."""
+    emit(
+        "waiting",
+        seconds=stall.seconds,
+        oldest=dataclasses.asdict(stall.oldest) if stall.oldest else None,
+        text=str(stall),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The worker process; returns its exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # So that a worker that is told to stop leaves its job.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
+    questions = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+    nonce = questions.readline().decode().strip()
+    check_one_thread()
+    job = load(options.job).spec
+    replica = Replica(job, options.rank, options.world)
+    try:
+        client = Client(
+            options.service,
+            address=options.address,
+            queue_bytes=options.queue_bytes,
+            link_rate=options.link_rate,
+            patience=job.patience,
+            on_stall=report_stall,
+        )
+        desk = _Desk(questions, client)
+        desk.start()
+        with client:
+            client.connect_service(nonce, rank=options.rank)
+            at_servers = job.optimizer.at == "servers"
+            client.init_service(
+                replica.parameters,
+                optimizer=job.plan if at_servers else None,
+                state=replica.state,
+                restore=options.restore,
+                timeout=job.patience,
+            )
+            before = client.joined or client.restored
+            done = 0 if before is None else before.calls
+            if before is not None:
+                replica.resume(done, before.arrays)
+                desk.resumes(done)
+            desk.computes()
+            emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
+            reporter = _Reporter(
+                lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass, desk.diary
+            )
+            exchange = functools.partial(desk.exchange, average=not at_servers)
+
+            def report(progress: Progress) -> None:
+                reporter(progress)
+                end = progress.iteration == job.iterations
+                due = job.checkpoint and (end or progress.iteration % job.checkpoint.every == 0)
+                if due and options.rank == desk.first:
+                    file = f"{options.checkpoints}-{progress.iteration}.checkpoint"
+                    client.checkpoint(file)
+                    emit("checkpoint", iteration=progress.iteration, file=file)
+
+            seconds = train(replica, job.iterations, exchange, report, done)
+            statistics, plan = dict(client.statistics), client.epoch
+    except (ClientError, OSError) as error:  # TimeoutError is an OSError
+        emit("failed", error=str(error))
+        logging.getLogger("worker").error("%s", error)
+        lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
+        return CONSEQUENCE if lost else 1
+    if options.weights:
+        save(replica.parameters, options.weights)
+    quality = replica.model.evaluate(replica.workload.test)
+    emit(
+        "done",
+        digest=digest(replica.parameters),
+        accuracy=quality.accuracy,
+        test_loss=quality.loss,
+        data_sha256=replica.workload.sha256,
+        seconds=seconds,
+        statistics=statistics,
+        plan=plan,
+        attendance=desk.diary.tell(all_of_it=True),
+    )
+    return 0
+
+
+def save(parameters: Parameters, path: Path) -> None:
+    """Writes the weights, whole or not at all. All who finish do: whichever of them are left."""
+    draft = path.with_name(f".{path.stem}-{os.getpid()}.npz")
+    np.savez(draft, **parameters)  # type: ignore[arg-type]
+    draft.replace(path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.training.worker",
+        description="One worker of a job. Reads the job's nonce from standard input.",
+    )
+    parser.add_argument("--job", required=True, type=Path, metavar="FILE", help="job file")
+    parser.add_argument("--rank", required=True, type=int)
+    parser.add_argument("--world", required=True, type=int, help="number of workers")
+    parser.add_argument("--service", required=True, metavar="unix:PATH", help="the job service")
+    parser.add_argument("--address", required=True, metavar="IPV4", help="this host's address")
+    parser.add_argument("--queue-bytes", type=int, help="queue of this host's interface")
+    parser.add_argument("--link-rate", type=int, default=0, help="bit/s of this host's link")
+    parser.add_argument("--weights", type=Path, metavar="NPZ", help="where to keep the weights")
+    parser.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
+    parser.add_argument(
+        "--checkpoints", metavar="STEM", help="checkpoints go to STEM-ITERATION.checkpoint"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except JobFileError as failure:
+        print(failure, file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be trained: the workloads of job files, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from testbed.jobs.jobfile import JobSpec
+from testbed.training.characters import Characters
+from testbed.training.digits import Digits
+from testbed.training.models import Data, Perceptron
+
+
+class Workload(Protocol):
+    """Data and a model, as a job has them.
+
+    unit: what an example is. data, sha256: which data, as the summary has it. examples: how many
+    there are to train with. test: those that are held out.
+    """
+
+    unit: str
+    data: str
+    sha256: str
+    examples: int
+
+    @property
+    def test(self) -> Data: ...
+
+    @staticmethod
+    def model(job: JobSpec) -> Perceptron:
+        """As it is before the first iteration, the same at every worker."""
+
+    def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Any]:
+        """Endless: what a worker learns from in each iteration, after the ``first`` ones."""
+
+
+WORKLOADS: dict[str, type[Workload]] = {"digits": Digits, "characters": Characters}
+
+
+def open_workload(job: JobSpec) -> Workload:
+    """Reads a job's data. Raises ``RuntimeError`` where they are missing."""
+    made: Any = WORKLOADS[job.workload]
+    workload: Workload = made(job)
+    return workload
+
+
+def model_of(job: JobSpec) -> Perceptron:
+    """A job's model, without its data."""
+    return WORKLOADS[job.workload].model(job)
+
+
+def shapes(job: JobSpec) -> dict[str, int]:
+    """Elements of each parameter, in order: what the job's gradients are made of."""
+    return {name: values.size for name, values in model_of(job).parameters.items()}
