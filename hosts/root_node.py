@@ -16,8 +16,10 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hosts.merging import Integers, merging, span
+from hosts.recycling import Recycler
 from hosts.reports import Failure
 from hosts.served_slots import Indices, Mask, ServedSlots
 from hosts.steps import Steps
@@ -26,11 +28,13 @@ from protocol.fixed_point import (
     dequantise,
     float_words,
     header_hashes,
-    sum_checks,
+    sums_hold,
     word_sums,
 )
 from protocol.header import (
     FLAGGED,
+    HEADER,
+    HEADER_BYTES,
     PHASE_SHIFT,
     Array,
     Batch,
@@ -40,6 +44,8 @@ from protocol.header import (
     Words,
     blank,
     carries_payload,
+    opaque,
+    parts_of,
     peer_array,
     peer_keys,
 )
@@ -76,6 +82,7 @@ class RootNode(ServedSlots):
         self._in = np.zeros(n, np.uint32)
         self._checksum = np.zeros(n, np.uint32)
         self._large = np.zeros(n, np.bool_)  # a copy was beyond the bound
+        self._recycler = Recycler()
         self._merging = merging(plan.pipeline, n, self._children, plan.lanes)
         # Of FINAL slots, as it is sent.
         self._results = np.zeros((n, plan.lanes), ">i4")
@@ -87,14 +94,16 @@ class RootNode(ServedSlots):
     def on_contributions(self, batch: Batch) -> list[Batch]:
         """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send."""
         batch = batch.select(self._from_children(batch, queries=False))
-        rows = batch.payloads.astype(np.int32)
-        holds = sum_checks(batch.headers, rows, batch.full)
+        if not len(batch):
+            return []
+        rows, sums, largest = self._read(batch.payloads)
+        holds = sums_hold(batch.headers, sums, batch.full)
         if not holds.all():
             self._count("bad_checksum", int(np.count_nonzero(~holds)))
             self._on_bad(batch.headers[~holds])
             batch, rows = batch.select(holds), rows[holds]
         headers = batch.headers
-        if rows.size and batch.full.all():
+        if batch.full.all() and largest <= self._merging.bound:
             at_once = self._at_once(headers, rows)
             if at_once is not None:
                 return at_once
@@ -146,12 +155,19 @@ class RootNode(ServedSlots):
                 good = good & holds
         return np.asarray(good, np.bool_)
 
+    def _read(self, words: Words) -> tuple[Integers, npt.NDArray[np.uint32], int]:
+        """Payloads in the machine's byte order, which is quickest for all that follows, each one's
+        sum of words, and the largest magnitude of a word."""
+        rows = self._recycler.empty(words.shape, np.int32)
+        np.copyto(rows, words)
+        largest = max(int(rows.max()), -int(rows.min())) if rows.size else 0
+        return rows, word_sums(rows), largest
+
     def _at_once(self, headers: Array, rows: Integers) -> list[Batch] | None:
-        """Contributions with payload, all of them, if they are plain: all of a slot of one chunk
-        and alike, none twice or flagged, the slot free for them or with the same but without them,
-        and no sum beyond the bound. Else None, and nothing has been taken."""
-        bound = self._merging.bound
-        if (headers["flags"] & _STICKY).any() or rows.max() > bound or rows.min() < -bound:
+        """Contributions within the bound, all of them, if they are plain: all of a slot of one
+        chunk and alike, none twice or flagged, the slot free for them or with the same but without
+        them and within the bound. Else None, and nothing has been taken."""
+        if not len(headers) or (headers["flags"] & _STICKY).any():
             return None
         groups = Groups(headers["seq"] & self._mask)
         for name in ("seq", "chunk", "exponent", "lanes"):
@@ -273,13 +289,19 @@ class RootNode(ServedSlots):
         return [batch for batch in batches if len(batch)]
 
     def _to_all(self, headers: Array, words: Words) -> Batch:
-        """These packets, to every child."""
-        senders = np.repeat(np.arange(self._children), len(headers))
-        headers = np.tile(headers, self._children)
-        headers["sender"] = senders
-        headers["node"] = self._nodes[senders]
-        words = np.tile(words, (self._children, 1))
-        return Batch(headers, words, carries_payload(headers), self._addresses[senders])
+        """These packets, to every child: one's after the other's, as they leave in trains."""
+        n, lanes = words.shape
+        senders = np.repeat(np.arange(self._children), n)
+        copies = np.tile(opaque(headers), self._children).view(HEADER)
+        copies["sender"] = senders
+        copies["node"] = self._nodes[senders]
+        # Written as they are sent, so that nobody has to put headers and payloads together.
+        wire = self._recycler.empty((len(senders), HEADER_BYTES + 4 * lanes), np.uint8)
+        wire[:, :HEADER_BYTES] = copies.view(np.uint8).reshape(-1, HEADER_BYTES)
+        every = wire.reshape(self._children, n, wire.shape[1])
+        every[:, :, HEADER_BYTES:] = words.view(np.uint8).reshape(n, 4 * lanes)
+        full = np.tile(carries_payload(headers), self._children)
+        return Batch(copies, parts_of(wire)[1], full, self._addresses[senders], wire)
 
     def _optimize(self, steps: Steps, slots: Indices, sums: Integers) -> list[Batch]:
         """Complete sums: those of gradients become parameters first."""

@@ -12,8 +12,10 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hosts.reports import Failure
 from hosts.root_node import RootNode
@@ -23,6 +25,11 @@ from hosts.steps import Steps
 from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
+
+# As numbers of numpy's own: an enumeration's member costs a look-up.
+_DIRECT = np.uint8(Flag.DIRECT)
+_CONTRIBUTE = np.uint8(Op.CONTRIBUTE)
+_QUERY = np.uint8(Op.QUERY)
 
 
 class NotHereError(ValueError):
@@ -69,26 +76,28 @@ class _Job:
             batch = batch.select(current)
             headers = batch.headers
         kind = ops(headers)
-        direct = (headers["flags"] & Flag.DIRECT) != 0
-        useful = (kind == Op.CONTRIBUTE) | (kind == Op.QUERY)
+        direct = (headers["flags"] & _DIRECT) != 0
+        useful = (kind == _CONTRIBUTE) | (kind == _QUERY)
         self._count("unexpected", int(np.count_nonzero(~useful)))
         results: list[Batch] = []
         states: list[Batch] = []
-        for stream in np.unique(headers["stream"][useful]).tolist():
+        for stream in _distinct(headers["stream"][useful]):
             mine = useful & (headers["stream"] == stream)
             for of_direct in (False, True):
                 part = mine & (direct == of_direct)
                 if not part.any():
                     continue
-                contributions = batch.select(part & (kind == Op.CONTRIBUTE))
-                queries = batch.select(part & (kind == Op.QUERY))
+                contributions = batch.select(part & (kind == _CONTRIBUTE))
+                queries = batch.select(part & (kind == _QUERY))
                 if of_direct:
                     self._on_direct(stream, contributions, queries, results, states)
-                elif stream in self.roots:
-                    results += self.roots[stream].on_contributions(contributions)
-                    states += self.roots[stream].on_queries(queries)
-                else:
+                elif stream not in self.roots:
                     self._count("no_such_node", len(contributions) + len(queries))
+                else:
+                    if len(contributions):
+                        results += self.roots[stream].on_contributions(contributions)
+                    if len(queries):
+                        states += self.roots[stream].on_queries(queries)
         # Results first: whoever gets the one it asked about needs no STATE any more.
         return results + states
 
@@ -294,7 +303,7 @@ class ServerState:
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that have arrived. `now` (seconds) is not needed: a server never waits."""
         jobs = batch.headers["job"]
-        numbers = np.unique(jobs).tolist()
+        numbers = _distinct(jobs)
         self.foreign += len(batch)
         # Anyone may send numbers of no job, as many as there are: what they cost is the line above.
         for number in [number for number in numbers if number in self._jobs]:
@@ -307,3 +316,10 @@ class ServerState:
         """Packets to send now; a server has no timers, so it wants to be asked after packets."""
         output, self._output = self._output, []
         return (Batch.concatenate(output) if output else None), math.inf
+
+
+def _distinct(column: npt.NDArray[Any]) -> list[int]:
+    """The values in it, of which there is mostly one."""
+    first = column[:1]
+    found: list[int] = (first if (column == first).all() else np.unique(column)).tolist()
+    return found

@@ -175,16 +175,23 @@ def sum_checks(headers: Array, words: Words, full: npt.NDArray[np.bool_]) -> npt
 
     A sum flagged OVERFLOW or NONFINITE has lost its payload and always holds, unless it is DIRECT.
     """
+    if full.all():
+        return sums_hold(headers, word_sums(words), full)
+    sums = np.zeros(len(full), np.uint32)
+    rows = np.flatnonzero(full)
+    if len(rows):
+        sums[rows] = word_sums(words[rows])
+    return sums_hold(headers, sums, full)
+
+
+def sums_hold(
+    headers: Array, sums: npt.NDArray[np.uint32], full: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """As `sum_checks`; sums: (n,) `word_sums` of payloads, meaningless where there is none."""
     hashes = header_hashes(headers)
     direct = (headers["flags"] & Flag.DIRECT) != 0
     times = np.where(direct, np.uint32(1), headers["workers"].astype(np.uint32))
-    expected = times * hashes
-    rows = np.flatnonzero(full)
-    if len(rows) == len(full):
-        expected = expected + word_sums(words)
-    elif len(rows):
-        expected[rows] += word_sums(words[rows])
-    holds = expected == headers["checksum"]
+    holds = times * hashes + np.where(full, sums, 0) == headers["checksum"]
     payload_lost = ~full & ((headers["flags"] & (Flag.OVERFLOW | Flag.NONFINITE)) != 0)
     result: npt.NDArray[np.bool_] = holds | payload_lost
     return result

@@ -326,12 +326,14 @@ def decode(
 
 
 def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
-    """As `decode`, of datagrams of a full packet's size each, which are not copied.
+    """As `decode`, of datagrams of a full packet's size each, whose payloads are not copied.
 
-    peers: (n,) PEER. The batch is a view of `wire`, unless some are malformed.
+    peers: (n,) PEER. The payloads are a view of `wire`, unless some are malformed.
     """
     headers, words = parts_of(wire)
-    batch = Batch(headers, words, carries_payload(headers), peers, wire)
+    # Many columns of them will be read: in `wire` each packet's is a cache miss of its own.
+    headers = opaque(headers).copy().view(HEADER)
+    batch = Batch(headers, words, carries_payload(headers), peers)
     return _well_formed(batch, wire.shape[1])
 
 

@@ -36,7 +36,7 @@ EXPONENT = 0
 _HALF_CIRCLE = 1 << 31
 _BUFFER = 4 << 20
 _LOOK_EVERY = 64  # trains
-_QUIET_SECONDS = 0.05
+_PATIENCE_SECONDS = 5.0
 _LARGEST_WORD = 1 << 20  # as if the values were far from what fits, which the sum must not reach
 
 
@@ -79,10 +79,11 @@ def words_of(traffic: Traffic, worker: int) -> Words:
 
 
 def send(traffic: Traffic, control: Connection, shared: Any) -> None:
-    """The process: tells the workers' ports; then, for each (port, sums) that it is told, sends to
-    that port of 127.0.0.1 until it is told to stop, and answers with what it sent and got back.
+    """The process: tells the workers' ports; then, for each (port, answered, sums) that it is told,
+    sends to that port of 127.0.0.1 until it is told to stop, and says what it sent and got back.
 
-    sums: whether results are to be the workers' sums. None ends it.
+    answered: whether there will be results; sums: whether they are to be the workers' sums. None
+    ends it.
     """
     pin(traffic.core)
     sockets = [_socket() for _ in range(traffic.workers)]
@@ -93,9 +94,9 @@ def send(traffic: Traffic, control: Connection, shared: Any) -> None:
     total = sum(words_of(traffic, worker).astype(np.int64) for worker in range(traffic.workers))
     control.send([one.getsockname()[1] for one in sockets])
     while (order := control.recv()) is not None:
-        port, sums = order
+        port, answered, sums = order
         wanted = np.asarray(total, np.int64).astype(">i4") if sums else None
-        control.send(_Round(traffic, sockets, sets, shared, wanted).run(port))
+        control.send(_Round(traffic, sockets, sets, shared, wanted).run(port, answered))
 
 
 class _Round:
@@ -112,10 +113,10 @@ class _Round:
         self._traffic, self._sockets, self._sets = traffic, sockets, sets
         self._shared, self._wanted = shared, wanted
         self._looked = memoryview(bytearray(1 << 16))
-        self._sent = self._results = self._trains = self._waited = 0
+        self._sent = self._results = self._trains = 0
 
-    def run(self, port: int) -> dict[str, int]:
-        """Until it is told to stop and nothing comes any more."""
+    def run(self, port: int, answered: bool) -> dict[str, int]:
+        """Until it is told to stop, and has all results."""
         traffic, to = self._traffic, ("127.0.0.1", port)
         ahead = traffic.window * traffic.workers
         while not self._shared.stop:
@@ -123,12 +124,14 @@ class _Round:
                 for first in range(0, traffic.chunks, traffic.window):
                     # A worker sends a number when it has the result of the one a window before.
                     while self._sent - self._shared.received > ahead and not self._shared.stop:
-                        self._waited += 1
                         self._take()
                     if self._shared.stop:
                         break
                     self._send(buffers, first, to)
-        return self._settle()
+        patience = time.perf_counter() + _PATIENCE_SECONDS
+        while answered and self._results < self._sent and time.perf_counter() < patience:
+            self._take()
+        return {"sent": self._sent, "results": self._results}
 
     def _send(self, buffers: list[memoryview], first: int, to: tuple[str, int]) -> None:
         """A window of each worker, a train of each in turn."""
@@ -172,16 +175,6 @@ class _Round:
             right &= bool((words == self._wanted[header["chunk"]]).all())
         if not right:
             raise BenchError(f"worker {worker} got a wrong result of chunk {header['chunk']}")
-
-    def _settle(self) -> dict[str, int]:
-        """What was sent, as far as it was received, and what came back until nothing does."""
-        quiet = time.perf_counter()
-        while time.perf_counter() - quiet < _QUIET_SECONDS:
-            before = self._results
-            self._take()
-            if self._results != before:
-                quiet = time.perf_counter()
-        return {"sent": self._sent, "results": self._results, "waited": self._waited}
 
 
 def _socket() -> socket.socket:

@@ -13,9 +13,7 @@ from testbed.options import console_for, print_json, with_json
 from testbed.view import show, show_rows
 
 
-@click.command(
-    "server", short_help="What a server's core does, against only adding what it receives."
-)
+@click.command("server", short_help="What one core of a server does per second.")
 @click.option("--workers", type=click.IntRange(1, 32), default=8, show_default=True)
 @click.option(
     "--lanes", type=click.Choice(["256", "2048"]), default="256", show_default=True,

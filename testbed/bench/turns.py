@@ -216,8 +216,9 @@ def _turn(
     counters = endpoint.counters
     begun = counters.received
     shared.received = shared.stop = 0
-    sums = name != ADDER and options.optimizer is None and not options.ablate
-    control.send((endpoint.port, sums))
+    answered = name != ADDER
+    sums = answered and options.optimizer is None and not options.ablate
+    control.send((endpoint.port, answered, sums))
 
     def received() -> bool:
         shared.received = counters.received - begun
@@ -241,7 +242,7 @@ def _turn(
     if sent["sent"] != counters.received - begun:
         lost = sent["sent"] - counters.received + begun
         raise BenchError(f"{lost} of {sent['sent']} packets were lost on loopback ({name})")
-    if name != ADDER and sent["results"] != sent["sent"]:
+    if answered and sent["results"] != sent["sent"]:
         raise BenchError(
             f"{sent['sent']} contributions came to {sent['results']} results ({name}); each worker"
             " should have one of each"

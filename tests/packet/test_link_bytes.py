@@ -12,6 +12,7 @@ import pytest
 
 from controller.trees import TreeKind, plan_trees
 from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline
 from testbed.expected import Direction, Workload, expected
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
@@ -37,23 +38,25 @@ def counted(network: SwitchedNetwork) -> Counter[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "servers", "optimizer"),
+    ("kind", "servers", "optimizer", "pipeline"),
     [
-        (TreeKind.TWO_LEVEL_SERVER, ["s0"], MOMENTUM),
-        (TreeKind.CORE_SERVER, ["s0"], MOMENTUM),
-        (TreeKind.TOR, ["s0"], MOMENTUM),
-        (TreeKind.NONE, ["s0"], MOMENTUM),
-        (TreeKind.NONE, ["s0", "s1"], None),
-        (TreeKind.CORE, ["s0", "s1"], None),
+        (TreeKind.TWO_LEVEL_SERVER, ["s0"], MOMENTUM, USUAL),
+        (TreeKind.CORE_SERVER, ["s0"], MOMENTUM, Pipeline("wide")),
+        (TreeKind.TOR, ["s0"], MOMENTUM, USUAL),
+        (TreeKind.NONE, ["s0"], MOMENTUM, Pipeline("wide", ("elision",))),
+        (TreeKind.NONE, ["s0", "s1"], None, USUAL),
+        (TreeKind.CORE, ["s0", "s1"], None, USUAL),
     ],
 )
 def test_links_carry_what_is_expected(
-    kind: TreeKind, servers: list[str], optimizer: OptimizerPlan | None
+    kind: TreeKind, servers: list[str], optimizer: OptimizerPlan | None, pipeline: Pipeline
 ) -> None:
     network = network_of("server rack", 1, Faults())
     addressing = network.addressing
     carried = counted(network)
-    started = StartedJob(network, "job", WORKERS, servers, kind, CHUNKS, optimizer=optimizer)
+    started = StartedJob(
+        network, "job", WORKERS, servers, kind, CHUNKS, optimizer=optimizer, pipeline=pipeline
+    )
     run = Run(started, ROUNDS, seed=3, odd=False)
     run.submit(skew=0.0, seed=1)
     finished = network.run(lambda: run.done, LIMIT)
@@ -62,7 +65,8 @@ def test_links_carry_what_is_expected(
     run.check()
     assert sum(one.statistics.retransmitted for one in started.transports) == 0
     slices = network.fabric.dataplane.chunks_per_slice
-    work = Workload((CHUNKS * LANES,), LANES, ROUNDS, slices, start=optimizer is not None)
+    start, pulls = optimizer is not None, pipeline.pulls
+    work = Workload((CHUNKS * LANES,), LANES, ROUNDS, slices, start=start, pulls=pulls)
     addresses = [addressing.address(name) for name in servers]
     trees = plan_trees(addressing.topology, addressing, WORKERS, addresses, kind)
     wanted: Counter[tuple[str, int]] = Counter()

@@ -73,6 +73,16 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "job.yaml:4: optimizer.schedule.warmup: 5 steps of warm-up leave none of 5",
         ),
         ("optimizer: {schedule: {steps: 9}}", "schedule.steps: schedule constant has none"),
+        (
+            "server: {pipeline: wide}",
+            "job.yaml:4: server.pipeline: pipeline wide is one of servers",
+        ),
+        (
+            "tree: tor\nserver: {ablate: [elision]}",
+            "job.yaml:5: server.ablate: elision can be left",
+        ),
+        ("tree: none\nserver: {ablate: [optimizer]}", "server.ablate: optimizer can be left out"),
+        ("server: {ablate: [network]}", "server.ablate[0]: should be aggregation, optimizer or"),
         ("gradients: float8", "gradients: should be float32, float16 or bfloat16"),
         ("workload: letters", "workload: should be digits or characters"),
         ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),

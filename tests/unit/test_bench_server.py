@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rackhub bench server`, with numbers too small to mean anything."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from hosts.offload import available
+from testbed.cli import main
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.skipif(not available().segment, reason="no UDP segmentation offload here")
+def test_every_worker_gets_every_result_and_all_of_it_is_told() -> None:
+    """That results are right and complete is what the load itself sees to, or the command fails."""
+    small = ("--rounds", "1", "--seconds", "0.05", "--workers", "3", "--optimizer", "nesterov")
+    result = CliRunner().invoke(main, ["bench", "server", *small, "--json"])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    told = json.loads(result.stdout)
+    assert result.exit_code == (0 if told["valid"] else 1)
+    assert told["optimizer"].startswith("nesterov")
+    for name in ("tall", "wide", "adder"):
+        assert told[name]["chunks_per_second"]["median"] > 0
+    for name in ("server_to_adder", "tall_to_wide"):
+        assert told[name]["low"] <= told[name]["median"] <= told[name]["high"]
+
+
+def test_steps_can_be_left_out_only_where_there_are_some() -> None:
+    result = CliRunner().invoke(main, ["bench", "server", "--ablate", "optimizer"])
+    assert result.exit_code == 2
+    assert "needs an --optimizer to leave out" in result.output
