@@ -25,6 +25,7 @@ from protocol.header import (
     decode_wire,
     encode,
     encode_runs,
+    parts_of,
     peer_array,
     phases,
 )
@@ -165,7 +166,8 @@ def test_datagrams_in_one_piece_are_decoded_as_others_are(n: int, seed: int, lan
 def test_a_batch_in_one_piece_is_sent_from_where_it_is() -> None:
     wire = np.arange(3 * (HEADER_BYTES + 4 * LANES), dtype=np.uint8).reshape(3, -1)
     wire[:, 0], wire[:, 1] = 1 << 4 | Op.CONTRIBUTE, 0
-    batch, _ = decode_wire(wire, peer_array([(1, 2)] * 3))
+    headers, words = parts_of(wire)
+    batch = Batch(headers, words, np.ones(3, np.bool_), peer_array([(1, 2)] * 3), wire)
     [run] = encode_runs(batch)
     assert np.shares_memory(np.frombuffer(run.buffer, np.uint8), wire)
     assert bytes(run.buffer) == wire.tobytes()
