@@ -79,11 +79,12 @@ def words_of(traffic: Traffic, worker: int) -> Words:
 
 
 def send(traffic: Traffic, control: Connection, shared: Any) -> None:
-    """The process: tells the workers' ports; then, for each (port, answered, sums) that it is told,
-    sends to that port of 127.0.0.1 until it is told to stop, and says what it sent and got back.
+    """The process: tells the workers' ports; then, for each (port, answered, summed, sums) that it
+    is told, sends to that port of 127.0.0.1 until it is told to stop, and says what it sent and got
+    back.
 
-    answered: whether there will be results; sums: whether they are to be the workers' sums. None
-    ends it.
+    answered: whether as many packets will come back; summed: whether those are results; sums:
+    whether they are to be the workers' sums. None ends it.
     """
     pin(traffic.core)
     sockets = [_socket() for _ in range(traffic.workers)]
@@ -94,9 +95,10 @@ def send(traffic: Traffic, control: Connection, shared: Any) -> None:
     total = sum(words_of(traffic, worker).astype(np.int64) for worker in range(traffic.workers))
     control.send([one.getsockname()[1] for one in sockets])
     while (order := control.recv()) is not None:
-        port, answered, sums = order
+        port, answered, summed, sums = order
         wanted = np.asarray(total, np.int64).astype(">i4") if sums else None
-        control.send(_Round(traffic, sockets, sets, shared, wanted).run(port, answered))
+        told = _Round(traffic, sockets, sets, shared, summed, wanted).run(port, answered)
+        control.send(told)
 
 
 class _Round:
@@ -108,10 +110,11 @@ class _Round:
         sockets: list[socket.socket],
         sets: list[list[memoryview]],
         shared: Any,
+        summed: bool,
         wanted: Words | None,
     ) -> None:
         self._traffic, self._sockets, self._sets = traffic, sockets, sets
-        self._shared, self._wanted = shared, wanted
+        self._shared, self._summed, self._wanted = shared, summed, wanted
         self._looked = memoryview(bytearray(1 << 16))
         self._sent = self._results = self._trains = 0
 
@@ -152,7 +155,7 @@ class _Round:
         for worker, receiver in enumerate(self._sockets):
             while True:
                 self._trains += 1
-                look = self._trains % _LOOK_EVERY == 0
+                look = self._summed and self._trains % _LOOK_EVERY == 0
                 room = self._looked if look else self._looked[:HEADER_BYTES]
                 try:
                     length, ancillary, _, _ = receiver.recvmsg_into(

@@ -8,7 +8,7 @@ import click
 from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
 from protocol.pipeline import AGGREGATION, OPTIMIZER, TALL, WIDE
 from testbed.bench.common import LEAST_BUSY, Message
-from testbed.bench.turns import ADDER, Options, run
+from testbed.bench.turns import ADDER, ECHO, Options, run
 from testbed.cli.options import console_for, print_json, with_json
 from testbed.cli.view import show, show_rows
 
@@ -30,7 +30,7 @@ from testbed.cli.view import show, show_rows
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
 @click.option(
     "--seconds", type=click.FloatRange(0.01, 60), default=0.5, show_default=True,
-    help="Of each turn: three in a round.",
+    help="Of each turn: four in a round.",
 )  # fmt: skip
 @with_json
 @click.pass_context
@@ -45,7 +45,8 @@ def server(
     as_json: bool,
 ) -> None:
     """Measure what a server's core does: its state machine, tall and wide, sending every result to
-    every worker, against a process that receives the same and adds it to an array."""
+    every worker, against a process that receives the same and adds it to an array, and one that
+    sends it back as it came."""
     plan = None
     if optimizer != "none":
         plan = OptimizerPlan(optimizer, 0.01, 0.9 if optimizer in (MOMENTUM, NESTEROV) else 0.0)
@@ -61,10 +62,10 @@ def server(
 
 def _show(found: Message) -> None:
     console = console_for()
-    rows = [_row(name, found[name]) for name in (TALL, WIDE, ADDER)]
+    rows = [_row(name, found[name]) for name in (TALL, WIDE, ADDER, ECHO)]
     columns = {
         "what": "", "rate": "chunks/s", "spread": "lowest to highest", "bytes": "GB/s in",
-        "busy": "core busy", "others": "others on it",
+        "busy": "core busy", "kernel": "in the kernel", "others": "others on it",
     }  # fmt: skip
     for row in rows:
         row["bytes"] = f"{float(row['bytes']) * 4 * found['lanes'] / 1e9:.2f}"
@@ -72,6 +73,8 @@ def _show(found: Message) -> None:
     show(console)
     for name, text in (
         ("server_to_adder", "server (tall) to adder"),
+        ("server_to_echo", "server (tall) to echo"),
+        ("echo_to_adder", "echo to adder"),
         ("tall_to_wide", "tall to wide"),
     ):
         ratio = found[name]
@@ -92,5 +95,6 @@ def _row(name: str, told: Message) -> Message:
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
         "bytes": rate["median"],
         "busy": f"{told['busy']:.0%}",
+        "kernel": f"{told['kernel']['median']:.0%}",
         "others": f"{told['others']:.0%}",
     }

@@ -2,12 +2,14 @@
 """What a server's core does, against one that receives the same and only adds it to an array.
 
 Everything is driven as in a server process (``hosts.udp.drive``), and takes turns in one run:
-the server's state machine tall and wide, each sending every result to every worker, and the adder.
+the server's state machine tall and wide, each sending every result to every worker, the adder, and
+an echo, which is as fast as a server can be whose work takes no time.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +41,7 @@ from testbed.bench.common import (
 from testbed.bench.load import EPOCH, JOB, NODE, Shared, Traffic, send
 
 ADDER = "adder"
+ECHO = "echo"
 _WARM_SECONDS = 0.1
 _DRAIN_SECONDS = 5.0
 _MODEL_BYTES = 4 << 20
@@ -75,13 +78,31 @@ class Adder:
         return None, float("inf")
 
 
+class Echo:
+    """The least that a server could do to receive and to send as much as it does."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """They go back as they came, or, where that has been received over meanwhile, as what came
+        after them: nobody looks."""
+        self._batches.append(batch)
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """What has come."""
+        batches, self._batches = self._batches, []
+        return (Batch.concatenate(batches) if batches else None), float("inf")
+
+
 @dataclass
 class Turn:
     """Of one machine: chunks per second of its core, that core's share of time that it computed,
-    and the share that other processes had of it."""
+    how much of that was in the kernel, and the share that other processes had of it."""
 
     rate: float
     busy: float
+    kernel: float
     others: float
 
 
@@ -114,9 +135,12 @@ def run(options: Options) -> Message:
         told[name] = {
             "chunks_per_second": Spread.of([turn.rate for turn in measured]).message(),
             "busy": min(turn.busy for turn in measured),
+            "kernel": Spread.of([turn.kernel for turn in measured]).message(),
             "others": max(turn.others for turn in measured),
         }
     told["server_to_adder"] = _ratio(turns[TALL], turns[ADDER])
+    told["server_to_echo"] = _ratio(turns[TALL], turns[ECHO])
+    told["echo_to_adder"] = _ratio(turns[ECHO], turns[ADDER])
     told["tall_to_wide"] = _ratio(turns[TALL], turns[WIDE])
     told["valid"] = all(told[name]["busy"] >= LEAST_BUSY for name in turns)
     return told
@@ -163,12 +187,14 @@ def _turns(
     shared: Any,
 ) -> dict[str, list[Turn]]:
     pipelines = {kind: Pipeline(kind, options.ablate) for kind in KINDS}
-    turns: dict[str, list[Turn]] = {name: [] for name in (*pipelines, ADDER)}
+    turns: dict[str, list[Turn]] = {name: [] for name in (*pipelines, ADDER, ECHO)}
     for _ in range(options.rounds):
         for name, done in turns.items():
             driven: Machine
             if name == ADDER:
                 driven = Adder(options.lanes)
+            elif name == ECHO:
+                driven = Echo()
             else:
                 driven = _server(options, traffic, ports, endpoint, pipelines[name])
             done.append(_turn(options, driven, endpoint, name, control, shared))
@@ -216,9 +242,9 @@ def _turn(
     counters = endpoint.counters
     begun = counters.received
     shared.received = shared.stop = 0
-    answered = name != ADDER
-    sums = answered and options.optimizer is None and not options.ablate
-    control.send((endpoint.port, answered, sums))
+    answered, summed = name != ADDER, name not in (ADDER, ECHO)
+    sums = summed and options.optimizer is None and not options.ablate
+    control.send((endpoint.port, answered, summed, sums))
 
     def received() -> bool:
         shared.received = counters.received - begun
@@ -229,7 +255,10 @@ def _turn(
 
     go_on(_WARM_SECONDS)
     before, waited, watch = counters.received, _waited(), Stopwatch()
+    used = resource.getrusage(resource.RUSAGE_THREAD)
     go_on(options.seconds)
+    now = resource.getrusage(resource.RUSAGE_THREAD)
+    system, user = now.ru_stime - used.ru_stime, now.ru_utime - used.ru_utime
     wall, busy = watch.read()
     done, others = counters.received - before, (_waited() - waited) / wall
     shared.stop = 1
@@ -248,7 +277,8 @@ def _turn(
             " should have one of each"
         )
     # What others had of the core was not this one's: rates are by the time that it computed.
-    return Turn(done / (busy * wall), busy / max(1e-9, 1 - others), others)
+    kernel = system / max(1e-9, system + user)
+    return Turn(done / (busy * wall), busy / max(1e-9, 1 - others), kernel, others)
 
 
 def _waited() -> float:

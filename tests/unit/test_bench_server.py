@@ -23,9 +23,9 @@ def test_every_worker_gets_every_result_and_all_of_it_is_told() -> None:
     told = json.loads(result.stdout)
     assert result.exit_code == (0 if told["valid"] else 1)
     assert told["optimizer"].startswith("nesterov")
-    for name in ("tall", "wide", "adder"):
+    for name in ("tall", "wide", "adder", "echo"):
         assert told[name]["chunks_per_second"]["median"] > 0
-    for name in ("server_to_adder", "tall_to_wide"):
+    for name in ("server_to_adder", "server_to_echo", "echo_to_adder", "tall_to_wide"):
         assert told[name]["low"] <= told[name]["median"] <= told[name]["high"]
 
 
