@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
+from scapy.packet import Packet
 
 from protocol.frames import ipv4_checksum
-from protocol.header import Flag, Op
+from protocol.header import PORT, Flag, Op
 from protocol.outcomes import Outcome
 from protocol.scapy_layer import Aggregation
 from tests.packet.conftest import TARGETS
@@ -122,6 +124,12 @@ class Victims:
             assert [Ether(frame)[Aggregation].op for _, frame in output] == [Op.CONTRIBUTE]
 
 
+def _as_from_a_server(packet: Packet) -> Packet:
+    """The same from the port of a server process."""
+    packet[UDP].sport = PORT
+    return packet
+
+
 class Attacker:
     """A job with two workers on hosts of their own, which may send nothing in others' names."""
 
@@ -148,11 +156,13 @@ class Attacker:
             for sender in {child.sender, 0, 1} if aim else {child.sender}:
                 fields = aim | {"sender": sender, "seq": 3, "chunk": 3}
                 payload = lanes(7)
+                result = self.node.contribution(child, payload, op=Op.RESULT, **fields)
                 packets += [
                     self.node.contribution(child, payload, **fields),
                     self.node.contribution(child, None, **fields),
                     self.node.contribution(child, payload, flags=int(Flag.DIRECT), **fields),
-                    self.node.contribution(child, payload, op=Op.RESULT, **fields),
+                    result,
+                    _as_from_a_server(result.copy()),
                     self.node.query(child, **fields),
                     self.node.query(child, op=Op.STATE, **fields),
                 ]
@@ -168,7 +178,7 @@ class Attacker:
         draw = self.draw
         seq, _ = FIELDS["seq"]
         frame[seq + 3] = draw.randrange(24)  # three rounds of the slots
-        if draw.random() < 0.05:
+        if draw.random() < 0.1:
             at, size = FIELDS["ipv4.source"]
             frame[at : at + size] = number(SPARE_ADDRESS).to_bytes(size, "big")
         repaired = draw.random() < 0.9

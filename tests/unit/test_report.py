@@ -151,6 +151,7 @@ def test_what_servers_carried_is_shown_over_time_if_they_did() -> None:
             now = small_run.snapshot(monotonic=writer.started + 10 + second)
             now["servers"][1]["received_bytes"] += second * 250_000
             writer.sample(now)
+        writer.sample(now)  # once more at that moment, as when a job ends
         run.write_summary(small_run.summary())
     text = make(run)
     page = Page(text)

@@ -274,6 +274,8 @@ def _rates(series: Series, field: str, began: float) -> list[Line]:
     """A line of each server: Mbit/s from sample to sample, None where counting began anew."""
     points: dict[str, list[tuple[float, float | None]]] = {}
     for before, now in pairwise(series.samples):
+        if now.t <= before.t:  # one more was taken at once, when something ended
+            continue
         for name, counts in now.servers.items():
             then, there = before.servers.get(name, {}).get(field), counts[field]
             rate = None
