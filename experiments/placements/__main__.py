@@ -18,10 +18,10 @@ from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Message, Row, failed, judge, workload
 from testbed.cli.run import bringing_up
 from testbed.cli.view import View, show
-from testbed.jobs import jobfile
 from testbed.jobs.preflight import read_program
-from testbed.nodes.launcher import Launch, LaunchError, program_files
+from testbed.lifecycle.launcher import Launch, LaunchError, program_files
 from testbed.nodes.targets import TargetError, choose
+from testbed.plans import jobfile
 from testbed.records.record import machine
 from testbed.training.workloads import shapes
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from testbed.jobs.placements import KINDS
+from testbed.plans.placements import KINDS
 
 Message = dict[str, Any]
 

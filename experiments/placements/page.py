@@ -11,7 +11,7 @@ from rich.table import Table
 
 from experiments.placements import larger
 from experiments.placements.rows import EACH, ITERATIONS, RACKS, SERVERS, TOPOLOGY, WORKERS, Line
-from testbed.jobs.placements import KINDS
+from testbed.plans.placements import KINDS
 
 _HEADINGS = (
     "servers", "weights", "server host", "expected", "rack up", "rack down", "expected",

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from testbed.jobs.expected import Workload
-from testbed.jobs.jobfile import JobSpec
-from testbed.jobs.placements import KINDS, Kind, kind_of
+from testbed.plans.expected import Workload
+from testbed.plans.jobfile import JobSpec
+from testbed.plans.placements import KINDS, Kind, kind_of
 
 Message = dict[str, Any]
 

@@ -15,7 +15,7 @@ from experiments.reliability.scenarios import Course, Scenario
 from testbed.cli.run import run
 from testbed.cli.view import View
 from testbed.faults import files as faults
-from testbed.nodes.launcher import LaunchError
+from testbed.lifecycle.launcher import LaunchError
 from testbed.nodes.processes import ROOT
 from topologies.spec import load as load_topology
 

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.reliability.playing import Line, carry_out
 from experiments.reliability.scenarios import FOUR_RACKS, JOB, TWO_RACKS
 from testbed.cli.view import View
-from testbed.nodes.launcher import LaunchError
+from testbed.lifecycle.launcher import LaunchError
 
 # Of one round: long enough for one fault on top of the other, short enough to be repeated often.
 ITERATIONS = 120

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from testbed.cli.execution import execute
 from testbed.cli.explained import show_trace, show_why
 from testbed.cli.live import picture, watch
 from testbed.cli.options import (
@@ -27,8 +26,9 @@ from testbed.cli.view import ENDLESS, link_table, show, show_rows
 from testbed.explaining.trace import read as read_trace
 from testbed.jobs import preflight
 from testbed.jobs.preflight import read_program
+from testbed.lifecycle.execution import execute
+from testbed.lifecycle.launcher import program_files, translate
 from testbed.nodes.control import ControlError, ask
-from testbed.nodes.launcher import program_files, translate
 from testbed.nodes.processes import python
 from testbed.nodes.targets import DEVICE_ID, choose
 from testbed.records import record

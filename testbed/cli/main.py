@@ -7,8 +7,8 @@ import click
 
 from testbed.bench.cli import bench
 from testbed.cli import looking, observing, running
+from testbed.cli.estimating import plan
 from testbed.cli.options import Group
-from testbed.jobs.estimating import plan
 
 
 @click.group(

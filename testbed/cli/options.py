@@ -15,15 +15,15 @@ from rich.console import Console
 
 from testbed.bench.common import BenchError
 from testbed.explaining.trace import TraceError
-from testbed.jobs.jobfile import JobFileError
+from testbed.lifecycle.launcher import LaunchError
 from testbed.network.namespaces import SandboxError
-from testbed.network.pcap import CaptureError
 from testbed.nodes.control import ControlError
 from testbed.nodes.dataplane import DataPlaneError
-from testbed.nodes.launcher import LaunchError
 from testbed.nodes.processes import ROOT
 from testbed.nodes.targets import TargetError
+from testbed.plans.jobfile import JobFileError
 from testbed.records import record
+from testbed.records.pcap import CaptureError
 from testbed.records.record import RunError
 from topologies.documents import DocumentError
 from topologies.spec import load as load_topology

@@ -13,8 +13,8 @@ from typing import Any
 
 from testbed.cli.view import View, count
 from testbed.faults.files import Fault
+from testbed.lifecycle.launcher import Launch, LaunchError, launch
 from testbed.nodes.control import ControlError, Emit
-from testbed.nodes.launcher import Launch, LaunchError, launch
 from testbed.records.record import RunDirectory, shown
 
 Message = dict[str, Any]

@@ -22,8 +22,8 @@ from testbed.cli.options import (
 from testbed.cli.run import bringing_up, run
 from testbed.cli.view import View, show, show_faults, show_plans, show_results, show_rows
 from testbed.faults import files as faults
+from testbed.lifecycle.launcher import LaunchError, check_jobs
 from testbed.nodes.control import ControlError, SupervisorGoneError, ask, converse
-from testbed.nodes.launcher import LaunchError, check_jobs
 from testbed.records import record
 from testbed.records.record import RunDirectory, shown
 from topologies.spec import load as load_topology

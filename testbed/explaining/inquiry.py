@@ -20,9 +20,9 @@ from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.partition import shares
 from testbed.explaining.why import explain, sentences
-from testbed.network import outcomes
 from testbed.nodes.control import ControlError
 from testbed.nodes.processes import Process, ProcessError
+from testbed.records import outcomes
 
 if TYPE_CHECKING:
     from testbed.jobs.jobrun import JobRun

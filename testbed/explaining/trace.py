@@ -32,8 +32,8 @@ from protocol.header import (
     Op,
     Phase,
 )
-from testbed.network.pcap import packets
 from testbed.nodes.control import ask
+from testbed.records.pcap import packets
 from testbed.records.record import RunDirectory
 from topologies.addressing import Addressing
 from topologies.ring import host_of

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.outcomes import Outcome
-from testbed.network import outcomes
 from testbed.nodes.targets import SwitchProcess
+from testbed.records import outcomes
 
 Message = dict[str, Any]
 Read = Callable[[Iterable[SwitchProcess]], Awaitable[outcomes.Counts]]

@@ -20,12 +20,9 @@ from hosts.errors import CheckpointError, ClientError
 from hosts.membership import create_service
 from testbed.explaining.inquiry import Inquiry
 from testbed.jobs import results
-from testbed.jobs.attendance import Attendance
 from testbed.jobs.blame import cause
 from testbed.jobs.checking import reference
 from testbed.jobs.crew import Calls, Crew
-from testbed.jobs.expected import Direction, Load, Workload, expected
-from testbed.jobs.jobfile import JobFile, Placement
 from testbed.jobs.place import Place
 from testbed.jobs.progress import Progress
 from testbed.jobs.tally import Tally
@@ -33,7 +30,10 @@ from testbed.jobs.waiting import Waits
 from testbed.nodes.keeper import JOBS_ADDRESS
 from testbed.nodes.processes import Process, ProcessError, Processes, python
 from testbed.nodes.serverhost import JobError
+from testbed.plans.expected import Direction, Load, Workload, expected
+from testbed.plans.jobfile import JobFile, Placement
 from testbed.records.record import cpu_seconds
+from testbed.training.attendance import Attendance
 from testbed.training.workloads import WORKLOADS, shapes
 
 log = logging.getLogger("jobrun")
@@ -438,7 +438,7 @@ class JobRun:
         return spec.optimizer.at == "workers" or not moved
 
     def expected(self) -> dict[Direction, Load]:
-        """What this job should put on each link, see ``testbed.jobs.expected``."""
+        """What this job should put on each link, see ``testbed.plans.expected``."""
         addressing = self.place.network.addressing
         return expected(addressing, self.trees, self.servers, self.workload)
 

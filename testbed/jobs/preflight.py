@@ -23,10 +23,10 @@ from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_tr
 from controller.windows import choose_window
 from hosts.checkpoint import read
 from hosts.errors import CheckpointError
-from testbed.jobs import jobfile
-from testbed.jobs.jobfile import JobFile, JobFileError, JobSpec, Placement
 from testbed.nodes.dataplane import DataPlaneError
 from testbed.nodes.targets import BMV2_QUEUE_PACKETS, Target
+from testbed.plans import jobfile
+from testbed.plans.jobfile import JobFile, JobFileError, JobSpec, Placement
 from testbed.training.trainer import misfit
 from testbed.training.workloads import WORKLOADS, open_workload, shapes
 from topologies.addressing import Addressing

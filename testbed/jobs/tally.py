@@ -12,10 +12,10 @@ from typing import Any
 
 from controller.trees import Tree
 from protocol.outcomes import Outcome
-from testbed.jobs.expected import Direction, Load
 from testbed.jobs.place import Place
-from testbed.network import links, outcomes
 from testbed.nodes.serverhost import JobError
+from testbed.plans.expected import Direction, Load
+from testbed.records import links, outcomes
 
 Message = dict[str, Any]
 
@@ -24,7 +24,7 @@ class Tally:
     """Of a job with these trees, from ``begin`` to ``end``.
 
     alongside: names of jobs that trained meanwhile; shared_with: of those on the same switches.
-    carried: rows of ``testbed.network.links``. wiped: switches that have lost what they had
+    carried: rows of ``testbed.records.links``. wiped: switches that have lost what they had
     counted.
     """
 

@@ -58,7 +58,7 @@ class ForeignSwitch(Switch):  # type: ignore[misc]
     """A switch whose process is not Mininet's: it has interfaces here, and a process elsewhere."""
 
     def start(self, controllers: object) -> None:
-        """Nothing to do; see ``testbed.nodes.supervisor``."""
+        """Nothing to do; see ``testbed.lifecycle.supervisor``."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
         """Ends the node's shell, with its interfaces."""

@@ -135,7 +135,7 @@ class RunDirectory:
 
     def supervisor(self) -> int | None:
         """The process id of its supervisor, seen from here; None if there is none."""
-        words = [b"-m", b"testbed.nodes.supervisor", bytes(self.path)]
+        words = [b"-m", b"testbed.lifecycle.supervisor", bytes(self.path)]
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if not entry.name.isdecimal():

@@ -25,9 +25,9 @@ import grpc
 from controller.dataplane import DataPlane
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.outcomes import Outcome
-from testbed.network import outcomes
 from testbed.nodes.keeper import CONTROLLER, JOBS_ADDRESS, Nodes
 from testbed.nodes.targets import PortCounters, SwitchProcess
+from testbed.records import outcomes
 from topologies.ring import host_of
 
 if TYPE_CHECKING:

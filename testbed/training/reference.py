@@ -6,8 +6,8 @@
 It holds every worker's shard, quantises every worker's gradients as the workers do (exponent
 rounds, exponents from round to round, DIRECT sums where a chunk does not fit), adds the integers,
 and takes the same steps. It knows the job file, the number of workers and, where some were lost or
-came back, who is in which sum (``testbed.jobs.attendance``); nothing else of a run. As integer sums
-do not depend on order, a run whose weights differ in a single bit has lost, added or changed
+came back, who is in which sum (``testbed.training.attendance``); nothing else of a run. As integer
+sums do not depend on order, a run whose weights differ in a single bit has lost, added or changed
 something on its way.
 
 Quantisation itself is the workers' own code. Every round's sums are therefore held against exact
@@ -31,8 +31,8 @@ from hosts.errors import CheckpointError
 from hosts.optimizers import mean_of
 from hosts.tensors import as_float32
 from protocol.exponents import Exponents, reference_round, reference_start
-from testbed.jobs.attendance import Entry, entries
-from testbed.jobs.jobfile import JobFileError, JobSpec, load
+from testbed.plans.jobfile import JobFileError, JobSpec, load
+from testbed.training.attendance import Entry, entries
 from testbed.training.exact import ExactSums, InexactSumError
 from testbed.training.models import Floats, Parameters, Quality
 from testbed.training.trainer import Replica, apply, check_one_thread, digest, optimizer

@@ -28,9 +28,9 @@ import numpy as np
 from hosts.client import Client, Stall
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.explanation import Outline
-from testbed.jobs.attendance import Diary, entry_of
-from testbed.jobs.jobfile import JobFileError, load
 from testbed.nodes.processes import CONSEQUENCE
+from testbed.plans.jobfile import JobFileError, load
+from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
 from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.jobs.expected import Workload
-from testbed.jobs.placements import KINDS
+from testbed.plans.expected import Workload
+from testbed.plans.placements import KINDS
 from tests.network.testbeds import Rackhub
 
 pytestmark = pytest.mark.network

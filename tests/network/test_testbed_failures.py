@@ -172,7 +172,7 @@ def test_what_happens_to_the_supervisor_is_said(
     inject(rackhub, "import testbed.nodes.control\ntestbed.nodes.control.SILENCE_SECONDS = 8\n")
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
-        os.kill(rackhub.pid("-m testbed.nodes.supervisor"), number)
+        os.kill(rackhub.pid("-m testbed.lifecycle.supervisor"), number)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 1
         assert f"error: {text}" in said

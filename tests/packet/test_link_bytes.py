@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs put on links is what `testbed.jobs.expected` says, byte by byte, on the real switches.
+"""What jobs put on links is what `testbed.plans.expected` says, byte by byte, on the real switches.
 
 Servers on workers' hosts: tests/network/test_colocated.py.
 """
@@ -13,7 +13,7 @@ import pytest
 from controller.trees import TreeKind, plan_trees
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
-from testbed.jobs.expected import Direction, Workload, expected
+from testbed.plans.expected import Direction, Workload, expected
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork

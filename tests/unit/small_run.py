@@ -14,12 +14,11 @@ from controller.trees import TreeKind, plan_trees
 from protocol.outcomes import Outcome
 from testbed.faults.recovery import FaultLog
 from testbed.jobs import results
-from testbed.jobs.expected import Direction, Workload, expected
 from testbed.jobs.progress import Iteration, Progress
-from testbed.network import links, outcomes
-from testbed.network.links import Carried
 from testbed.nodes.targets import SwitchProcess
-from testbed.records import record, series
+from testbed.plans.expected import Direction, Workload, expected
+from testbed.records import links, outcomes, record, series
+from testbed.records.links import Carried
 from testbed.records.record import RunDirectory
 from testbed.records.series import SeriesWriter
 from tests.conftest import ROOT

@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from testbed.jobs.attendance import Attendance, Diary, Entry, entries, entry_of
-from testbed.jobs.jobfile import JobSpec, parse
+from testbed.plans.jobfile import JobSpec, parse
 from testbed.training import reference
 from testbed.training import trainer as training
+from testbed.training.attendance import Attendance, Diary, Entry, entries, entry_of
 from testbed.training.models import Parameters
 
 pytestmark = pytest.mark.unit

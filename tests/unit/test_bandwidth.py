@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.jobs.bandwidth import MODELS, Model, minimum, uplink
-from testbed.jobs.placements import KINDS
+from testbed.plans.bandwidth import MODELS, Model, minimum, uplink
+from testbed.plans.placements import KINDS
 
 pytestmark = pytest.mark.unit
 

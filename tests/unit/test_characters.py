@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from testbed.jobs.jobfile import JobSpec, load
+from testbed.plans.jobfile import JobSpec, load
 from testbed.training import reference
 from testbed.training.characters import (
     ALPHABET,

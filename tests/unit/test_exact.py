@@ -12,7 +12,7 @@ import pytest
 
 from protocol import fixed_point
 from protocol.exponents import Exponents, reference_round
-from testbed.jobs.jobfile import parse
+from testbed.plans.jobfile import parse
 from testbed.training import reference
 from testbed.training.exact import ExactSums, InexactSumError
 

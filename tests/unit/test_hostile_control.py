@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from testbed.cli.execution import ExecutionServer
 from testbed.faults.files import Fault
+from testbed.lifecycle.execution import ExecutionServer
 from testbed.nodes.control import ControlError, serve
 
 pytestmark = pytest.mark.unit

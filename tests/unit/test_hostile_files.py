@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testbed.faults import files as faults
-from testbed.jobs import jobfile
+from testbed.plans import jobfile
 from tests.conftest import ROOT
 from topologies import spec
 from topologies.documents import DEEPEST, MOST_BYTES, DocumentError

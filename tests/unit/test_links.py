@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from testbed.jobs.expected import Direction
-from testbed.network.links import Carried, Measured, rows, since
+from testbed.plans.expected import Direction
+from testbed.records.links import Carried, Measured, rows, since
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load

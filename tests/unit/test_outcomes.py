@@ -15,9 +15,9 @@ from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
 from protocol.outcomes import Outcome
 from testbed.jobs.waiting import Waits
-from testbed.network import outcomes
 from testbed.nodes.processes import ProcessError, Processes
 from testbed.nodes.targets import SwitchProcess
+from testbed.records import outcomes
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load
@@ -71,7 +71,7 @@ def test_a_switch_that_does_not_answer_is_named(
 ) -> None:
     """Its socket takes connections, as that of a process that hangs does; no answer ever comes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("testbed.network.outcomes.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("testbed.records.outcomes.ANSWER_SECONDS", 0.5)
     (tmp_path / "sockets").mkdir()
     (tmp_path / "hangs.log").write_text("ready\n")
     build = ROOT / "p4src" / "build"

@@ -13,11 +13,11 @@ from controller.trees import TreeKind, plan_trees
 from experiments.placements import larger
 from experiments.placements.page import page
 from experiments.placements.rows import ITERATIONS, ROWS, TOPOLOGY, Row, judge, workload
-from testbed.jobs.expected import Workload, expected
-from testbed.jobs.jobfile import parse as parse_job
-from testbed.jobs.placements import KINDS
-from testbed.network import links
-from testbed.network.links import Carried
+from testbed.plans.expected import Workload, expected
+from testbed.plans.jobfile import parse as parse_job
+from testbed.plans.placements import KINDS
+from testbed.records import links
+from testbed.records.links import Carried
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import parse

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from testbed.jobs import preflight
-from testbed.jobs.jobfile import JobFileError, parse
 from testbed.jobs.preflight import JobPlan, read_program
 from testbed.nodes.dataplane import SOURCES
+from testbed.plans.jobfile import JobFileError, parse
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 from topologies.spec import read

@@ -10,9 +10,10 @@ import pytest
 
 from hosts.checkpoint import Checkpoint, write
 from testbed.faults.files import parse, schedule
-from testbed.jobs import jobfile, preflight
+from testbed.jobs import preflight
 from testbed.jobs.preflight import Preflight, read_program
 from testbed.nodes.dataplane import SOURCES, DataPlaneError
+from testbed.plans import jobfile
 from testbed.training.trainer import Replica
 from testbed.training.workloads import shapes
 from tests.conftest import ROOT

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from controller.trees import TreeKind, plan_trees
-from testbed.jobs.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
+from testbed.lifecycle.launcher import Launch
 from testbed.network.shaping import passed
-from testbed.nodes.launcher import Launch
 from testbed.nodes.processes import CONSEQUENCE, ProcessError, Processes, describe
+from testbed.plans.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
 from testbed.records import record
 from testbed.records.record import RunDirectory, RunError
 from tests.conftest import ROOT

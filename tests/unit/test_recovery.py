@@ -11,8 +11,8 @@ from typing import Any
 
 from protocol.outcomes import Outcome
 from testbed.faults.recovery import FaultLog
-from testbed.network import outcomes
 from testbed.nodes.targets import SwitchProcess
+from testbed.records import outcomes
 
 
 async def nothing(_: Iterable[SwitchProcess]) -> outcomes.Counts:

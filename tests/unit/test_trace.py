@@ -12,7 +12,7 @@ import pytest
 from protocol.frames import Interface, to_frames
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
 from testbed.explaining.trace import rows, trace
-from testbed.network.pcap import CaptureError, packets
+from testbed.records.pcap import CaptureError, packets
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load

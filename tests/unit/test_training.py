@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits as sklearn_digits
 
-from testbed.jobs.jobfile import JobSpec, parse
 from testbed.nodes.processes import environment, python
+from testbed.plans.jobfile import JobSpec, parse
 from testbed.training import trainer as training
 from testbed.training.digits import Images, load_digits, split
 from testbed.training.models import Parameters, draws, own_part

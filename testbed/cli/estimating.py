@@ -11,14 +11,14 @@ import click
 from rich.console import Console
 
 from testbed.cli.options import DEFAULT_JOB, FILE, console_for, print_json, with_json
-from testbed.cli.planning import Link, Need, needs, table
 from testbed.cli.view import show, show_rows
-from testbed.jobs import bandwidth, jobfile
-from testbed.jobs.bandwidth import Model
-from testbed.jobs.jobfile import JobFile
-from testbed.jobs.placements import KINDS
 from testbed.jobs.preflight import read_program
-from testbed.nodes.launcher import program_files
+from testbed.lifecycle.launcher import program_files
+from testbed.plans import bandwidth, jobfile
+from testbed.plans.bandwidth import Model
+from testbed.plans.jobfile import JobFile
+from testbed.plans.placements import KINDS
+from testbed.plans.planning import Link, Need, needs, table
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology

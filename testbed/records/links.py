@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.jobs.expected import Direction, Load
 from testbed.network.shaping import read
 from testbed.nodes.targets import SwitchProcess
+from testbed.plans.expected import Direction, Load
 from topologies.addressing import Addressing
 
 if TYPE_CHECKING:

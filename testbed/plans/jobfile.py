@@ -18,8 +18,8 @@ from protocol.consistency import SYNCHRONOUS, Consistency
 from protocol.optimizer import ADAM, MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.schedule import COSINE, LINEAR, STEP, Schedule
-from testbed.jobs import placements
-from testbed.jobs.placements import Tree, Word
+from testbed.plans import placements
+from testbed.plans.placements import Tree, Word
 from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
@@ -142,7 +142,7 @@ NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
 class PlacementSpec(_Strict):
     """Node names by rank; ``all`` in the file (None here) is every worker or server there is.
 
-    kind: see ``testbed.jobs.placements``.
+    kind: see ``testbed.plans.placements``.
     """
 
     kind: Word | None = None

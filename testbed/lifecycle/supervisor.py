@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first process of a sandbox: brings a testbed up, runs jobs on it, takes it down.
 
-``python -m testbed.nodes.supervisor RUN_DIRECTORY``, started through ``testbed.nodes.launcher``.
-What to bring up is in the directory's ``testbed.json``. It serves requests
-(``testbed.nodes.control``) until told to go ``down``, or until one of its processes fails, or
-whoever started it goes away.
+``python -m testbed.lifecycle.supervisor RUN_DIRECTORY``, started through
+``testbed.lifecycle.launcher``. What to bring up is in the directory's ``testbed.json``. It serves
+requests (``testbed.nodes.control``) until told to go ``down``, or until one of its processes fails,
+or whoever started it goes away.
 """
 
 from __future__ import annotations
@@ -33,17 +33,14 @@ if __name__ == "__main__":
         sys.exit(1)
 
 from controller.dataplane import DataPlane
-from testbed.cli.execution import SOCKET as EXEC_SOCKET
-from testbed.cli.execution import ExecutionServer
 from testbed.explaining.inquiry import why
 from testbed.faults.chaos import Chaos
 from testbed.faults.files import Fault
 from testbed.faults.recovery import FaultLog
-from testbed.jobs.expected import Direction, Load, total
-from testbed.jobs.jobfile import JobFileError, load
 from testbed.jobs.jobrun import JobRun, unique_name
 from testbed.jobs.place import Place
-from testbed.network import links, outcomes
+from testbed.lifecycle.execution import SOCKET as EXEC_SOCKET
+from testbed.lifecycle.execution import ExecutionServer
 from testbed.network.emulated import Network, NetworkError
 from testbed.nodes.control import SOCKET, ControlError, Emit, Message, serve
 from testbed.nodes.forkserver import FRESH, ForkServer
@@ -51,7 +48,9 @@ from testbed.nodes.keeper import Nodes
 from testbed.nodes.processes import ProcessError, Processes, environment
 from testbed.nodes.serverhost import JobError
 from testbed.nodes.targets import SwitchProcess, complete_captures
-from testbed.records import record
+from testbed.plans.expected import Direction, Load, total
+from testbed.plans.jobfile import JobFileError, load
+from testbed.records import links, outcomes, record
 from testbed.records.record import RunDirectory
 from testbed.records.series import FILE as SERIES
 from testbed.records.series import SeriesWriter

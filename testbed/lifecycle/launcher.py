@@ -266,7 +266,7 @@ def launch(
         "owner": [os.getuid(), os.getgid()] if through_sudo() else None,
         "command": record.command_line(),
     }
-    start = command([*python("testbed.nodes.supervisor")], tied=tied)
+    start = command([*python("testbed.lifecycle.supervisor")], tied=tied)
     wanted = checked.topology.name if name is None else name
     with record.create(wanted, chosen=name is not None, facts=facts) as run:
         with (run.logs / "supervisor.log").open("wb") as log, run.lock() as lock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.jobs.placements import Kind
+from testbed.plans.placements import Kind
 
 __all__ = ["MODELS", "Model", "minimum", "uplink"]
 

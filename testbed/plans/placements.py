@@ -16,7 +16,7 @@ from topologies.documents import Document
 from topologies.topology import Topology
 
 if TYPE_CHECKING:
-    from testbed.jobs.jobfile import JobSpec
+    from testbed.plans.jobfile import JobSpec
 
 __all__ = ["KINDS", "Hosts", "Kind", "Tree", "Word", "hosts", "kind_of", "settle"]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What placements need: PHub's table for any network, and each link of a topology for a job.
 
-The first is ``testbed.jobs.bandwidth``'s closed forms. The second plans each placement's trees as
+The first is ``testbed.plans.bandwidth``'s closed forms. The second plans each placement's trees as
 the controller would and adds up what one iteration puts on every direction of every link
-(``testbed.jobs.expected``); the direction that takes longest for its share is the bottleneck.
+(``testbed.plans.expected``); the direction that takes longest for its share is the bottleneck.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 from controller.dataplane import DataPlane
 from controller.trees import PlanRefusedError, TreeKind, plan_trees
-from testbed.jobs import placements
-from testbed.jobs.bandwidth import Model, minimum, uplink
-from testbed.jobs.expected import Direction, Workload, expected
-from testbed.jobs.jobfile import JobFile, Placement
-from testbed.jobs.placements import KINDS
+from testbed.plans import placements
+from testbed.plans.bandwidth import Model, minimum, uplink
+from testbed.plans.expected import Direction, Workload, expected
+from testbed.plans.jobfile import JobFile, Placement
+from testbed.plans.placements import KINDS
 from topologies.addressing import Addressing
 from topologies.ring import units_by_rank
 from topologies.topology import LinkQuality
