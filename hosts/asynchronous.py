@@ -43,6 +43,7 @@ class AsyncClient:
     def __init__(self, service: str, **options: Any) -> None:
         self.client = Client(service, **options)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calls")
+        self._left = False
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -56,7 +57,7 @@ class AsyncClient:
         try:
             await self._call(self.client.__exit__, kind, error, traceback)
         finally:
-            self._thread.shutdown(wait=False)
+            self._end()
 
     async def connect_service(self, nonce: str, rank: int) -> None:
         """See Client.connect_service."""
@@ -124,11 +125,19 @@ class AsyncClient:
         try:
             await self._call(self.client.leave, reason)
         finally:
-            self._thread.shutdown(wait=False)
+            self._end()
+
+    def _end(self) -> None:
+        self._left = True
+        self._thread.shutdown(wait=False)
 
     async def _call(self, call: Callable[_P, _T], *given: _P.args, **options: _P.kwargs) -> _T:
+        work = functools.partial(call, *given, **options)
+        if self._left:
+            return work()  # which says that it was left, or has nothing to do any more
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, functools.partial(call, *given, **options))
+        # A task that is cancelled takes no call back: all workers have to make the same ones.
+        return await asyncio.shield(loop.run_in_executor(self._thread, work))
 
 
 def _ask(loop: asyncio.AbstractEventLoop, state: Callable[[], Arrays]) -> Arrays:

@@ -21,6 +21,7 @@ import json
 import math
 import os
 import re
+import stat
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,11 +110,16 @@ def read(path: str | Path) -> Checkpoint:
     """Reads one. Raises CheckpointError for a file that cannot be read, is cut off, is damaged, or
     is no checkpoint."""
     try:
-        data = memoryview(Path(path).read_bytes())
+        # Who opens a pipe would wait for a writer.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CheckpointError(f"{path}: no checkpoint: it is no regular file")
+            begin = file.read(_START.size)
+            if begin[: len(MAGIC)] != MAGIC[: len(begin)] or not begin:
+                raise CheckpointError(f"{path}: no checkpoint: it begins with other bytes")
+            data = memoryview(begin + file.read())
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
-    if bytes(data[: len(MAGIC)]) != MAGIC[: len(data)] or not data:
-        raise CheckpointError(f"{path}: no checkpoint: it begins with other bytes")
     if len(data) < _START.size:
         raise CheckpointError(f"{path}: cut off after {len(data)} B, within its first line")
     _, version, header_size, size = _START.unpack_from(data)

@@ -30,11 +30,20 @@ def declared(keys: Keys | Iterable[str], shapes: Shapes | None, dtypes: Types | 
     name that is there twice, or lacks its shape) and WrongTypeError.
     """
     names = list(keys)
+    if not names:
+        raise WrongShapeError("no keys; a job has at least one")
+    if "" in names:
+        raise WrongShapeError("a key without a name")
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise WrongShapeError(f"{', '.join(twice)}: named twice")
     given: Mapping[str, int | Floats] = keys if isinstance(keys, Mapping) else {}
     if shapes is None and dtypes is None and isinstance(keys, Mapping):
+        for name, key in given.items():
+            if not isinstance(key, np.ndarray):
+                _elements(name, key)
+            elif not key.size:
+                raise WrongShapeError(f"{name}: an array of shape {key.shape} has no elements")
         return given
     shape_of = _by_name(names, shapes, "shapes") if shapes is not None else {}
     if dtypes is None or isinstance(dtypes, Mapping | list):
@@ -56,6 +65,13 @@ def declared(keys: Keys | Iterable[str], shapes: Shapes | None, dtypes: Types | 
             raise WrongShapeError(f"{name}: declared with shape {shape}, given {np.shape(one)}")
         found[name] = one if one is not None else np.broadcast_to(np.zeros((), kind), shape)
     return found
+
+
+def _elements(name: str, number: object) -> None:
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < 1:  # type: ignore[operator]
+        text = f"{name}: {number!r} is neither an array nor a number of elements, at least 1"
+        raise WrongShapeError(text)
 
 
 def _by_name(

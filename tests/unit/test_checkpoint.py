@@ -4,6 +4,7 @@ the last bit, with the optimizer at workers and at a server, over real sockets."
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -96,6 +97,10 @@ def test_what_is_no_checkpoint_says_so(tmp_path: Path) -> None:
     np.savez(tmp_path / "weights.npz", a=np.ones(3))
     with pytest.raises(CheckpointError, match="no checkpoint: it begins with other bytes"):
         read(tmp_path / "weights.npz")
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match="no checkpoint: it is no regular file"):
+            read(endless)
     blocked = tmp_path / "weights.npz" / "x"
     with pytest.raises(CheckpointError, match="cannot be written"):
         write(blocked, SMALL)

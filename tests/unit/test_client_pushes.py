@@ -72,6 +72,33 @@ def test_pushes_under_way_come_to_what_one_after_the_other_do(
                 assert mine[name].tobytes() == right[name].tobytes()
 
 
+def test_in_asyncio_a_cancelled_task_takes_no_push_back_and_leaving_is_for_good(
+    service: SmallService, server: Server
+) -> None:
+    world = 2
+    nonce = create(service, world)
+    server.command(f"join {nonce} 0")
+
+    async def work(rank: int) -> list[float]:
+        async with AsyncClient(service.address, address="127.0.0.1") as client:
+            await client.connect_service(nonce, rank)
+            await client.init_service({"b": 30})
+            tasks = [asyncio.create_task(client.push_pull(ones(value))) for value in (1, 2, 4)]
+            await asyncio.sleep(0)  # all have begun, and two of them wait for the first
+            if rank == 0:
+                tasks[1].cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            await client.leave()
+            with pytest.raises(UseAfterLeaveError):
+                await client.push(ones())
+            await client.leave()
+        return [one["b"][0] for one in done if isinstance(one, dict)]
+
+    with ThreadPoolExecutor(world) as pool:
+        got = list(pool.map(lambda rank: asyncio.run(work(rank)), range(world)))
+    assert got == [[2, 8], [2, 4, 8]]
+
+
 def test_what_a_future_says_comes_while_the_worker_does_something_else(
     service: SmallService, server: Server
 ) -> None:
@@ -272,6 +299,12 @@ def test_keys_by_shape_and_dtype() -> None:
     assert declared({"a": 6, "b": array}, None, None) == {"a": 6, "b": array}
     for keys, shapes, dtypes, error, says in (
         (["a"], None, None, WrongShapeError, "a: has no shape"),
+        ({}, None, None, WrongShapeError, "no keys; a job has at least one"),
+        ({"a": 1, "": 1}, None, None, WrongShapeError, "a key without a name"),
+        ({"a": 0}, None, None, WrongShapeError, "a: 0 is neither an array nor a number"),
+        ({"a": 1.5}, None, None, WrongShapeError, "a: 1.5 is neither an array nor a number"),
+        ({"a": True}, None, None, WrongShapeError, "a: True is neither an array nor a number"),
+        ({"a": np.zeros((0, 3))}, None, None, WrongShapeError, r"a: an array of shape \(0, 3\)"),
         (["a", "a"], [1, 1], None, WrongShapeError, "a: named twice"),
         (["a"], [1, 2], None, WrongShapeError, "2 shapes for 1 keys"),
         (["a"], {"b": 1}, None, WrongShapeError, "shapes of b, which is no key"),
