@@ -16,8 +16,13 @@ __all__ = ["exposed", "host_of", "interleaved", "units_by_rank"]
 
 
 def units_by_rank(addressing: Addressing, hosts: Iterable[str]) -> tuple[Unit, ...]:
-    """Server processes of a job that names these hosts."""
-    units = [unit for host in hosts for unit in addressing.units(host)]
+    """Server processes of a job that names these hosts; of one host, one of each link in turn, so
+    that a job with few slices uses all links."""
+    units = [
+        unit
+        for host in hosts
+        for unit in sorted(addressing.units(host), key=lambda unit: unit.core)
+    ]
     return tuple(units[position] for position in interleaved([unit.host for unit in units]))
 
 

@@ -105,7 +105,7 @@ def settle(document: Document[JobSpec]) -> None:
         others = [one.name for one in KINDS if given in one.trees]
         document.refuse(
             ("tree",),
-            f"{given} is none that placement {kind.name} ({kind.meaning}) has; allowed:"
+            f"{given} does not go with placement {kind.name} ({kind.meaning}); allowed:"
             f" {', '.join(kind.trees)}, or placement {' or '.join(others)}",
         )
         return

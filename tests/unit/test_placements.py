@@ -72,11 +72,11 @@ def test_a_word_stands_for(
     ("text", "says"),
     [
         ("placement: ncs\ntree: core",
-         "job.yaml:5: tree: core is none that placement ncs (non-colocated, sharded) has; allowed:"
+         "job.yaml:5: tree: core does not go with placement ncs (non-colocated, sharded); allowed:"
          " none, or placement inc or inc-server"),
-        ("placement: inc\ntree: none", "job.yaml:5: tree: none is none that placement inc"),
-        ("tree: tor\nplacement: inc", "job.yaml:4: tree: tor is none that placement inc (a switch"
-         " is the root) has; allowed: two-level, core, or placement inc-server"),
+        ("placement: inc\ntree: none", "job.yaml:5: tree: none does not go with placement inc"),
+        ("tree: tor\nplacement: inc", "job.yaml:4: tree: tor does not go with placement inc"
+         " (a switch is the root); allowed: two-level, core, or placement inc-server"),
         ("placement: inc\noptimizer:\n  at: servers",
          "job.yaml:6: optimizer.at: with placement inc (a switch is the root) steps are taken at"
          " workers; allowed: that, or placement cc, cs, ncc, ncs, inc-server"),
