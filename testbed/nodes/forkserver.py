@@ -195,13 +195,13 @@ def main(arguments: Sequence[str]) -> None:
             return
         order = json.loads(data)
         try:
-            pid = _fork()
+            pid, told = _fork()
         except OSError as error:
             answer: Message = {"error": f"fork: {error.strerror}"}
         else:
             if pid == 0:
                 connection.close()
-                become(order, files)
+                become(order, files, told)
                 return
             answer = {"pid": pid}
         for file in files:
@@ -209,8 +209,9 @@ def main(arguments: Sequence[str]) -> None:
         connection.send(json.dumps(answer).encode())
 
 
-def _fork() -> int:
-    """As os.fork, but the child's parent is whoever takes orphans: the supervisor."""
+def _fork() -> tuple[int, int]:
+    """As os.fork, but the child's parent is whoever takes orphans: the supervisor; and the child
+    says when it can be seen as itself: 0, and the pipe that it writes its pid to then."""
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
@@ -219,21 +220,20 @@ def _fork() -> int:
         except OSError:
             os._exit(1)
         if pid:
-            os.write(write, pid.to_bytes(8, "little"))
             os._exit(0)
         os.close(read)
-        os.close(write)
-        return 0
+        return 0, write
     os.close(write)
     with os.fdopen(read, "rb") as told:
-        _, status = os.waitpid(between, 0)
-        if status:
-            raise OSError(0, "no more processes")
-        return int.from_bytes(told.read(8), "little")
+        os.waitpid(between, 0)
+        pid = int.from_bytes(told.read(8), "little")
+    if not pid:
+        raise OSError(0, "it has ended at once; its log may say why")
+    return pid, -1
 
 
-def become(order: Message, files: Sequence[int]) -> None:
-    """Makes this process what an order says, and runs it to its end."""
+def become(order: Message, files: Sequence[int], told: int) -> None:
+    """Makes this process what an order says, tells its pid, and runs it to its end."""
     words = order["words"]
     os.setsid()
     for number, file in enumerate(files):
@@ -247,6 +247,8 @@ def become(order: Message, files: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     setproctitle.setproctitle(" ".join(words))
+    with os.fdopen(told, "wb") as pipe:
+        pipe.write(os.getpid().to_bytes(8, "little"))
     sys.orig_argv = words
     sys.argv = ["-m", *words[3:]]
     # It is to run as the main module, for which it must not be there as another.
