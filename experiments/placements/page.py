@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
+from experiments import tables
 from experiments.placements import larger
 from experiments.placements.rows import EACH, ITERATIONS, RACKS, SERVERS, TOPOLOGY, WORKERS, Line
 from testbed.plans.placements import KINDS
@@ -88,29 +88,17 @@ def _tensors(line: Line, size: float | None) -> str:
 
 def table(lines: Sequence[Line]) -> Table:
     """For a terminal; what fails is below its line."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("placement", "tree", "target"):
-        shown.add_column(heading)
-    for heading in _HEADINGS:
-        shown.add_column(heading, justify="right")
-    for line in lines:
-        style = "red" if line.problems else ""
-        shown.add_row(line.placement, line.tree, line.target, *cells(line), style=style)
-        for problem in line.problems:
-            shown.add_row(f"[red]  {escape(problem.splitlines()[0])}[/]")
-    return shown
+    rows = (
+        ((line.placement, line.tree, line.target, *cells(line)), line.problems) for line in lines
+    )
+    return tables.table(("placement", "tree", "target"), _HEADINGS, rows)
 
 
 def larger_table(lines: Sequence[larger.Line]) -> Table:
     """Of the larger job, for a terminal."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, heading in enumerate(larger.HEADINGS):
-        shown.add_column(heading, justify="right" if number > _TEXTS else "left")
-    for line in lines:
-        shown.add_row(*larger.cells(line, lines), style="red" if line.problems else "")
-        for problem in line.problems:
-            shown.add_row(f"[red]  {escape(problem.splitlines()[0])}[/]")
-    return shown
+    rows = ((tuple(larger.cells(line, lines)), line.problems) for line in lines)
+    headings = larger.HEADINGS
+    return tables.table(headings[: _TEXTS + 1], headings[_TEXTS + 1 :], rows)
 
 
 def page(

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
+from experiments import tables
 from experiments.reliability.playing import Line
 
 _HEADINGS = (
@@ -57,17 +57,10 @@ def _number(value: float | None, form: str) -> str:
 
 def table(lines: Sequence[Line]) -> Table:
     """For a terminal; what fails is below its line."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("fault", "topology", "target"):
-        shown.add_column(heading)
-    for heading in _HEADINGS:
-        shown.add_column(heading, justify="right")
-    for line in lines:
-        style = "red" if line.problems else ""
-        shown.add_row(line.scenario, line.topology, line.target, *cells(line), style=style)
-        for problem in line.problems:
-            shown.add_row(f"[red]  {escape(problem.splitlines()[0])}[/]")
-    return shown
+    rows = (
+        ((line.scenario, line.topology, line.target, *cells(line)), line.problems) for line in lines
+    )
+    return tables.table(("fault", "topology", "target"), _HEADINGS, rows)
 
 
 def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:

@@ -9,6 +9,7 @@ single process can redo what the workers of a run did.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -42,7 +43,7 @@ class Quality(NamedTuple):
     loss: float
 
 
-class Perceptron:
+class Perceptron(ABC):
     """Fully connected layers with ReLU between them, softmax and cross entropy at the end.
 
     sizes: of the inputs, each hidden layer, and the classes. What the inputs of `Data` are is for
@@ -60,9 +61,9 @@ class Perceptron:
             self.parameters[f"weights{layer}"] = weights
             self.parameters[f"biases{layer}"] = np.zeros(outputs, np.float32)
 
+    @abstractmethod
     def inputs(self, data: Any) -> Floats:
         """(n, sizes[0]) of n examples."""
-        raise NotImplementedError
 
     def learn_inputs(self, data: Any, error: Floats) -> Parameters:
         """Gradients of what ``inputs`` is made with; error (n, sizes[0]): the loss's for it."""
