@@ -57,21 +57,19 @@ def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) ->
         assert log.read_text().count("joined 1\n") == 1
         os.kill(rackhub.pid("hosts.server_main --address 10.0.1.1 "), signal.SIGKILL)
         wait_for(lambda: log.read_text().count("joined 1\n") == 2, "s0 to join again")
+        told = tmp_path / "job.json"
+        told.write_text(job)
         with ExitStack() as stack:
             workers = []
             for host in WORKERS:
                 command = ("exec", host, "python", PROGRAM, "train", "--save", tmp_path / host)
+                given = stack.enter_context(told.open())
                 worker = subprocess.Popen(
-                    rackhub.command(*command),
-                    stdin=subprocess.PIPE,
-                    text=True,
-                    env=rackhub.environment,
+                    rackhub.command(*command), stdin=given, env=rackhub.environment
                 )
                 stack.callback(worker.kill)
                 workers.append(worker)
-            for worker in workers:
-                worker.communicate(job, timeout=60)
-            assert [worker.returncode for worker in workers] == [0] * len(WORKERS)
+            assert [worker.wait(60) for worker in workers] == [0] * len(WORKERS)
         found = [np.load(tmp_path / f"{host}.npy") for host in WORKERS]
         assert {weights.tobytes() for weights in found} == {found[0].tobytes()}
         np.testing.assert_allclose(found[0], plain(), atol=1e-5)
