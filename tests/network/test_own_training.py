@@ -77,11 +77,11 @@ def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) ->
         create(rackhub)  # the name is free again
         assert rackhub.call("stop", "regression").returncode == 0
         create(rackhub)
-        rows = [row for row in rackhub.json("jobs") if row["job"] == "regression"]
+        snapshot = rackhub.json("status", "--live")
+        rows = [row for row in snapshot["jobs"] if row["job"] == "regression"]
         assert [row["state"] for row in rows] == ["done", "stopped", "starting"]
         assert {row["iteration"] for row in rows} == {None}
-        snapshot = rackhub.json("status", "--live")
-        (*over, alive) = [one["slots"] for one in snapshot["jobs"] if one["job"] == "regression"]
+        (*over, alive) = [row["slots"] for row in rows]
         assert over == [{}, {}]
         held = {one["name"]: one["slots"]["held"] for one in snapshot["switches"]}
         assert held == {"tor0": 0, "tor1": 0, "core0": 0} | alive
