@@ -177,6 +177,10 @@ def test_weights_that_differ_are_what_is_said_first() -> None:
     page = Page(make(small_run.finished(jobs=[small_run.job(matches=False)])))
     assert page.verdict == "the weights of digits differ from the reference's"
     assert page.all("p", "bad") == [page.verdict]
+    apart = small_run.job(matches=False, matches_reference=None, no_reference="nobody counted")
+    page = Page(make(small_run.finished(jobs=[apart])))
+    why = "whether the weights of digits are right is not known: nobody counted"
+    assert page.verdict == f"done; {why}"
 
 
 def test_several_jobs_are_told_apart() -> None:

@@ -96,9 +96,11 @@ def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
     undone = [job["name"] for job in jobs if job["state"] != "done"]
     if undone:
         return {"kind": "open", "text": f"not done: {', '.join(undone)}"}
-    unknown = [job["name"] for job in jobs if job["matches"] is None]
+    unknown = [job for job in jobs if job["matches"] is None]
     if unknown:
-        text = f"done; whether the weights of {', '.join(unknown)} are right, nobody can tell"
+        names = ", ".join(job["name"] for job in unknown)
+        why = "; ".join(dict.fromkeys(job["no_reference"] for job in unknown))
+        text = f"done; whether the weights of {names} are right is not known: {why}"
         return {"kind": "open", "text": text}
     return {"kind": "good", "text": "done: weights match the reference, bit by bit"}
 
