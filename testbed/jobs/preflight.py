@@ -210,9 +210,9 @@ def _check_workload(file: JobFile, world: int) -> None:
             checkpoint = read(file.restore)
             checkpoint.check_keys(file.restore, sizes)
         except CheckpointError as error:
-            raise file.refusal(("restore",), str(error)) from error
+            raise file.cannot_restore(str(error)) from error
         if why := misfit(spec, checkpoint):
-            raise file.refusal(("restore",), f"{file.restore}: {why}")
+            raise file.cannot_restore(f"{file.restore}: {why}")
     unknown = [key for key in spec.optimizer.keys if not any(fnmatchcase(n, key) for n in names)]
     if unknown:
         raise JobFileError(

@@ -46,7 +46,7 @@ def test_a_job_goes_on_as_if_it_had_never_stopped(rackhub: Rackhub) -> None:
         for file, said in ((files[0], "another optimizer than adam at servers"), (job, "no check")):
             refused = rackhub.call("submit", job, "--restore", file)
             assert refused.returncode == 1
-            assert f"restore: {file}: " in refused.stderr
+            assert f"error: --restore {file}: " in refused.stderr
             assert said in refused.stderr
     finally:
         rackhub.call("down")
