@@ -168,11 +168,24 @@ def test_a_checkpoint_is_one_that_the_job_can_go_on_from(tmp_path: Path) -> None
     assert "cut off" in said
 
 
-@pytest.mark.parametrize("job", ["digits", "characters", "core"])
+def test_a_checkpoint_that_was_given_is_no_problem_of_the_job_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for given, says in (("empty", "begins with other bytes"), ("none", "No such file"), ("", "")):
+        file = tmp_path / given
+        with pytest.raises(DocumentError) as caught:
+            preflight.check(
+                read(SHIPPED / "two-racks.yaml"), [ROOT / "jobs" / "digits.yaml"], PLANE,
+                "embedded", file,
+            )  # fmt: skip
+        (line,) = str(caught.value).splitlines()
+        assert line.startswith(f"--restore {file}: ")
+        assert says in line
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "jobs").glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
-def test_shipped_files(path: Path, job: str) -> None:
-    file = ROOT / "jobs" / f"{job}.yaml"
-    if job == "core" and path.stem != "server-rack":
+def test_shipped_files(path: Path, file: Path) -> None:
+    if file.stem == "core" and path.stem != "server-rack":
         with pytest.raises(DocumentError, match="tree core needs"):
             checked(path, file)
         return
