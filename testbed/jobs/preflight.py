@@ -302,11 +302,17 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"  model    {_model(spec, plane)}",
             f"  workers  {few(list(plan.placement.workers))}",
             f"  servers  {_servers(plan)}",
-            f"  tree     {plan.kind}: {'; '.join(trees)}",
+            f"  tree     {plan.kind}{_instead(plan)}: {'; '.join(trees)}",
             f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]
     return lines
+
+
+def _instead(plan: JobPlan) -> str:
+    """Which tree the job asked for, where it was admitted without it."""
+    asked = plan.file.spec.tree
+    return "" if asked == str(plan.kind) else f" (no slots are left for {asked})"
 
 
 def _servers(plan: JobPlan) -> str:
