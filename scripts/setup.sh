@@ -25,7 +25,7 @@ telling() {
     {
         failed=0
         "$@" 2>&1 || failed=$?
-        printf 'exit status %s\n' "$failed"
+        printf '\nexit status %s\n' "$failed"
     } | while IFS= read -r line; do
         printf '%s\n' "$line" >>"$into"
         $teller "$line"
@@ -104,7 +104,7 @@ if [ -n "${packages% }" ]; then
     # tshark's package asks who may capture; mininet's recommends servers that nobody needs here.
     log=$(mktemp)
     # shellcheck disable=SC2086
-    telling "$log" of_apt $as_root env DEBIAN_FRONTEND=noninteractive \
+    telling "$log" of_apt $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
         apt-get install -y -q --no-install-recommends $packages || {
         tail -n 20 "$log" >&2
         fail "apt-get could not install: $packages"

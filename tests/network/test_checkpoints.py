@@ -53,6 +53,9 @@ def test_a_job_goes_on_as_if_it_had_never_stopped(rackhub: Rackhub) -> None:
         assert (gone_on["state"], gone_on["iterations_before"]) == ("done", 5)
         assert len(gone_on["seconds_per_iteration"]) == 7
         assert gone_on["staleness_seen"]["max"] >= 0
+        over = rackhub.json("status", "--live")["jobs"]
+        assert len(over) == 5
+        assert {one["chunks_per_second"] for one in over} <= {0, None}  # nothing goes on
         for file, said in ((files[0], "another optimizer than adam at servers"), (job, "no check")):
             refused = rackhub.call("submit", job, "--restore", file)
             assert refused.returncode == 1
