@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,17 @@ def two_cores() -> tuple[int, int]:
 def pin(core: int) -> None:
     """Keeps the calling thread, and those that it starts from now on, on one core."""
     os.sched_setaffinity(0, {core})
+
+
+@contextlib.contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """``pin``, for as long as the context lasts."""
+    before = os.sched_getaffinity(0)
+    pin(core)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Seconds(click.FloatRange):
