@@ -128,8 +128,8 @@ class Attendance:
         if first <= iterations and not start and self._entries[first] != everyone:
             # Its exponent rounds may have had more workers than its sums.
             return (
-                "a worker was lost in the first iteration, and whether that one's exponents counted"
-                " its values nobody recorded"
+                "a worker was lost in the first iteration, and whether its values counted for that"
+                " one's exponents is not recorded"
             )
         return ""
 
