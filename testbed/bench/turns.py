@@ -35,7 +35,7 @@ from testbed.bench.common import (
     Stopwatch,
     machine,
     memory_bandwidth,
-    pin,
+    pinned,
     two_cores,
 )
 from testbed.bench.load import EPOCH, JOB, NODE, Shared, Traffic, send
@@ -116,8 +116,7 @@ def run(options: Options) -> Message:
     mine, other = two_cores()
     with Endpoint(("127.0.0.1", 0), lanes=options.lanes) as endpoint:
         traffic = _traffic(options, endpoint, other)
-        with _load(traffic) as (control, shared):
-            pin(mine)
+        with _load(traffic) as (control, shared), pinned(mine):
             bandwidth = memory_bandwidth()
             ports = control.recv()
             turns = _turns(options, traffic, endpoint, ports, control, shared)

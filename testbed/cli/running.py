@@ -71,7 +71,7 @@ def chaos(
     """Run a job while things break: processes are killed or stopped, links impaired.
 
     Exit status 0 means that the job was done nevertheless and its weights match the reference bit
-    by bit, unless nobody can tell (the summary's `no_reference` says why).
+    by bit, unless there is nothing to compare them with (the summary's `no_reference` says why).
     """
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)

@@ -357,7 +357,7 @@ class JobRun:
         return Progress(len(self.placement.workers), self.file.spec.iterations, self._before)
 
     def progress(self) -> Message:
-        """How far the job is: iteration, epoch, loss, accuracy, chunks/s, share in the network."""
+        """How far the job is: iteration, passes, loss, accuracy, chunks/s, share in the network."""
         told = self._progress.message()
         if "share_in_tree" in told:
             share = told.pop("share_in_tree")

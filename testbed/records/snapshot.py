@@ -191,8 +191,8 @@ class Observer:
     def _server(self, host: str, ports: Mapping[str, dict[int, PortCounters] | None]) -> Message:
         """A host: its links are shared by its processes."""
         processes = [
-            {"name": name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
-            for name in self._nodes.servers
+            {"name": one.name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
+            for name, one in self._nodes.servers.items()
             if host_of(name) == host
         ]
         used = [one["cpu_seconds"] for one in processes if one["cpu_seconds"] is not None]
@@ -215,6 +215,9 @@ class Observer:
     @staticmethod
     def _job(job: JobRun, status: jobs_pb2.Job | None) -> Message:
         progress = job.progress()
+        rate = progress.get("chunks_per_second")
+        if rate is not None and job.state != "running":
+            rate = 0.0  # its last one is over
         return {
             "job": job.name,
             "number": job.number,
@@ -226,10 +229,10 @@ class Observer:
             **_plan(status),
             "iteration": progress["iteration"],
             "iterations": progress["iterations"],
-            "passes": progress.get("epoch"),
+            "passes": progress.get("passes"),
             "loss": progress.get("loss"),
             "accuracy": progress.get("accuracy"),
-            "chunks_per_second": progress.get("chunks_per_second"),
+            "chunks_per_second": rate,
             "share_in_network": progress.get("share_in_network"),
         }
 
