@@ -8,6 +8,7 @@ it until a condition holds. All blocking is in `poll(2)`; nothing spins and noth
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
 import math
@@ -19,11 +20,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
 
+from hosts import native
 from hosts.offload import (
     MAX_SEGMENTS,
     REFUSALS,
@@ -36,12 +39,15 @@ from hosts.offload import (
 from protocol.header import (
     HEADER_BYTES,
     LARGEST_DATAGRAM,
+    PEER,
     SERVER_PORTS,
+    Array,
     Batch,
     Run,
     decode,
     decode_wire,
     encode_runs,
+    opaque,
     peer_array,
     peer_keys,
 )
@@ -125,6 +131,8 @@ class Endpoint:
         self._arena = memoryview(bytearray(_ARENA_BYTES))
         self._arena_bytes = np.frombuffer(self._arena, np.uint8)
         self._sources: dict[tuple[str, int], tuple[int, int]] = {}
+        self._native = native.library()
+        self._trains = np.empty(_MOST_DATAGRAMS, native.RECEIVED)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.setblocking(False)
@@ -226,8 +234,25 @@ class Endpoint:
         Raises OSError, naming the destination, for what waiting does not cure.
         """
         most = self._train_packets if self.offload.segment else 1
-        self._pending.extend(_in_turns(encode_runs(_by_destination(batch), most)))
-        self.flush()
+        sent = 0 if self._native is None else self._send_natively(self._native, batch, most)
+        if sent is not None:
+            # Whatever the socket did not take, here or before, goes or fails one by one.
+            trains = _in_turns(encode_runs(_by_destination(batch), most))
+            self._pending.extend(trains[sent:])
+            self.flush()
+
+    def _send_natively(self, lib: ctypes.CDLL, batch: Batch, most: int) -> int | None:
+        """Sends packets that are in memory as they are to be sent; returns how many trains of them
+        the socket took, None if all."""
+        if self._pending or batch.wire is None or not batch.full.all():
+            return 0
+        spans = native.spans(lib, batch.peers)
+        if spans is None:
+            return 0
+        trains, packets = native.send(lib, self._socket.fileno(), batch.wire, spans, most)
+        self.counters.send_calls += trains
+        self.counters.sent += packets
+        return trains if packets < len(batch) else None
 
     def flush(self) -> bool:
         """Sends queued trains; returns whether none is left."""
@@ -265,6 +290,31 @@ class Endpoint:
         Malformed datagrams are counted and left out, so the batch can be empty. It may be a view of
         the endpoint's own memory: what it says holds until the next call.
         """
+        found = self._receive() if self._native is None else self._receive_natively(self._native)
+        if found is None:
+            return None
+        batch, malformed = found
+        self.counters.received += len(batch)
+        self.counters.malformed += malformed
+        return batch
+
+    def _receive_natively(self, lib: ctypes.CDLL) -> tuple[Batch, int] | None:
+        n, error = native.receive(lib, self._socket.fileno(), self._arena_bytes, self._trains)
+        if error:
+            raise OSError(error, os.strerror(error))
+        if not n:
+            return None
+        self.counters.receive_calls += n
+        trains, wide = self._trains[:n], self._datagram_bytes
+        lengths, sizes = trains["bytes"].astype(np.int64), trains["segment"]
+        if (sizes == wide).all() and not (lengths % wide).any():
+            wire = self._arena_bytes[: int(lengths.sum())].reshape(-1, wide)
+            return native.decode(lib, wire, _repeated(trains["source"], lengths // wide))
+        ends = np.cumsum(lengths).tolist()
+        buffers = [self._arena[first:end] for first, end in pairwise([0, *ends])]
+        return decode(buffers, trains["source"], self.lanes, sizes.tolist())
+
+    def _receive(self) -> tuple[Batch, int] | None:
         buffers: list[memoryview] = []
         sizes: list[int] = []
         sources: list[tuple[int, int]] = []
@@ -287,12 +337,8 @@ class Endpoint:
         if all(size == wide and len(b) % wide == 0 for size, b in zip(sizes, buffers, strict=True)):
             counts = [len(buffer) // wide for buffer in buffers]
             wire = self._arena_bytes[:at].reshape(-1, wide)
-            batch, malformed = decode_wire(wire, peer_array(sources).repeat(counts))
-        else:
-            batch, malformed = decode(buffers, sources, self.lanes, sizes)
-        self.counters.received += len(batch)
-        self.counters.malformed += malformed
-        return batch
+            return decode_wire(wire, _repeated(peer_array(sources), counts))
+        return decode(buffers, sources, self.lanes, sizes)
 
     def _send(self, train: Run) -> None:
         ancillary = [segment_size_message(train.segment)] if train.count > 1 else []
@@ -387,6 +433,10 @@ def _by_destination(batch: Batch) -> Batch:
         return batch
     _, first, owner = np.unique(keys, return_index=True, return_inverse=True)
     return batch.select(np.argsort(first[owner], kind="stable"))
+
+
+def _repeated(peers: Array, counts: Any) -> Array:
+    return opaque(peers).repeat(counts).view(PEER)
 
 
 def _in_turns(trains: list[Run]) -> list[Run]:
