@@ -69,11 +69,13 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
 }  # fmt: skip
 
 
-@functools.cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None where numpy does what they do."""
-    if os.environ.get(VARIABLE) == "1":
-        return None
+    return None if os.environ.get(VARIABLE) == "1" else _loaded()
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL | None:
     try:
         lib = ctypes.CDLL(str(build("hosts", _RUNTIME, _RUNTIME)))
     except (CompilerError, OSError) as error:
