@@ -93,7 +93,7 @@ class Taker:
         count = self._lib.take_contributions(
             self._at, headers.ctypes.data, payloads.ctypes.data,
             payloads.strides[0], full.ctypes.data, sources.ctypes.data, n, done.ctypes.data,
-            completed, claimed,
+            ctypes.addressof(completed), ctypes.addressof(claimed),
         )  # fmt: skip
         complete = np.sort(done[: completed.value]).astype(np.intp)
         return Taken(count, claimed.value, complete)
@@ -102,6 +102,7 @@ class Taker:
         """Sums of slots in which all copies are become their results; returns whether this can be
         told here: not if copies are yet to be added."""
         if self._adds:
+            slots = np.ascontiguousarray(slots, np.int64)
             self._lib.seal_sums(self._at, slots.ctypes.data, len(slots))
         return self._adds
 
@@ -111,6 +112,7 @@ class Taker:
 
         wire: (children n, HEADER_BYTES + 4 lanes), contiguous.
         """
+        slots = np.ascontiguousarray(slots, np.int64)
         return bool(
             self._lib.write_results(self._at, slots.ctypes.data, len(slots), wire.ctypes.data)
         )

@@ -20,13 +20,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
 
-from hosts import native
+from hosts.native import library
 from hosts.offload import (
     MAX_SEGMENTS,
     REFUSALS,
@@ -36,12 +35,12 @@ from hosts.offload import (
     received_segment_size,
     segment_size_message,
 )
+from hosts.trains import LARGEST_RECEIVE, Receiver, send
 from protocol.header import (
     HEADER_BYTES,
     LARGEST_DATAGRAM,
     PEER,
     SERVER_PORTS,
-    Array,
     Batch,
     Run,
     decode,
@@ -64,7 +63,6 @@ _WIRE_OVERHEAD = 14 + _IP_UDP_BYTES
 _TRAIN_SECONDS = 0.001
 _RECEIVE_BUFFER = 4 << 20
 _ARENA_BYTES = 2 << 20
-_LARGEST_RECEIVE = 1 << 16
 # Of one `receive`, whatever their size: a flood of small or empty datagrams must not keep a machine
 # from its other work, nor make it look at more of them at once than of full ones.
 _MOST_DATAGRAMS = 4096
@@ -131,8 +129,10 @@ class Endpoint:
         self._arena = memoryview(bytearray(_ARENA_BYTES))
         self._arena_bytes = np.frombuffer(self._arena, np.uint8)
         self._sources: dict[tuple[str, int], tuple[int, int]] = {}
-        self._native = native.library()
-        self._trains = np.empty(_MOST_DATAGRAMS, native.RECEIVED)
+        self._native = library()
+        self._receiver = None
+        if self._native is not None:
+            self._receiver = Receiver(self._native, self._arena_bytes, _MOST_DATAGRAMS)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.setblocking(False)
@@ -246,10 +246,7 @@ class Endpoint:
         the socket took, None if all."""
         if self._pending or batch.wire is None or not batch.full.all():
             return 0
-        spans = native.spans(lib, batch.peers)
-        if spans is None:
-            return 0
-        trains, packets = native.send(lib, self._socket.fileno(), batch.wire, spans, most)
+        trains, packets = send(lib, self._socket.fileno(), batch.wire, batch.peers, most)
         self.counters.send_calls += trains
         self.counters.sent += packets
         return trains if packets < len(batch) else None
@@ -290,37 +287,23 @@ class Endpoint:
         Malformed datagrams are counted and left out, so the batch can be empty. It may be a view of
         the endpoint's own memory: what it says holds until the next call.
         """
-        found = self._receive() if self._native is None else self._receive_natively(self._native)
+        if self._receiver is None:
+            return self._receive()
+        found = self._receiver.receive(self._socket.fileno(), self.lanes)
         if found is None:
             return None
-        batch, malformed = found
-        self.counters.received += len(batch)
-        self.counters.malformed += malformed
-        return batch
+        self.counters.receive_calls += found.calls
+        self.counters.received += len(found.batch)
+        self.counters.malformed += found.malformed
+        return found.batch
 
-    def _receive_natively(self, lib: ctypes.CDLL) -> tuple[Batch, int] | None:
-        n, error = native.receive(lib, self._socket.fileno(), self._arena_bytes, self._trains)
-        if error:
-            raise OSError(error, os.strerror(error))
-        if not n:
-            return None
-        self.counters.receive_calls += n
-        trains, wide = self._trains[:n], self._datagram_bytes
-        lengths, sizes = trains["bytes"].astype(np.int64), trains["segment"]
-        if (sizes == wide).all() and not (lengths % wide).any():
-            wire = self._arena_bytes[: int(lengths.sum())].reshape(-1, wide)
-            return native.decode(lib, wire, _repeated(trains["source"], lengths // wide))
-        ends = np.cumsum(lengths).tolist()
-        buffers = [self._arena[first:end] for first, end in pairwise([0, *ends])]
-        return decode(buffers, trains["source"], self.lanes, sizes.tolist())
-
-    def _receive(self) -> tuple[Batch, int] | None:
+    def _receive(self) -> Batch | None:
         buffers: list[memoryview] = []
         sizes: list[int] = []
         sources: list[tuple[int, int]] = []
         at = datagrams = 0
-        while at + _LARGEST_RECEIVE <= _ARENA_BYTES and datagrams < _MOST_DATAGRAMS:
-            room = self._arena[at : at + _LARGEST_RECEIVE]
+        while at + LARGEST_RECEIVE <= _ARENA_BYTES and datagrams < _MOST_DATAGRAMS:
+            room = self._arena[at : at + LARGEST_RECEIVE]
             try:
                 length, ancillary, _, source = self._socket.recvmsg_into([room], _ANCILLARY_BYTES)
             except BlockingIOError:
@@ -337,8 +320,13 @@ class Endpoint:
         if all(size == wide and len(b) % wide == 0 for size, b in zip(sizes, buffers, strict=True)):
             counts = [len(buffer) // wide for buffer in buffers]
             wire = self._arena_bytes[:at].reshape(-1, wide)
-            return decode_wire(wire, _repeated(peer_array(sources), counts))
-        return decode(buffers, sources, self.lanes, sizes)
+            peers = opaque(peer_array(sources)).repeat(counts).view(PEER)
+            batch, malformed = decode_wire(wire, peers)
+        else:
+            batch, malformed = decode(buffers, sources, self.lanes, sizes)
+        self.counters.received += len(batch)
+        self.counters.malformed += malformed
+        return batch
 
     def _send(self, train: Run) -> None:
         ancillary = [segment_size_message(train.segment)] if train.count > 1 else []
@@ -433,10 +421,6 @@ def _by_destination(batch: Batch) -> Batch:
         return batch
     _, first, owner = np.unique(keys, return_index=True, return_inverse=True)
     return batch.select(np.argsort(first[owner], kind="stable"))
-
-
-def _repeated(peers: Array, counts: Any) -> Array:
-    return opaque(peers).repeat(counts).view(PEER)
 
 
 def _in_turns(trains: list[Run]) -> list[Run]:

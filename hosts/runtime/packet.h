@@ -26,12 +26,6 @@ struct peer {
     uint16_t port;
 } __attribute__((packed));
 
-// Packets number `first` and after it, `count` of them, that are for one destination.
-struct span {
-    uint32_t first, count;
-    struct peer destination;
-} __attribute__((packed));
-
 // A payload's words, and rows of the machine's own integers. Neither is aligned for certain.
 typedef uint32_t word __attribute__((aligned(1), may_alias));
 

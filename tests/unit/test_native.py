@@ -27,7 +27,6 @@ from protocol.header import (
     Op,
     blank,
     carries_payload,
-    decode_wire,
     opaque,
     parts_of,
     peer_array,
@@ -101,19 +100,6 @@ def same(found: Batch, wanted: Batch) -> bool:
         and found.full.tolist() == wanted.full.tolist()
         and found.payloads[found.full].tobytes() == wanted.payloads[wanted.full].tobytes()
     )
-
-
-@given(st.lists(st.binary(min_size=WIDE, max_size=WIDE), min_size=1), st.lists(FIRST, min_size=1))
-def test_any_bytes_of_a_packets_size_are_decoded_alike(pieces: list[bytes], ops: list[int]) -> None:
-    wire = np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, WIDE).copy()
-    wire[:, 0] = np.resize(ops, len(wire))
-    peers = peer_array([(number, number) for number in range(len(wire))])
-    (found, malformed), wanted = (
-        native.decode(native.library(), wire, peers),
-        decode_wire(wire, peers),
-    )
-    assert malformed == wanted[1]
-    assert same(found, wanted[0])
 
 
 @settings(max_examples=50, deadline=None)
