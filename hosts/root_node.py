@@ -118,7 +118,7 @@ class RootNode(ServedSlots):
             taken = self._taker.take(batch)
             self._count("claimed", taken.claimed)
             self._count("added", taken.count - taken.claimed)
-            results += self._complete(taken.complete)
+            results += self._results_of(taken.complete)
             if taken.count == len(batch):
                 return results
             batch = batch.select(slice(taken.count, None))
@@ -281,7 +281,10 @@ class RootNode(ServedSlots):
 
     def _complete(self, slots: Indices) -> list[Batch]:
         """Makes results of what every child is in; returns what to send."""
-        slots = slots[self._in[slots] == self._every_child]
+        return self._results_of(slots[self._in[slots] == self._every_child])
+
+    def _results_of(self, slots: Indices) -> list[Batch]:
+        """Makes results of slots that every child is in; returns what to send."""
         if not len(slots):
             return []
         self._count("completed", len(slots))

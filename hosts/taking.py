@@ -78,6 +78,9 @@ class Taker:
             **numbers,
         )
         self._at = ctypes.addressof(self._root)
+        self._told = (ctypes.c_uint64 * 2)()  # slots completed, packets that claimed one
+        told = ctypes.addressof(self._told)
+        self._told_at = told, told + ctypes.sizeof(ctypes.c_uint64)
 
     def take(self, batch: Batch) -> Taken:
         """Takes a batch's CONTRIBUTEs up to the first that is not plain (runtime/root.c)."""
@@ -89,14 +92,13 @@ class Taker:
         if payloads.dtype != _BIG_ENDIAN or payloads.strides[1] != payloads.itemsize:
             payloads = np.ascontiguousarray(payloads, _BIG_ENDIAN)
         done = np.empty(n, np.uint32)
-        completed, claimed = ctypes.c_uint64(), ctypes.c_uint64()
         count = self._lib.take_contributions(
             self._at, headers.ctypes.data, payloads.ctypes.data,
             payloads.strides[0], full.ctypes.data, sources.ctypes.data, n, done.ctypes.data,
-            ctypes.addressof(completed), ctypes.addressof(claimed),
+            *self._told_at,
         )  # fmt: skip
-        complete = np.sort(done[: completed.value]).astype(np.intp)
-        return Taken(count, claimed.value, complete)
+        complete = np.sort(done[: self._told[0]]).astype(np.intp)
+        return Taken(count, self._told[1], complete)
 
     def seal(self, slots: Indices) -> bool:
         """Sums of slots in which all copies are become their results; returns whether this can be
@@ -119,4 +121,4 @@ class Taker:
 
 
 def _together(items: Array) -> Array:
-    return np.ascontiguousarray(opaque(items))
+    return items if items.flags.c_contiguous else np.ascontiguousarray(opaque(items))
