@@ -32,6 +32,13 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
         ctypes.c_int64,
         [_SOCKET, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, ctypes.POINTER(ctypes.c_uint64)],
     ),
+    "cast_trains": (
+        ctypes.c_int64,
+        [
+            _SOCKET, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _SIZE,
+            ctypes.POINTER(ctypes.c_uint64),
+        ],
+    ),
     "take_contributions": (
         ctypes.c_int64,
         [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _SIZE, *[_POINTER] * 3],

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.casting import Cast
 from hosts.merging import Integers, merging, span
 from hosts.native import library
 from hosts.recycling import Recycler
@@ -37,14 +38,12 @@ from protocol.fixed_point import (
 from protocol.header import (
     FLAGGED,
     HEADER_BYTES,
-    PEER,
     PHASE_SHIFT,
     Array,
     Batch,
     Flag,
     Op,
     Phase,
-    Wire,
     Words,
     blank,
     carries_payload,
@@ -103,7 +102,7 @@ class RootNode(ServedSlots):
             "used": self._used, "final": self._final, "flags": self._flags, "large": self._large,
             "seq": self._seq, "chunk": self._chunk, "in": self._in, "checksum": self._checksum,
             "lanes": self._lanes, "exponent": self._exponent, "max_exponent": self._max_exponent,
-            "peers": self._addresses, "below": self._below, "nodes": self._nodes,
+            "peers": self._addresses, "below": self._below,
             "mine": plan.server_of(np.arange(plan.chunks)) == plan.rank, "results": self._results,
         }  # fmt: skip
         return Taker(
@@ -308,45 +307,32 @@ class RootNode(ServedSlots):
     def _finish(self, slots: Indices) -> list[Batch]:
         """The results of these slots are there: everybody gets them."""
         self._final[slots] = True
-        if self._taker is not None and not self._plan.pipeline.pulls:
-            wire = self._room(len(slots))
-            if self._taker.write(slots, wire):
-                return [self._sent_to_all(wire, np.ones(len(wire), np.bool_))]
-        headers = self._sum_headers(slots)
         if not self._plan.pipeline.pulls:
-            return [self._to_all(headers, slots)]
+            return [self._to_all(slots)]
+        headers = self._sum_headers(slots)
         whole = carries_payload(headers)
         told = blank(int(np.count_nonzero(whole)), Op.STATE)
         for name in ("job", "epoch", "stream", "seq", "chunk", "children"):
             told[name] = headers[name][whole]
         told["flags"] = Phase.FINAL << PHASE_SHIFT
         rest = headers[~whole]
-        batches = (self._to_all(told, slots[whole]), self._to_all(rest, slots[~whole]))
+        batches = (self._to_all(slots[whole], told), self._to_all(slots[~whole], rest))
         return [batch for batch in batches if len(batch)]
 
-    def _to_all(self, headers: Array, slots: Indices) -> Batch:
-        """These packets, of which each with payload has its slot's result, to every child: one's
-        after the other's, as they leave in trains."""
-        n, lanes = len(slots), self._plan.lanes
-        wire = self._room(n)
-        copies, words = parts_of(wire)
-        senders = np.repeat(np.arange(self._children), n)
-        opaque(copies)[:] = np.tile(opaque(headers), self._children)
-        copies["sender"] = senders
-        copies["node"] = self._nodes[senders]
-        words.reshape(self._children, n, lanes)[:] = self._results[span(slots)]
-        return self._sent_to_all(wire, np.tile(carries_payload(headers), self._children))
-
-    def _room(self, n: int) -> Wire:
-        """For n packets to every child, written as they are sent, so that nobody has to put headers
-        and payloads together."""
+    def _to_all(self, slots: Indices, headers: Array | None = None) -> Cast:
+        """Packets about slots to every child: their results, or (headers) what else is told."""
+        # Written as they are sent, so that nobody has to put headers and payloads together.
         size = HEADER_BYTES + 4 * self._plan.lanes
-        return self._recycler.empty((self._children * n, size), np.uint8)
-
-    def _sent_to_all(self, wire: Wire, full: Mask) -> Batch:
-        headers, words = parts_of(wire)
-        peers = opaque(self._addresses).repeat(len(wire) // self._children).view(PEER)
-        return Batch(headers, words, full, peers, wire)
+        packets = self._recycler.empty((len(slots), size), np.uint8)
+        if headers is None and self._taker is not None and self._taker.write(slots, packets):
+            whole = np.ones(len(slots), np.bool_)
+        else:
+            headers = self._sum_headers(slots) if headers is None else headers
+            whole = carries_payload(headers)
+            ours, words = parts_of(packets)
+            opaque(ours)[:] = opaque(headers)
+            words[:] = self._results[span(slots)]
+        return Cast(packets, whole, self._addresses, self._nodes, self._recycler)
 
     def _optimize(self, steps: Steps, slots: Indices, sums: Integers) -> list[Batch]:
         """Complete sums: those of gradients become parameters first."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root of a stream, natively: plain contributions into slots, and results for everybody.
+"""The root of a stream, natively: plain contributions into slots, and results out of them.
 
 It works on the very arrays of the node, so that either way goes on from what the other has left.
 """
@@ -32,7 +32,7 @@ class _Root(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("seq", "chunk", "in", "checksum")),
         *((name, ctypes.c_void_p) for name in ("lanes", "exponent", "max_exponent")),
         *((name, ctypes.c_void_p) for name in ("rows", "results", "mine", "peers")),
-        *((name, ctypes.c_void_p) for name in ("below", "nodes")),
+        ("below", ctypes.c_void_p),
         *((name, ctypes.c_uint32) for name in ("mask", "chunks", "children", "width")),
         ("latest_copy", ctypes.c_uint32),
         ("bound", ctypes.c_int32),
@@ -56,7 +56,7 @@ class Taker:
     """What the native code knows of a node.
 
     columns: (slots,) what the node says of each slot, by its name in `struct root`; by sender
-    `peers` (PEER), `below` and `nodes`; `mine` (chunks,) which the server sums; `results` (slots,
+    `peers` (PEER) and `below`; `mine` (chunks,) which the server sums; `results` (slots,
     lanes). All contiguous, and never replaced while this lives. numbers: what else is in it.
     """
 
@@ -109,10 +109,10 @@ class Taker:
         return self._adds
 
     def write(self, slots: Indices, wire: Wire) -> bool:
-        """Writes the results of slots for every child, one's after the other's; returns whether it
-        did: not if one of them has no payload.
+        """Writes the results of slots, as they are sent but for which child they are for; returns
+        whether it did: not if one of them has no payload.
 
-        wire: (children n, HEADER_BYTES + 4 lanes), contiguous.
+        wire: (n, HEADER_BYTES + 4 lanes), contiguous.
         """
         slots = np.ascontiguousarray(slots, np.int64)
         return bool(

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hosts.casting import Cast
 from protocol.header import (
     HEADER,
     HEADER_BYTES,
     PEER,
-    Array,
     Batch,
-    Wire,
     decode,
     decode_wire,
     opaque,
@@ -108,15 +107,26 @@ class Receiver:
         return Arrived(batch, malformed, len(trains))
 
 
-def send(
-    lib: ctypes.CDLL, socket: int, wire: Wire, destinations: Array, most_packets: int
-) -> tuple[int, int]:
-    """Sends packets as they are in memory, in trains of up to `most_packets`, destinations taking
-    turns; returns how many trains, and packets, the socket took before the first train that it did
-    not take: none where a destination's packets do not follow each other."""
+def send(lib: ctypes.CDLL, socket: int, batch: Batch, most_packets: int) -> tuple[int, int]:
+    """Sends packets that are in memory as they are sent, in trains of up to `most_packets`,
+    destinations taking turns; returns how many trains, and packets, the socket took before the
+    first train that it did not take. That is the first of all where packets are not such, or a
+    destination's do not follow each other."""
     packets = ctypes.c_uint64()
-    peers = np.ascontiguousarray(opaque(destinations))
-    trains: int = lib.send_trains(
+    trains: int
+    if isinstance(batch, Cast):
+        wire, destinations = batch.packets, np.ascontiguousarray(opaque(batch.destinations))
+        if not batch.whole.all():
+            return 0, 0
+        trains = lib.cast_trains(
+            socket, wire.ctypes.data, wire.shape[1], len(wire), destinations.ctypes.data,
+            batch.nodes.ctypes.data, len(destinations), most_packets, packets,
+        )  # fmt: skip
+        return trains, packets.value
+    if batch.wire is None or not batch.full.all():
+        return 0, 0
+    wire, peers = batch.wire, np.ascontiguousarray(opaque(batch.peers))
+    trains = lib.send_trains(
         socket, wire.ctypes.data, wire.shape[1], peers.ctypes.data, len(wire), most_packets,
         packets,
     )  # fmt: skip

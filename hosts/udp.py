@@ -244,9 +244,9 @@ class Endpoint:
     def _send_natively(self, lib: ctypes.CDLL, batch: Batch, most: int) -> int | None:
         """Sends packets that are in memory as they are to be sent; returns how many trains of them
         the socket took, None if all."""
-        if self._pending or batch.wire is None or not batch.full.all():
+        if self._pending:
             return 0
-        trains, packets = send(lib, self._socket.fileno(), batch.wire, batch.peers, most)
+        trains, packets = send(lib, self._socket.fileno(), batch, most)
         self.counters.send_calls += trains
         self.counters.sent += packets
         return trains if packets < len(batch) else None

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hosts/root_node.py does with contributions that are plain, and with results for everybody.
+// What hosts/root_node.py does with contributions that are plain, and with results.
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct root {
     uint32_t *results; // by slot, in network order
     const uint8_t *mine; // by chunk: whether this server sums it
     const struct peer *peers; // by sender
-    const uint16_t *below, *nodes; // by sender: number of workers, node
+    const uint16_t *below; // by sender: number of workers
     uint32_t mask, chunks, children, width, latest_copy;
     int32_t bound;
     uint16_t node, job, epoch, world;
@@ -160,26 +160,17 @@ static struct header result_of(const struct root *root, size_t slot) {
     };
 }
 
-// Writes the results of slots for every child, one's after the other's, as they are sent. Returns
-// whether it did: not if one of them has no payload.
+// Writes the results of slots as they are sent, but for which child they are for. Returns whether
+// it did: not if one of them has no payload.
 int write_results(const struct root *root, const int64_t *slots, size_t n, uint8_t *wire) {
     size_t payload = 4 * (size_t)root->width, size = sizeof(struct header) + payload;
     for (size_t i = 0; i < n; i++) {
         struct header header = result_of(root, (size_t)slots[i]);
         if (!carries_payload(&header))
             return 0;
-    }
-    // One result for all children: it is read from memory once.
-    for (size_t i = 0; i < n; i++) {
-        struct header header = result_of(root, (size_t)slots[i]);
-        const uint32_t *words = root->results + (size_t)slots[i] * root->width;
-        for (uint32_t child = 0; child < root->children; child++) {
-            uint8_t *packet = wire + (child * n + i) * size;
-            header.sender = (uint8_t)child;
-            header.node = two(root->nodes[child]);
-            memcpy(packet, &header, sizeof header);
-            memcpy(packet + sizeof header, words, payload);
-        }
+        memcpy(wire + i * size, &header, sizeof header);
+        memcpy(wire + i * size + sizeof header, root->results + (size_t)slots[i] * root->width,
+               payload);
     }
     return 1;
 }

@@ -195,3 +195,31 @@ int64_t send_trains(int socket, const uint8_t *wire, size_t size, const struct p
     }
     return trains;
 }
+
+// Sends the same `n` packets to each of `children` destinations, which take turns; a packet's
+// sender is its destination's index, its node that of `nodes`. Returns as send_trains().
+int64_t cast_trains(int socket, uint8_t *wire, size_t size, size_t n,
+                    const struct peer *destinations, const uint16_t *nodes, size_t children,
+                    size_t most, uint64_t *packets) {
+    struct span spans[MOST_SPANS];
+    int64_t trains = 0;
+    *packets = 0;
+    if (find_spans(destinations, children, spans, MOST_SPANS) != children)
+        return 0;
+    for (size_t at = 0; at < n; at += most) {
+        size_t together = n - at < most ? n - at : most;
+        for (size_t child = 0; child < children; child++) {
+            uint8_t *train = wire + at * size;
+            for (size_t i = 0; i < together; i++) {
+                struct header *header = (struct header *)(train + i * size);
+                header->sender = (uint8_t)child;
+                header->node = two(nodes[child]);
+            }
+            if (!send_train(socket, train, size, together, &destinations[child]))
+                return trains;
+            trains++;
+            *packets += together;
+        }
+    }
+    return trains;
+}
