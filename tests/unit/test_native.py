@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts import native
+from hosts.casting import Cast
 from hosts.offload import MAX_SEGMENTS, available
+from hosts.recycling import Recycler
 from hosts.server import ServerState
 from hosts.udp import Endpoint
 from protocol.fixed_point import header_hashes, word_sums
@@ -249,15 +251,20 @@ def raw(endpoint: Endpoint) -> list[bytes]:
 
 @pytest.mark.skipif(not available().segment, reason="no UDP segmentation offload here")
 @pytest.mark.parametrize("refused", [False, True], ids=["", "one refused"])
-def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(refused: bool) -> None:
-    n = 4 * MAX_SEGMENTS + 7
-    wire = np.zeros((3 * n, WIDE), np.uint8)
-    headers, words = parts_of(wire)
-    opaque(headers)[:] = opaque(blank(len(wire), Op.RESULT))
+@pytest.mark.parametrize("cast", [False, True], ids=["each its own", "all the same"])
+def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
+    cast: bool, refused: bool
+) -> None:
+    n, nodes = 4 * MAX_SEGMENTS + 7, np.array([5, 0, 7], np.uint16)
+    wire = np.zeros((3, n, WIDE), np.uint8)
+    headers, words = parts_of(wire.reshape(-1, WIDE))
+    opaque(headers)[:] = opaque(blank(3 * n, Op.RESULT))
     headers["lanes"] = LANES
-    headers["seq"] = np.arange(len(wire))
-    words[:] = np.arange(len(wire))[:, None]
-    sent = [[bytes(one) for one in wire[k * n : (k + 1) * n]] for k in range(3)]
+    headers["seq"] = np.arange(3 * n) % n if cast else np.arange(3 * n)
+    headers["sender"] = np.arange(3).repeat(n)
+    headers["node"] = nodes.repeat(n)
+    words[:] = headers["seq"][:, None]
+    sent = [[bytes(one) for one in each] for each in wire]
     counted = []
     for only in (False, True):
         with pytest.MonkeyPatch.context() as patch:
@@ -268,8 +275,10 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(refuse
             addresses = [(r.ipv4, r.port) for r in receivers]
             if refused:  # to all at once: only for a socket that asked for it
                 addresses[1] = 0xFFFFFFFF, addresses[1][1]
-            peers = peer_array(addresses).repeat(n)
-            batch = Batch(headers, words, np.ones(len(wire), np.bool_), peers, wire)
+            peers, whole = peer_array(addresses), np.ones(3 * n, np.bool_)
+            batch = Batch(headers, words, whole, peers.repeat(n), wire.reshape(-1, WIDE))
+            if cast:
+                batch = Cast(wire[2].copy(), whole[:n], peers, nodes, Recycler())
             errors: list[str] = []
             for act in (lambda: sender.send(batch), *[sender.flush] * 10):  # noqa: B023
                 try:
