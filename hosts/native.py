@@ -43,7 +43,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
         ctypes.c_int64,
         [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _SIZE, *[_POINTER] * 3],
     ),
-    "seal_sums": (None, [_POINTER, _POINTER, _SIZE]),
+    "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
     "write_results": (ctypes.c_int, [_POINTER, _POINTER, _SIZE, _POINTER]),
     "alike": (ctypes.c_int, [_POINTER, _SIZE]),
 }  # fmt: skip

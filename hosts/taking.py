@@ -66,7 +66,6 @@ class Taker:
         self._lib = lib
         self._lanes = columns["results"].shape[1]
         self._columns = {**columns, "rows": merging.rows}
-        self._adds = merging.rows.ndim == 2
         self._root = _Root(
             **{name: column.ctypes.data for name, column in self._columns.items()},
             mask=len(columns["used"]) - 1,
@@ -101,12 +100,10 @@ class Taker:
         return Taken(count, self._told[1], complete)
 
     def seal(self, slots: Indices) -> bool:
-        """Sums of slots in which all copies are become their results; returns whether this can be
-        told here: not if copies are yet to be added."""
-        if self._adds:
-            slots = np.ascontiguousarray(slots, np.int64)
-            self._lib.seal_sums(self._at, slots.ctypes.data, len(slots))
-        return self._adds
+        """Sums of slots in which all copies are become their results; returns whether they did:
+        not if copies are yet to be added and some lane might overflow."""
+        slots = np.ascontiguousarray(slots, np.int64)
+        return bool(self._lib.seal_sums(self._at, slots.ctypes.data, len(slots)))
 
     def write(self, slots: Indices, wire: Wire) -> bool:
         """Writes the results of slots, as they are sent but for which child they are for; returns

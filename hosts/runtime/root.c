@@ -134,14 +134,6 @@ int64_t take_contributions(const struct root *root, const struct header *headers
     return (int64_t)n;
 }
 
-// Sums of slots, put together by ADD, are the results.
-void seal_sums(const struct root *root, const int64_t *slots, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        size_t at = (size_t)slots[i] * root->width;
-        keep_words(root->results + at, root->rows + at, root->width);
-    }
-}
-
 static struct header result_of(const struct root *root, size_t slot) {
     return (struct header){
         .version_op = VERSION << 4 | RESULT,
@@ -158,6 +150,41 @@ static struct header result_of(const struct root *root, size_t slot) {
         .lanes = two(root->lanes[slot]),
         .checksum = four(root->checksum[slot]),
     };
+}
+
+// The copies of what is in a slot, in a row and in network order.
+static void add_copies(const struct root *root, size_t slot, uint32_t *restrict out) {
+    for (uint32_t sender = 0; sender < root->children; sender++) {
+        size_t at = sender * ((size_t)root->mask + 1) + slot;
+        const uint32_t *restrict row = root->rows + at * root->width;
+        for (uint32_t i = 0; i < root->width; i++)
+            out[i] = sender ? out[i] + row[i] : row[i];
+    }
+    for (uint32_t i = 0; i < root->width; i++)
+        out[i] = four(out[i]);
+}
+
+// Sums of slots in which all copies are become their results. Returns whether they did: not if the
+// copies are yet to be added and some lane might overflow.
+int seal_sums(const struct root *root, const int64_t *slots, size_t n) {
+    if (root->putting == KEEP)
+        for (size_t i = 0; i < n; i++)
+            if (root->large[slots[i]])
+                return 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t slot = (size_t)slots[i];
+        uint32_t *out = root->results + slot * root->width;
+        if (root->putting == ADD) {
+            keep_words(out, root->rows + slot * root->width, root->width);
+        } else if (root->putting == KEEP) {
+            add_copies(root, slot, out);
+        } else {
+            memset(out, 0, root->width * sizeof *out);
+            struct header header = result_of(root, slot);
+            root->checksum[slot] = root->world * chunk_hash(&header);
+        }
+    }
+    return 1;
 }
 
 // Writes the results of slots as they are sent, but for which child they are for. Returns whether
