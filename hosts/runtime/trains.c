@@ -19,13 +19,14 @@
 
 enum { LARGEST_RECEIVE = 1 << 16 };
 
-// Of `hosts.native.Arrivals`.
+// _Arrivals in hosts/trains.py.
 struct arrivals {
     uint64_t trains, packets; // packets: of trains that are nothing but packets with payload
     int32_t error; // errno of what ended it, 0 if nothing was left or no more would fit
     int32_t regular; // all trains are such, and every packet is well-formed
 };
 
+// A row of Receiver._trains.
 struct received {
     uint32_t bytes, segment;
     struct peer source;
