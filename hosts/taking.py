@@ -77,9 +77,11 @@ class Taker:
             **numbers,
         )
         self._at = ctypes.addressof(self._root)
+        # In one call a slot is completed once at most.
+        self._done = np.empty(len(columns["used"]), np.uint32)
         self._told = (ctypes.c_uint64 * 2)()  # slots completed, packets that claimed one
         told = ctypes.addressof(self._told)
-        self._told_at = told, told + ctypes.sizeof(ctypes.c_uint64)
+        self._told_at = self._done.ctypes.data, told, told + ctypes.sizeof(ctypes.c_uint64)
 
     def take(self, batch: Batch) -> Taken:
         """Takes a batch's CONTRIBUTEs up to the first that is not plain (runtime/root.c)."""
@@ -90,13 +92,11 @@ class Taker:
         payloads, full = batch.payloads, np.ascontiguousarray(batch.full)
         if payloads.dtype != _BIG_ENDIAN or payloads.strides[1] != payloads.itemsize:
             payloads = np.ascontiguousarray(payloads, _BIG_ENDIAN)
-        done = np.empty(n, np.uint32)
         count = self._lib.take_contributions(
-            self._at, headers.ctypes.data, payloads.ctypes.data,
-            payloads.strides[0], full.ctypes.data, sources.ctypes.data, n, done.ctypes.data,
-            *self._told_at,
+            self._at, headers.ctypes.data, payloads.ctypes.data, payloads.strides[0],
+            full.ctypes.data, sources.ctypes.data, n, *self._told_at,
         )  # fmt: skip
-        complete = np.sort(done[: self._told[0]]).astype(np.intp)
+        complete = np.sort(self._done[: self._told[0]]).astype(np.intp)
         return Taken(count, self._told[1], complete)
 
     def seal(self, slots: Indices) -> bool:

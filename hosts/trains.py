@@ -63,6 +63,8 @@ class Receiver:
         self._full = np.empty(most_packets, np.bool_)
         self._sources = np.empty(most_packets, PEER)
         self._told = _Arrivals()
+        # Asking an array where it is takes as long as much of what is done with it here.
+        self._arena_at = arena.ctypes.data
         self._pointers = [
             self._trains.ctypes.data,
             self._headers.ctypes.data,
@@ -76,7 +78,7 @@ class Receiver:
         nothing has. Raises OSError."""
         told, wide, arena = self._told, HEADER_BYTES + 4 * lanes, self._arena
         self._lib.receive_trains(
-            socket, arena.ctypes.data, len(arena), self._most, wide, *self._pointers
+            socket, self._arena_at, len(arena), self._most, wide, *self._pointers
         )
         if told.error:
             raise OSError(told.error, os.strerror(told.error))

@@ -81,7 +81,7 @@ static int from_child(const struct root *root, const struct header *header,
 // not yet a result. Nothing has been done with that one. `headers` are close together, `payloads`
 // of `root->width` words begin `stride` bytes apart.
 // Returns how many were taken; *claimed of these were the first of their chunk; done, *completed
-// (room for n): slots in which all copies are now.
+// (room for all slots: none is there twice): slots in which all copies are now.
 int64_t take_contributions(const struct root *root, const struct header *headers,
                            const uint8_t *payloads, size_t stride, const uint8_t *full,
                            const struct peer *sources, size_t n, uint32_t *done,
