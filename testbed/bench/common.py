@@ -17,6 +17,8 @@ from typing import Any
 import click
 import numpy as np
 
+from hosts.native import library
+
 Message = dict[str, Any]
 
 LEAST_BUSY = 0.95
@@ -142,6 +144,7 @@ def machine() -> Message:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "native": library() is not None,
     }
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from hosts.offload import available
 from hosts.server import ServerState
-from hosts.udp import Endpoint, Machine, drive
+from hosts.udp import Counters, Endpoint, Machine, drive
 from protocol.header import Batch
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import KINDS, TALL, WIDE, Pipeline
@@ -93,6 +93,21 @@ class Echo:
         """What has come."""
         batches, self._batches = self._batches, []
         return (Batch.concatenate(batches) if batches else None), float("inf")
+
+
+class _Telling:
+    """A machine that tells the load what has been received before it works on it, so that there is
+    more when it has done so."""
+
+    def __init__(self, machine: Machine, counters: Counters, begun: int, shared: Any) -> None:
+        self._machine, self._counters = machine, counters
+        self._begun, self._shared = begun, shared
+        self.poll = machine.poll
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """As the machine."""
+        self._shared.received = self._counters.received - self._begun
+        self._machine.on_packets(now, batch)
 
 
 @dataclass
@@ -245,12 +260,10 @@ def _turn(
     sums = summed and options.optimizer is None and not options.ablate
     control.send((endpoint.port, answered, summed, sums))
 
-    def received() -> bool:
-        shared.received = counters.received - begun
-        return False
+    told = _Telling(driven, counters, begun, shared)
 
     def go_on(seconds: float) -> None:
-        drive(driven, endpoint, received, deadline=time.monotonic() + seconds)
+        drive(told, endpoint, lambda: False, deadline=time.monotonic() + seconds)
 
     go_on(_WARM_SECONDS)
     before, waited, watch = counters.received, _waited(), Stopwatch()
