@@ -96,9 +96,10 @@ static uint16_t some_number(uint32_t near) {
 
 // A header that fits the frame, with at most one lie in it.
 static void offload(struct part *part) {
-    static const uint8_t types[] = {OFFLOAD_GSO_NONE,   OFFLOAD_GSO_TCPV4,  OFFLOAD_GSO_TCPV6,
-                                    OFFLOAD_GSO_UDP_L4, OFFLOAD_GSO_UDP_L4, OFFLOAD_GSO_TCPV4 |
-                                                                             OFFLOAD_GSO_ECN};
+    static const uint8_t types[] = {
+        OFFLOAD_GSO_NONE,   OFFLOAD_GSO_NONE,   OFFLOAD_GSO_TCPV4,
+        OFFLOAD_GSO_TCPV6,  OFFLOAD_GSO_UDP_L4, OFFLOAD_GSO_TCPV4 | OFFLOAD_GSO_ECN,
+    };
     size_t length = part->record.length;
     bool tcp = is_ipv4(part->data, length) && part->data[23] == 6;
     struct offload_header header = {

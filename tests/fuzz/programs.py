@@ -46,6 +46,32 @@ def tcp(destination: str, payload: bytes, sequence: int, flags: str = "A") -> by
     return bytes(Ether(dst="02:00:00:00:00:99") / ip / segment / Raw(payload))
 
 
+def _runs(network: str, kind: str) -> Iterator[bytes]:
+    """Packets that continue each other but for one field of every other one."""
+    changes = [
+        (IP, "ttl", 9), (IP, "tos", 4), (IP, "flags", 2), (IP, "frag", 3), (IP, "id", 999),
+        (IP, "src", "10.0.0.2"), (UDP, "sport", 1), (UDP, "dport", 1), (UDP, "chksum", 0),
+        (UDP, "chksum", 5), (TCP, "sport", 1), (TCP, "seq", 5), (TCP, "ack", 5), (TCP, "window", 1),
+        (TCP, "urgptr", 1), (TCP, "flags", "PA"), (TCP, "flags", "FA"), (TCP, "flags", "CA"),
+        (TCP, "flags", "SA"), (TCP, "chksum", 5), (TCP, "options", [("Timestamp", (1, 2))]),
+    ]  # fmt: skip
+    for n in range(2 * len(changes)):
+        payload, destination = bytes([n]) * 60, f"{network}2"
+        made = udp(destination, payload, n) if kind == "udp" else tcp(destination, payload, 60 * n)
+        packet = Ether(made)
+        packet[IP].id = n
+        layer, field, value = changes[n // 2]
+        if n % 2 and layer in packet:
+            setattr(packet[layer], field, value)
+        for one in (IP, UDP, TCP):
+            if one in packet and not (one == layer and field == "chksum" and n % 2):
+                del packet[one].chksum
+        for place, name in ((IP, "len"), (UDP, "len")):
+            if place in packet:
+                delattr(packet[place], name)
+        yield bytes(packet)
+
+
 def routed(network: str) -> dict[str, bytes]:
     """Packets for addresses network + port: alone, in trains, larger than the MTU, tagged, while
     interfaces and programs come and go."""
@@ -57,6 +83,24 @@ def routed(network: str) -> dict[str, bytes]:
     large = [tcp(f"{network}2", bytes(1400), 1400 * n) for n in range(3)]
     return {
         "plain": b"".join(frame(1, one) for one in plain),
+        **{
+            f"runs-{kind}": b"".join(frame(1, one) for one in _runs(network, kind))
+            for kind in ("udp", "tcp")
+        },
+        # A checksum left to hardware: where it belongs, at the end of the frame, and behind it.
+        "checksums": b"".join(
+            event(Op.FRAME, 1, 1, 0, 0, start, offset, data=plain[2])
+            for start, offset in [
+                (34, 6),
+                (34, len(plain[2]) - 36),
+                (34, len(plain[2]) - 35),
+                (14, 10),
+                (len(plain[2]), 0),
+                (len(plain[2]) - 1, 0),
+                (13, 2),
+                (65535, 65535),
+            ]
+        ),
         "tagged": frame(1, plain[1], tag=0x6005) + frame(2, train[0], tag=4),
         "train": gso(1, train) + gso(3, short) + event(Op.TIME, 1, 100),
         "tcp": gso(1, stream, TCPV4) + b"".join(frame(2, one) for one in stream),
