@@ -105,6 +105,11 @@ def routed(network: str) -> dict[str, bytes]:
         "train": gso(1, train) + gso(3, short) + event(Op.TIME, 1, 100),
         "tcp": gso(1, stream, TCPV4) + b"".join(frame(2, one) for one in stream),
         "full": gso(1, large, TCPV4, stretch=50000) + event(Op.TIME, 1, 60000),
+        "large": b"".join(
+            frame(1, udp(f"{network}{port}", bytes(size), n))
+            for port, size in [(2, 1600), (5, 1600), (2, 9000), (2, 16300), (4, 16400)]
+            for n in range(3)
+        ),
         "refused": event(Op.SEND, 2, 0, 8)
         + gso(1, train)
         + event(Op.SEND, 2, 1)
