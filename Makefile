@@ -25,9 +25,10 @@ test: setup-test lint ## every check and every test (TESTS="tests/unit -k job", 
 fuzz: setup-test ## look for inputs that break the embedded target, MINUTES=10 (ARGS="aggregation", ARGS=--coverage)
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
-soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, MINUTES=20 of random ones (SEED=1)
+soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \
-		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 $(PYTHON) -m pytest tests/packet/test_protocol.py tests/packet/test_hostile.py \
+		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 RACKHUB_PACKETS=10000000 $(PYTHON) -m pytest \
+		tests/packet/test_protocol.py tests/packet/test_hostile.py tests/packet/test_memory_flat.py \
 		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
 		tests/unit/test_hostile_hosts.py tests/unit/test_hostile_files.py $(TESTS)
 	@$(PYTHON) -m pytest -m soak $(TESTS)

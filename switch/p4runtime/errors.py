@@ -65,8 +65,8 @@ class P4RuntimeError(Exception):
         """google.rpc.Status with one p4.v1.Error per element of the batch.
 
         The number of details is the number of elements (spec, "Error Reporting" of Write); what
-        does not fit the metadata limit of an ordinary client is cut from the messages. Of a batch so
-        long that not even the codes fit there are no details; the message tells the first error.
+        does not fit the metadata limit of an ordinary client is cut from the messages. Where not
+        even the codes fit there are no details; the message tells the first error.
         """
         status = self._status(self.errors)
         if status.ByteSize() <= _STATUS_BYTES:
