@@ -65,7 +65,7 @@ def test_lost_interface_stops_no_other_and_comes_back(caplog: pytest.LogCaptureF
 def test_interface_that_moves_away_and_back_and_one_of_its_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Into another namespace and back, twice; gone, and another one of its name, which stays down."""
+    """Into another namespace and back, twice; then it is gone, and another takes its name."""
     caplog.set_level(logging.INFO, "switch.ports")
     with switched(hosts=4) as setup:
         rig, ports = setup.rig, setup.ports
