@@ -7,9 +7,9 @@ ARGS ?=
 TESTS ?=
 JOBS ?= auto
 SEED ?= 0
-MINUTES ?= 20
+MINUTES ?=
 
-.PHONY: help run test soak reliability placements lint setup setup-test p4 clean
+.PHONY: help run test fuzz soak reliability placements lint setup setup-test p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -22,13 +22,17 @@ test: setup-test lint ## every check and every test (TESTS="tests/unit -k job", 
 	@git ls-files '*.py' | $(PYTHON) -m compileall -q -i - # once, not in each of hundreds of processes
 	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, every fault, MINUTES=20 of random ones (SEED=1)
+fuzz: setup-test ## look for inputs that break the embedded target, MINUTES=10 (ARGS="aggregation", ARGS=--coverage)
+	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
+
+soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \
-		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 $(PYTHON) -m pytest tests/packet/test_protocol.py tests/packet/test_hostile.py \
+		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 RACKHUB_PACKETS=10000000 $(PYTHON) -m pytest \
+		tests/packet/test_protocol.py tests/packet/test_hostile.py tests/packet/test_memory_flat.py \
 		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
 		tests/unit/test_hostile_hosts.py tests/unit/test_hostile_files.py $(TESTS)
 	@$(PYTHON) -m pytest -m soak $(TESTS)
-	@$(PYTHON) -m experiments.reliability --soak $(MINUTES) --seed $(SEED) $(ARGS)
+	@$(PYTHON) -m experiments.reliability --soak $(or $(MINUTES),20) --seed $(SEED) $(ARGS)
 
 reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="--target embedded --target bmv2")
 	@$(PYTHON) -m experiments.reliability --write docs/reliability.md $(ARGS)

@@ -72,6 +72,7 @@ cc=gcc
 test_packages="
 tshark=tshark
 shellcheck=shellcheck
+clang=clang
 "
 
 missing() {
@@ -89,27 +90,33 @@ missing() {
 wanted=$run_packages
 if [ "$purpose" = test ]; then wanted="$wanted $test_packages"; fi
 packages=$(missing "$wanted" | sort -u | tr '\n' ' ')
-if [ -n "${packages% }" ]; then
+install_packages() { # the names in $1
     command -v apt-get >/dev/null ||
-        fail "not installed: ${packages}- and there is no apt-get here; install what provides them"
+        fail "not installed: $1- and there is no apt-get here; install what provides them"
     as_root=
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null ||
-            fail "not installed: ${packages}- and there is no sudo; as root: apt-get install $packages"
+            fail "not installed: $1- and there is no sudo; as root: apt-get install $1"
         as_root=sudo
     fi
-    say "installing Debian packages: $packages"
+    say "installing Debian packages: $1"
     say "  reading the lists of packages"
     $as_root apt-get update -qq || say "apt-get update failed; trying with the lists there are"
     # tshark's package asks who may capture; mininet's recommends servers that nobody needs here.
     log=$(mktemp)
     # shellcheck disable=SC2086
     telling "$log" of_apt $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
-        apt-get install -y -q --no-install-recommends $packages || {
+        apt-get install -y -q --no-install-recommends $1 || {
         tail -n 20 "$log" >&2
-        fail "apt-get could not install: $packages"
+        fail "apt-get could not install: $1"
     }
     rm -f "$log"
+}
+if [ -n "${packages% }" ]; then install_packages "$packages"; fi
+# libFuzzer comes with clang, or in a package of its own that clang only recommends.
+if [ "$purpose" = test ] &&
+    [ ! -e "$(clang -print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]; then
+    install_packages "libclang-rt-dev "
 fi
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||

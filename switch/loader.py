@@ -44,6 +44,7 @@ from switch.program import (
     Transition,
     UnsupportedConstruct,
     Verify,
+    consistent,
     digest_of,
     refused_at,
 )
@@ -54,6 +55,10 @@ Named = TypeVar("Named")
 # are the other way round.
 _TOP_PRIORITY = (1 << 31) - 1
 
+# The bits of the longest frame; and cells that a bit<32> tells apart.
+MOST_BITS = 8 * 16384
+MOST_CELLS = 1 << 32
+
 _OBJECTS = frozenset(
     ["register_array", "counter_array", "calculation", "header_stack", "string", "meter_array"]
 )
@@ -63,15 +68,11 @@ def read_program(document: Json, name: str) -> Program:
     """Builds the whole program. Raises ProgramError, UnsupportedConstruct."""
     if not isinstance(document, dict) or "__meta__" not in document:
         raise ProgramError(f"{name}: not a BMv2 program (no __meta__); compile with p4c-bm2-ss")
-    version = document["__meta__"].get("version", [0, 0])
-    if version[0] != 2:
-        raise ProgramError(f"{name}: BMv2 JSON format {version[0]}.{version[1]}, need 2.x")
-    try:
+    with consistent(name):
+        version = document["__meta__"].get("version", [0, 0])
+        if version[0] != 2:
+            raise ProgramError(f"{name}: BMv2 JSON format {version[0]}.{version[1]}, need 2.x")
         return _Loader(document, name).program()
-    except (KeyError, IndexError, TypeError) as error:
-        raise ProgramError(f"{name}: inconsistent program: {type(error).__name__} {error}") from (
-            error
-        )
 
 
 def source_of(node: Json) -> Source | None:
@@ -396,6 +397,7 @@ def _header_type(node: Json) -> HeaderType:
     for name, width, *rest in node["fields"]:
         if width == "*":
             raise UnsupportedConstruct(f"varbit field '{node['name']}.{name}'", source_of(node))
+        _check(1 <= width <= MOST_BITS, f"field '{node['name']}.{name}' has {width} bits")
         fields.append(Field(name, width, bool(rest and rest[0])))
         if len(rest) > 1 and rest[1]:
             raise UnsupportedConstruct(f"saturating field '{node['name']}.{name}'")
@@ -412,11 +414,21 @@ def _field_list(node: Json) -> FieldList:
 
 
 def _counter(node: Json) -> Counter:
-    return Counter(node["name"], node.get("size", 0), node.get("binding"))
+    size = node.get("size", 0)
+    _check(0 <= size <= MOST_CELLS, f"counter '{node['name']}' has {size} cells")
+    return Counter(node["name"], size, node.get("binding"))
 
 
 def _register(node: Json) -> Register:
-    return Register(node["name"], node["size"], node["bitwidth"])
+    name, size, width = node["name"], node["size"], node["bitwidth"]
+    _check(1 <= width <= MOST_BITS, f"register '{name}' has cells of {width} bits")
+    _check(0 <= size <= MOST_CELLS, f"register '{name}' has {size} cells")
+    return Register(name, size, width)
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ProgramError(f"{otherwise}: more, or less, than there can be")
 
 
 def _values(data: list[str]) -> tuple[int, ...]:

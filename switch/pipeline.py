@@ -23,7 +23,7 @@ from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compile import FLAGS, build
 from switch.keys import KeyElement, PackedKey, check_range, pack_arguments, pack_key
-from switch.program import Action, Program, Table
+from switch.program import Action, Program, Table, consistent
 
 __all__ = [
     "EntryExists",
@@ -88,11 +88,12 @@ class Pipeline:
         """Compiles (or finds compiled) and starts the program; pool = packets alive at once,
         flags = for the C compiler (a sanitizer's, say).
 
-        Raises UnsupportedConstruct, switch.compile.CompilerError, MemoryError.
+        Raises ProgramError, UnsupportedConstruct, switch.compile.CompilerError, MemoryError.
         """
         self.program = program
+        source = _source(program)
         self.layout = Layout(program)
-        self.native = declare(ctypes.CDLL(str(build(_source(program), tuple(flags)))))
+        self.native = declare(ctypes.CDLL(str(build(source, tuple(flags)))))
         handle = self.native.sw_create(pool)
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
@@ -105,8 +106,13 @@ class Pipeline:
         self._output_bytes: Any = None
         self._injecting = threading.Lock()  # one thread at a time uses these
         self._tables = program.tables
-        for table in self._tables.values():
-            self._initial[table.name] = tuple(self._insert_declared(table))
+        try:
+            with consistent(program.name):
+                for table in self._tables.values():
+                    self._initial[table.name] = tuple(self._insert_declared(table))
+        except BaseException:
+            self.close()
+            raise
 
     def _insert_declared(self, table: Table) -> Iterator[int]:
         for entry in table.entries:

@@ -55,6 +55,22 @@ def refused_at(source: Source | None, within: str = "") -> Iterator[None]:
         raise UnsupportedConstruct(f"{refused}{place}", source) from refused
 
 
+@contextmanager
+def consistent(name: str) -> Iterator[None]:
+    """Reading a document that somebody sent: what it makes go wrong is a ProgramError."""
+    try:
+        yield
+    except (ProgramError, Refused):
+        raise
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
+        StopIteration, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        raise ProgramError(f"{name}: inconsistent program: {type(error).__name__} {error}") from (
+            error
+        )
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a construct stands in the P4 source."""
@@ -396,7 +412,7 @@ class Program:
 def _parse_text(text: bytes, name: str) -> Program:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProgramError(f"{name}: not a JSON document: {error}") from error
     return Program.parse(document, name)
 

@@ -11,12 +11,13 @@ from switch.codegen.layout import Layout, argument_offsets, limbs, words_of
 from switch.codegen.limbs import literal
 from switch.codegen.parser import ParserWriter
 from switch.codegen.primitives import PrimitiveWriter, standard_field
-from switch.program import Control, FieldList, Header, Program, Table, refused_at
+from switch.program import Control, FieldList, Header, Program, Table, consistent, refused_at
 
 
 def generate(program: Program) -> str:
-    """The whole source file. Raises UnsupportedConstruct for what cannot be expressed."""
-    with refused_at(None):
+    """The whole source file. Raises UnsupportedConstruct for what cannot be expressed, ProgramError
+    for what the loader did not see to be inconsistent."""
+    with refused_at(None), consistent(program.name):
         return _Writer(program).source()
 
 

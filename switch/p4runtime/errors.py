@@ -64,15 +64,18 @@ class P4RuntimeError(Exception):
     def to_status(self) -> status_pb2.Status:
         """google.rpc.Status with one p4.v1.Error per element of the batch.
 
-        The number of details is always the number of elements (spec, "Error Reporting" of Write);
-        what does not fit the metadata limit of an ordinary client is cut from the messages.
+        The number of details is the number of elements (spec, "Error Reporting" of Write); what
+        does not fit the metadata limit of an ordinary client is cut from the messages. Where not
+        even the codes fit there are no details; the message tells the first error.
         """
         status = self._status(self.errors)
         if status.ByteSize() <= _STATUS_BYTES:
             return status
         codes = [p4runtime_pb2.Error(canonical_code=e.canonical_code) for e in self.errors]
-        failed = sum(1 for error in self.errors if error.message)
         room = _STATUS_BYTES - self._status(codes).ByteSize()
+        if room < 0:
+            return status_pb2.Status(code=self.code, message=self._without_details())
+        failed = sum(1 for error in self.errors if error.message)
         # Up to four bytes more for the lengths of what grows.
         share = room // max(failed, 1) - 6
         if share > len(_CUT):
@@ -82,6 +85,16 @@ class P4RuntimeError(Exception):
                     text = text[: share - len(_CUT)] + _CUT
                 short.message = text.decode(errors="ignore")
         return self._status(codes)
+
+    def _without_details(self) -> str:
+        index, error = next(
+            (index, error) for index, error in enumerate(self.errors) if error.canonical_code
+        )
+        name = code_pb2.Code.Name(error.canonical_code)
+        return (
+            f"{self.message}; first, element {index}: {name}: {error.message[:500]} (the errors of "
+            f"{len(self.errors)} elements are more than an answer holds: send fewer at once)"
+        )
 
     def _status(self, errors: Sequence[p4runtime_pb2.Error]) -> status_pb2.Status:
         status = status_pb2.Status(code=self.code, message=self.message)

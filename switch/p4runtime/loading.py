@@ -38,7 +38,7 @@ def build(request: p4runtime_pb2.SetForwardingPipelineConfigRequest) -> Forwardi
         program = Program.parse_text(config.p4_device_config, name)
         bound = bind(schema, program)
         pipeline = Pipeline(program)
-    except (ProgramError, PipelineError, CompilerError) as error:
+    except (ProgramError, PipelineError, CompilerError, MemoryError) as error:
         raise invalid_argument(f"the program cannot be realized: {error}") from error
     return Forwarding(_copy(config), bound, pipeline)
 

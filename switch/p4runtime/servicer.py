@@ -188,8 +188,9 @@ def _status(context: Context) -> Iterator[None]:
 
 
 def _abort(context: grpc.ServicerContext, error: P4RuntimeError) -> NoReturn:
-    if error.errors:
-        details = error.to_status().SerializeToString()
+    status = error.to_status()
+    if status.details:
+        details = status.SerializeToString()
         context.set_trailing_metadata((("grpc-status-details-bin", details),))
-    context.abort(_STATUS[error.code], error.message)
+    context.abort(_STATUS[error.code], status.message)
     raise AssertionError("abort returned")

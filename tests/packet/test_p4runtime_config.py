@@ -15,6 +15,7 @@ from tests.packet.p4rt_support import (
     INFO,
     INSERT,
     JSON_PATH,
+    P4,
     Controller,
     action,
     config,
@@ -146,6 +147,20 @@ def _unsupported():
     return json.dumps(document).encode()
 
 
+def _unlimited():
+    """A register array that no memory holds."""
+    document = json.loads(config().p4_device_config)
+    document["register_arrays"][0]["size"] = 1 << 61
+    return json.dumps(document).encode()
+
+
+def _inconsistent():
+    """An action that a table names is not there."""
+    document = json.loads(config().p4_device_config)
+    document["pipelines"][0]["tables"][0]["action_ids"][0] = 999
+    return json.dumps(document).encode()
+
+
 def _other_width():
     info = type(INFO)()
     info.CopyFrom(INFO)
@@ -162,6 +177,12 @@ def _other_width():
         p4rt.ForwardingPipelineConfig(p4info=INFO, p4_device_config=b"\x0a\x00"),
         p4rt.ForwardingPipelineConfig(p4info=INFO, p4_device_config=b"{}"),
         p4rt.ForwardingPipelineConfig(p4info=INFO, p4_device_config=_unsupported()),
+        p4rt.ForwardingPipelineConfig(p4info=INFO, p4_device_config=b"[" * 100_000),
+        p4rt.ForwardingPipelineConfig(p4info=INFO, p4_device_config=_unlimited()),
+        p4rt.ForwardingPipelineConfig(p4info=INFO, p4_device_config=_inconsistent()),
+        p4rt.ForwardingPipelineConfig(
+            p4info=INFO, p4_device_config=(P4 / "router.json").read_bytes()
+        ),
         p4rt.ForwardingPipelineConfig(
             p4info=_other_width(), p4_device_config=config().p4_device_config
         ),
@@ -173,6 +194,10 @@ def _other_width():
         "no JSON",
         "no program in it",
         "unsupported",
+        "brackets",
+        "no end of cells",
+        "inconsistent",
+        "JSON of another program",
         "p4info of another program",
     ],
 )

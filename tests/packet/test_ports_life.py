@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from switch.ports import NoPermission, NoSuchInterface, PortOptions, Ports, PortsError
+from tests.packet.flow_rig import Flow
 from tests.packet.port_rig import (
     CPU_PORT,
     DISCARD,
@@ -59,6 +60,43 @@ def test_lost_interface_stops_no_other_and_comes_back(caplog: pytest.LogCaptureF
         wait_for(arrives, "traffic through the new interface")
         assert "port 2 (s2) lost its interface" in caplog.text
         assert "port 2 (s2) is back" in caplog.text
+
+
+def test_interface_that_moves_away_and_back_and_one_of_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Into another namespace and back, twice; then it is gone, and another takes its name."""
+    caplog.set_level(logging.INFO, "switch.ports")
+    with switched(hosts=4) as setup:
+        rig, ports = setup.rig, setup.ports
+        with Flow(rig, 3, 4) as others:
+            for n in range(2):
+                rig.switch.ip(f"link set s2 netns {rig.hosts[3].id}")
+                wait_for(lambda: not ports.statistics()[2].present, "port 2 notices")
+                others.goes_on()
+                # While it is away others take its number and more.
+                rig.switch.ip(f"link add taken{n} type veth peer name peer{n}")
+                rig.hosts[3].ip(f"link set s2 netns {rig.switch.id}")
+                wait_for(lambda: ports.statistics()[2].present, "port 2 is back")
+                others.goes_on()
+                rig.switch.ip("link set s2 up")
+                wait_for(lambda: rig.switch.sends("s2"), "s2 sends")
+                with Flow(rig, 1, 2) as through:
+                    through.goes_on()
+            rig.switch.ip("link del s2")
+            wait_for(lambda: not ports.statistics()[2].present, "port 2 notices again")
+            rig.switch.ip("link add s2 type veth peer name far")  # of the same name, and down
+            wait_for(lambda: ports.statistics()[2].present, "port 2 has the other")
+            rig.switch.ip("link del s2")
+            wait_for(lambda: not ports.statistics()[2].present, "and lost it")
+            rig.link(2, rig.hosts[2])
+            rig.hosts[2].ip("neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev eth0")
+            wait_for(lambda: ports.statistics()[2].present, "port 2 is back again")
+            with Flow(rig, 1, 2) as through:
+                through.goes_on()
+            others.goes_on()
+        assert caplog.text.count("port 2 (s2) lost its interface") == 4
+        assert caplog.text.count("port 2 (s2) is back") == 4
 
 
 def test_ports_are_added_and_removed_while_running() -> None:

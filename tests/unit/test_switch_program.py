@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,8 @@ def test_an_unknown_primitive_is_refused_with_its_place() -> None:
         Program.parse(changed)
 
 
-def change(path: list[Any], value: Any) -> Any:
-    changed = copy.deepcopy(document("matches"))
+def change(path: list[Any], value: Any, name: str = "matches") -> Any:
+    changed = copy.deepcopy(document(name))
     node = changed
     for step in path[:-1]:
         node = node[step]
@@ -88,7 +90,9 @@ def test_refusals_name_the_construct(path: list[Any], value: Any, message: str) 
     ("text", "message"),
     [
         ("no json", "not a JSON document"),
+        ("[" * 100_000, "not a JSON document"),
         ("[]", "not a BMv2 program"),
+        ('{"__meta__": 3}', "inconsistent program: AttributeError"),
         ('{"__meta__": {"version": [1, 0]}}', r"format 1\.0, need 2"),
         ('{"__meta__": {"version": [2, 23]}}', "inconsistent program: KeyError"),
     ],
@@ -99,6 +103,59 @@ def test_files_that_are_no_programs(tmp_path: Path, text: str, message: str) -> 
     with pytest.raises(ProgramError, match=message) as error:
         Program.load(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["register_arrays", 0, "size"], 1 << 61, r"register 'Enter\.wide' has 2305\d+ cells"),
+        (["register_arrays", 0, "size"], -1, "has -1 cells"),
+        (["register_arrays", 0, "bitwidth"], 1 << 60, "cells of 1152921504606846976 bits"),
+        (["counter_arrays", 0, "size"], (1 << 64) - 1, "has 18446744073709551615 cells"),
+        (["header_types", 2, "fields", 0, 1], 0, "has 0 bits"),
+        (["header_types", 2, "fields", 0, 1], 1 << 63, "has 9223372036854775808 bits"),
+    ],
+)
+def test_sizes_that_nothing_can_have_are_refused(path: list[Any], value: int, message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        Program.parse(change(path, value, "state"))
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a document."""
+    if path:
+        yield path
+    if isinstance(node, dict | list):
+        for step, inner in node.items() if isinstance(node, dict) else enumerate(node):
+            if step != "source_info":
+                yield from places(inner, (*path, step))
+
+
+@pytest.mark.parametrize("name", ["parsing", "replication", "state", "router", "matches"])
+def test_a_document_that_was_tampered_with_is_a_program_or_refused(name: str) -> None:
+    """Something removed, replaced by something else of it, or by what nobody would write there."""
+    draw = random.Random(name)
+    original = document(name)
+    everywhere = list(places(original))
+    junk = [None, True, -1, 0, 2**31, 2**70, 1e300, "", "0x", "-0x1", [], {}, [[]], {"type": "x"}]
+    refused = 0
+    for _ in range(60):
+        changed = copy.deepcopy(original)
+        *way, last = draw.choice(everywhere)
+        node = changed
+        for step in way:
+            node = node[step]
+        other = original
+        for step in draw.choice(everywhere):
+            other = other[step]
+        node[last] = draw.choice([*junk, *[other] * 5])
+        if isinstance(node, dict) and draw.random() < 0.3:
+            del node[last]
+        try:
+            generate(Program.parse(changed, "tampered"))
+        except ProgramError:
+            refused += 1
+    assert refused > 10
 
 
 def field(width: int, signed: bool = False) -> FieldValue:

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Python writes into a switch, kept as C: tables for a harness that knows no Python."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import switch.pipeline
+
+_KEPT = {"sw_table_insert", "sw_group_set", "sw_session_set"}
+
+
+@dataclass
+class Recording:
+    """Calls that fill a switch, in their order: (function, arguments without the switch)."""
+
+    calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+
+    def source(self) -> str:
+        """The C of setup.h's tables."""
+        entries, groups, sessions = [], [], []
+        for name, arguments in self.calls:
+            if name == "sw_table_insert":
+                table, value, mask, low, high, priority, action, args = arguments
+                entries.append(
+                    f"    {{{table}, {_words(value)}, {_words(mask)}, {_words(low)}, "
+                    f"{_words(high)}, {priority}, {action}, {_words(args)}}},"
+                )
+            elif name == "sw_group_set":
+                number, replicas, count = arguments
+                groups.append(f"    {{{number}, {_replicas(replicas, count)}, 0, 0}},")
+            else:
+                number, replicas, count, truncate, priority = arguments
+                listed = _replicas(replicas, count)
+                sessions.append(f"    {{{number}, {listed}, {truncate}, {priority}}},")
+        return "\n".join(
+            [
+                '#include "setup.h"',
+                *_array("struct setup_entry", "entries", "entry_count", entries),
+                *_array("struct setup_list", "groups", "group_count", groups),
+                *_array("struct setup_list", "sessions", "session_count", sessions),
+            ]
+        )
+
+
+class _Recorder:
+    """Stands before a program's library; passes every call on."""
+
+    def __init__(self, library: ctypes.CDLL, recording: Recording) -> None:
+        self._library = library
+        self._recording = recording
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+        if name not in _KEPT:
+            return function
+
+        def call(handle: Any, *arguments: Any) -> Any:
+            # Copied now: callers may use their arrays again.
+            kept = tuple(list(one) if isinstance(one, ctypes.Array) else one for one in arguments)
+            self._recording.calls.append((name, kept))
+            return function(handle, *arguments)
+
+        return call
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[Recording]:
+    """What pipelines made meanwhile are filled with, the program's own entries too."""
+    recording = Recording()
+    declare = switch.pipeline.declare
+    with mock.patch.object(
+        switch.pipeline, "declare", lambda library: _Recorder(declare(library), recording)
+    ):
+        yield recording
+
+
+def _array(kind: str, name: str, count: str, lines: Sequence[str]) -> list[str]:
+    return [
+        f"const {kind} setup_{name}[] = {{",
+        *(lines or ["    {0},"]),
+        "};",
+        f"const size_t setup_{count} = {len(lines)};",
+    ]
+
+
+def _words(values: Sequence[int]) -> str:
+    return "(const uint64_t[]){" + ", ".join(f"{value:#x}ull" for value in values) + "}"
+
+
+def _replicas(replicas: Sequence[Any], count: int) -> str:
+    listed = ", ".join(f"{{{one.port}, {one.instance}}}" for one in replicas[:count])
+    return f"(const struct sw_replica[]){{{listed or '{0, 0}'}}}, {count}"

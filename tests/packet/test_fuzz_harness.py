@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Half a minute of what `make fuzz` does for long: no input makes the target touch memory that is
+not its own, lose a packet that it has counted, or send one that egress did not return."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.building import REGRESSIONS, build, compiler, write_seeds
+from tests.fuzz.programs import SUBJECTS
+
+pytestmark = [
+    pytest.mark.packet,
+    pytest.mark.skipif(compiler() is None, reason="clang is not on PATH"),
+]
+
+SECONDS = int(os.environ.get("RACKHUB_FUZZ_SECONDS", "30"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an executable per program, and seeds/PROGRAM."""
+    directory = tmp_path_factory.mktemp("fuzz")
+    subjects = {name: make() for name, make in SUBJECTS.items()}
+    build(subjects, directory)
+    for name, subject in subjects.items():
+        write_seeds(subject, directory / "seeds" / name)
+    return directory
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_nothing_is_found(built: Path, name: str) -> None:
+    """What was found once, the seeds, then what comes of them in this program's share."""
+    found = REGRESSIONS / name
+    before = [str(built / "seeds" / name), *([str(found)] if found.is_dir() else [])]
+    share = max(1, SECONDS // len(SUBJECTS))
+    options = [f"-max_total_time={share}", "-max_len=16384", "-timeout=60", "-rss_limit_mb=2048"]
+    new = built / "new" / name
+    new.mkdir(parents=True)
+    run = subprocess.run(
+        [str(built / name), *options, f"-artifact_prefix={built}/", str(new), *before],
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    # The input itself is among the last lines, in base64.
+    assert run.returncode == 0, run.stderr[-6000:]
