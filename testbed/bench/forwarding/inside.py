@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ SWITCH_ENDS = [f"s{n}" for n in range(1, PORTS + 1)]
 WORKER_ENDS = [f"w{n}" for n in range(1, PORTS + 1)]
 _OFFLOADS_OFF = "tx off rx off sg off tso off gso off gro off tx-udp-segmentation off"
 _WARM_SECONDS = 0.1
+_WARM_MOST_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
 _LOOKED_AT = 8  # frames
 _WINDOW = 504
@@ -112,11 +114,13 @@ def _turn(
     load = one.traffic(mode, widest)
     with (
         Ends(WORKER_ENDS, load) as ends,
-        running(one, mode, SWITCH_ENDS, cores) as process,
+        running(one, load, SWITCH_ENDS, cores) as process,
     ):
         if one.checked and mode != "tcp":
             _look(one, ends)
-        ends.run(_WARM_SECONDS)
+        warmed, most = 0, time.monotonic() + _WARM_MOST_SECONDS
+        while warmed <= PORTS * one.slots(load.window) and time.monotonic() < most:
+            warmed += ends.run(_WARM_SECONDS).received
         before, idle = _threads(process), _idle(cores[0])
         counts = ends.run(seconds)
         after, idle = _threads(process), _idle(cores[0]) - idle
