@@ -113,7 +113,8 @@ def test_both_bare_programs_add_lane_by_lane(name: str) -> None:
     switch.close()
 
 
-def test_programs_are_compiled_once_each() -> None:
-    told = inprocess.compilation(["router"])
-    assert set(told) == {"router"}
-    assert told["router"]["cpu_seconds"] > 0
+def test_lookups_are_of_entries_that_are_there() -> None:
+    """A packet without an entry would not come out, and that is an error."""
+    told = inprocess.tables(1, 0.001)
+    assert set(told) == {"exact", "lpm", "ternary"}
+    assert all(one["many_seconds"] > 0 and one["few_seconds"] > 0 for one in told.values())

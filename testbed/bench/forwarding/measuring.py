@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -179,9 +180,11 @@ def ratios(turns: Sequence[Turn]) -> list[Message]:
 
 def in_process(told: Message, rounds: int, seconds: float) -> None:
     """Adds what the embedded target does without links to a report."""
+    cores = os.sched_getaffinity(0)
     pin(two_cores()[0])
     told["in_process"] = inprocess.programs(rounds, seconds)
     told["tables"] = inprocess.tables(rounds, seconds)
+    os.sched_setaffinity(0, cores)  # a compiler may use all
     told["compilation"] = inprocess.compilation()
     for kind, one in told["tables"].items():
         told["ratios"].append(
