@@ -56,20 +56,22 @@ class Turn:
     lost: int
 
 
-def links() -> None:
-    """Pairs of interfaces, one for each port. Raises BenchError."""
+def links(offloads: bool) -> None:
+    """Pairs of interfaces, one for each port; BMv2 needs offloads off before it starts. Raises
+    BenchError."""
     lines = []
     for switch, worker in zip(SWITCH_ENDS, WORKER_ENDS, strict=True):
         lines.append(f"ip link add {switch} type veth peer name {worker}")
-        lines += [f"ip link set {name} arp off up" for name in (switch, worker)]
+        for name in (switch, worker):
+            if not offloads:
+                lines.append(f"ethtool -K {name} {_OFFLOADS_OFF} >/dev/null")
+            lines.append(f"ip link set {name} arp off up")
     _shell(lines)
 
 
-def offloads(on: bool) -> None:
-    """BMv2 needs them off, before it starts."""
-    words = _OFFLOADS_OFF if not on else _OFFLOADS_OFF.replace(" off", " on")
-    ends = (*SWITCH_ENDS, *WORKER_ENDS)
-    _shell([f"ethtool -K {name} {words} >/dev/null" for name in ends])
+def no_links() -> None:
+    """Takes the pairs away: there is no other way back to all that offloads were."""
+    _shell([f"ip link del {switch}" for switch in SWITCH_ENDS])
 
 
 def _shell(lines: list[str]) -> None:
@@ -94,17 +96,18 @@ def turns(those: list[Contender], modes: list[Mode], rounds: int, seconds: float
     """All contenders in each of their modes, one after the other, so many times."""
     cores = two_cores()
     pin(cores[1])
-    links()
     widest = window()
     offloaded = True
+    links(offloaded)
     for number in range(rounds):
-        for one in those:
-            for mode in one.modes():
-                if mode not in modes:
+        for mode in modes:  # what is compared comes close together
+            for one in those:
+                if mode not in one.modes():
                     continue
                 if offloaded != (one.kind != "bmv2"):
                     offloaded = not offloaded
-                    offloads(offloaded)
+                    no_links()
+                    links(offloaded)
                 yield _turn(one, mode, number, seconds, cores, widest)
 
 
