@@ -20,7 +20,7 @@ from testbed.bench.common import BenchError, pin
 from testbed.bench.forwarding import builds, traffic
 from testbed.bench.forwarding.traffic import Mode, Traffic
 from testbed.nodes.dataplane import SOURCES
-from testbed.nodes.processes import ROOT, environment, python, tail
+from testbed.nodes.processes import ROOT, describe, environment, python, tail
 from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID
 
 Kind = Literal["null", "embedded", "bmv2"]
@@ -120,8 +120,13 @@ def running(
         try:
             with _given(contender, load, address, process, log):
                 yield process.pid
-            if process.poll() is not None:
-                raise BenchError(f"{contender.name} ended by itself:\n{tail(log)}")
+                if process.poll() is not None:
+                    raise BenchError("it ended while it was measured")
+        except BenchError as error:
+            if process.poll() is None:
+                raise
+            how = describe(process.returncode)
+            raise BenchError(f"{contender.name} {how}:\n{tail(log)}") from error
         finally:
             _end(process)
 

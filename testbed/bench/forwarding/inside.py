@@ -8,6 +8,7 @@ turn came to as one line of JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -128,11 +129,11 @@ def _turn(
         counts = ends.run(seconds)
         after, idle = _threads(process), _idle(cores[0]) - idle
         ends.run(0)
-    if counts.received == 0 or counts.strange > counts.received // 1000:
-        raise BenchError(
-            f"{one.name} ({mode}): {counts.received} packets came back as they should,"
-            f" {counts.strange} frames not, {counts.lost} were lost"
-        )
+        if counts.received == 0 or counts.strange > counts.received // 1000:
+            raise BenchError(
+                f"{one.name} ({mode}): {counts.received} packets came back as they should,"
+                f" {counts.strange} frames not, {counts.lost} were lost"
+            )
     spent = [
         (ran - before.get(thread, (0.0, 0.0))[0], waited - before.get(thread, (0.0, 0.0))[1])
         for thread, (ran, waited) in after.items()
@@ -168,11 +169,15 @@ def _look(one: Contender, ends: Ends) -> None:
 
 def _threads(process: int) -> dict[str, tuple[float, float]]:
     """Seconds that each thread of a process has been on a core, kernel included, and those that it
-    waited for one."""
+    waited for one. Raises BenchError if the process has ended."""
     found = {}
-    for thread in Path("/proc", str(process), "task").iterdir():
-        ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
-        found[thread.name] = ran / 1e9, waited / 1e9
+    with contextlib.suppress(FileNotFoundError):
+        for thread in Path("/proc", str(process), "task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
+                found[thread.name] = ran / 1e9, waited / 1e9
+    if not found:
+        raise BenchError(f"process {process} has ended")
     return found
 
 
