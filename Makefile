@@ -9,7 +9,11 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
+<<<<<<< HEAD
 .PHONY: help run test fuzz soak reliability placements lint setup setup-test p4 clean
+=======
+.PHONY: help run test soak reliability placements bench lint setup setup-test p4 clean
+>>>>>>> swbench
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -40,6 +44,9 @@ reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="
 placements: setup ## train with every placement of servers, write docs/placements.md (ARGS="--target embedded --target bmv2")
 	@$(PYTHON) -m experiments.placements --write docs/placements.md $(ARGS)
 
+bench: setup ## what the embedded target, BMv2 and a loop that does nothing forward on one core (ARGS="--json")
+	@.venv/bin/rackhub bench switch $(ARGS)
+
 lint: setup-test ## format, style, types, layers, shell scripts, merges
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
@@ -54,8 +61,9 @@ setup: ## install what running needs (apt with sudo if need be, .venv)
 setup-test: ## install what testing needs, too
 	@scripts/setup.sh test
 
-p4: setup ## compile p4src/ into p4src/build/ if sources changed; needs p4c
+p4: setup ## compile p4src/ and the benchmark's programs if sources changed; needs p4c
 	@$(PYTHON) -m testbed.nodes.dataplane
+	@$(PYTHON) -m testbed.bench.forwarding.builds
 
 clean: ## remove the venv and caches; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
