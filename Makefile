@@ -54,4 +54,4 @@ p4: setup ## compile p4src/ into p4src/build/ if sources changed; needs p4c
 	@$(PYTHON) -m testbed.nodes.dataplane
 
 clean: ## remove the venv and caches; runs/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-finsy .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

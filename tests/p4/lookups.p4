@@ -111,6 +111,11 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             priority = 10: 0x00 &&& 0x0f: ordered(3);
         }
     }
+    table plain_table {
+        key = { hdr.query.d: exact; hdr.query.e: exact; }
+        actions = { fixed; NoAction; }
+        const entries = { (1, 1): fixed(0x10); (0, 0xf): fixed(0x20); (8, 0): NoAction(); }
+    }
     table keyless_table { actions = { always; NoAction; } default_action = always(9); }
     apply {
         standard.egress_spec = standard.ingress_port;
@@ -127,6 +132,7 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         fixed_table.apply();
         prefix_table.apply();
         ordered_table.apply();
+        plain_table.apply();
         keyless_table.apply();
     }
 }

@@ -70,6 +70,7 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.seen.last_index = meta.last_index;
         hdr.seen.peeked = meta.peeked;
         hdr.seen.rest = meta.rest;
+        assume(hdr.seen.isValid());
         if (hdr.order.isValid()) {
             bit<8> index = hdr.order.index & 3;
             if (index < meta.parsed) {

@@ -146,6 +146,8 @@ def router() -> Iterator[Case]:
         one = rng.randbytes(12) + type_ + bytes(head) + rng.randbytes(rng.randrange(20))
         frames.append(one if rng.random() < 0.9 else one[: rng.randrange(1, len(one))])
     yield case("router", "router", spread(rng, frames), entries(info("router"), 602))
+    plain = case("router-legacy", "router", spread(rng, frames[:60]), entries(info("router"), 602))
+    yield replace(plain, program=rewritten(plain.program))
     yield case("router-empty", "router", spread(rng, frames[:30]))
     frames = [frame(rng, [48, 48, 16]) + rng.randbytes(rng.randrange(9)) for _ in range(150)]
     frames[0] = frames[0][:9]
