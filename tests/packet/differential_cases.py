@@ -145,8 +145,9 @@ def router() -> Iterator[Case]:
         type_ = rng.choice([b"\x08\x00", b"\x08\x00", b"\x86\xdd"])
         one = rng.randbytes(12) + type_ + bytes(head) + rng.randbytes(rng.randrange(20))
         frames.append(one if rng.random() < 0.9 else one[: rng.randrange(1, len(one))])
-    yield case("router", "router", spread(rng, frames), entries(info("router"), 602))
-    plain = case("router-legacy", "router", spread(rng, frames[:60]), entries(info("router"), 602))
+    routed = spread(rng, frames)
+    yield case("router", "router", routed, entries(info("router"), 602))
+    plain = case("router-legacy", "router", routed[:60], entries(info("router"), 602))
     yield replace(plain, program=rewritten(plain.program))
     yield case("router-empty", "router", spread(rng, frames[:30]))
     frames = [frame(rng, [48, 48, 16]) + rng.randbytes(rng.randrange(9)) for _ in range(150)]
