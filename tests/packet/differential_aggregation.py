@@ -160,6 +160,31 @@ TABLES = [
 ]  # fmt: skip
 
 
+def trains() -> Case:
+    """Runs of packets with consecutive IP identifications and right checksums, as GSO makes them of
+    one frame and joining makes one frame of them: sums, results, replays, and what is forwarded."""
+    plane, path, _ = build("aggregation")
+    rng = random.Random(50)
+    switch = _Collector(plane)
+    node = Node(switch, [Child(0), Child(1)], True, job=5, group=3, base=64)  # type: ignore[arg-type]
+    route = {"destination": (number(SERVER), 32)}
+    values = {"port": SERVER_PORT, "mac": 0x020000000904}
+    switch.write(
+        [insertion(plane.p4info.table_entry("forwarding.routes", route, "forward", values))]
+    )
+    arrivals = []
+    for run, child in enumerate([*node.children, node.children[0], None]):
+        for seq in range(2 * node.window):
+            packet = node.packet("10.0.0.1", 5, SERVER, 6) / Raw(rng.randbytes(4) * 125)
+            if child is not None:
+                lanes = _values(rng, plane.lanes)
+                packet = node.contribution(child, lanes, seq=seq, chunk=seq + 100)
+            packet[IP].id = 100 * run + seq
+            del packet[UDP].chksum
+            arrivals.append((1 if child is None else child.port, bytes(packet)))
+    return Case("trains", path.read_bytes(), plane.p4info, switch.updates, arrivals)
+
+
 def cases() -> Iterator[Case]:
     """Leaf: workers below, a parent above. Inner: switches below. Root: nothing above."""
     workers = [Child(0), Child(1), Child(2)]
@@ -180,3 +205,4 @@ def cases() -> Iterator[Case]:
             impaired=True, guarded=True, empty=[name], packets=25,
         )  # fmt: skip
     yield _case("everything-empty", 30, mixed, is_root=True, empty=TABLES, packets=25)
+    yield trains()
