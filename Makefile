@@ -5,11 +5,12 @@ PYTHON := .venv/bin/python
 TOPOLOGY ?= topologies/two-racks.yaml
 ARGS ?=
 TESTS ?=
+CASES ?=
 JOBS ?= auto
 SEED ?= 0
 MINUTES ?= 20
 
-.PHONY: help run test soak reliability placements lint setup setup-test p4 clean
+.PHONY: help run test soak reliability placements recordings lint setup setup-test p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -49,6 +50,9 @@ setup: ## install what running needs (apt with sudo if need be, .venv)
 
 setup-test: ## install what testing needs, too
 	@scripts/setup.sh test
+
+recordings: setup-test ## ask BMv2 anew what tests compare the embedded target with (CASES="stacks")
+	@$(PYTHON) -m tests.packet.recordings $(CASES)
 
 p4: setup ## compile p4src/ into p4src/build/ if sources changed; needs p4c
 	@$(PYTHON) -m testbed.nodes.dataplane

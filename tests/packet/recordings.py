@@ -3,7 +3,7 @@
 
 Recorded anew, after a change of programs or cases, where simple_switch_grpc is installed, by
 
-    python -m tests.packet.recordings [NAME...]
+    python -m tests.packet.recordings [NAME...]         (make recordings CASES=NAME)
 
 A recording (tests/p4/recorded/NAME.json.xz; `xzcat` shows it) says by SHA-256 of which program and
 inputs it is. What BMv2 answers is written as it is, whatever this target would.
