@@ -11,11 +11,14 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
+from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.entries import P4Info
 from tests.p4 import HERE
+from tests.packet import test_corpus_arithmetic as arithmetic
 from tests.packet import test_corpus_parsing as parsing
 from tests.packet import test_corpus_replication as replicated
 from tests.packet import test_corpus_state as state
@@ -52,6 +55,30 @@ def operators() -> Iterator[Case]:
     yield case("operators-filled", "operators", arrivals[:40], entries(info("operators"), 102))
     [plain] = [case("operators-legacy", "operators", arrivals)]
     yield replace(plain, program=rewritten(plain.program))
+
+
+def expressions() -> Iterator[Case]:
+    """Random trees of operators, which no source says: the JSON is made here."""
+    trees = arithmetic.Trees(7)
+    results, assignments = arithmetic.choose(trees)
+    kept = [(name, tree) for name, tree in assignments if not _divides(tree)]
+    program = json.dumps(arithmetic.document(results, kept)).encode()
+    arrivals = []
+    for _ in range(100):
+        values = {}
+        for name, width, signed in arithmetic.INPUTS:
+            rng = trees.random
+            value = rng.choice([rng.getrandbits(width), rng.choice(arithmetic.CORNERS)])
+            values[name] = arithmetic.wrap(value, width, signed)
+        arrivals.append((0, arithmetic.pack(arithmetic.INPUTS, values) + bytes(1200)))
+    yield Case("expressions", program, P4Info(p4info_pb2.P4Info()), [], arrivals)
+
+
+def _divides(tree: Any) -> bool:
+    """BMv2 ends at a division by zero."""
+    return isinstance(tree, dict) and (
+        tree.get("op") in ("/", "%") or any(map(_divides, tree.values()))
+    )
 
 
 def stacks() -> Iterator[Case]:
@@ -195,15 +222,10 @@ def rounds() -> Iterator[Case]:
 
 GENERATORS: list[Callable[[], Iterator[Case]]] = [
     operators, stacks, checksums, combos, lookups, router, states, rounds,
-    aggregation,
+    aggregation, expressions,
 ]  # fmt: skip
 
 
 def cases() -> dict[str, Case]:
     """Every case by name."""
     return {one.name: one for generator in GENERATORS for one in generator()}
-
-
-def document(one: Case) -> dict:
-    """The program of a case."""
-    return json.loads(one.program)
