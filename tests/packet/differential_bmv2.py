@@ -27,8 +27,8 @@ BMV2 = shutil.which("simple_switch_grpc")
 _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 _POLL = 0.0005  # a file cannot be waited for
 _STARTS = 30.0
-_LATE = 2.0  # for a packet that this target sent and BMv2 has not, yet
-_SILENT, _GOES_ROUND = 0.003, 0.05  # for a packet of which nothing comes, perhaps after rounds
+_LATE = 10.0  # for a packet that this target sent and BMv2 has not, yet
+_SILENT, _GOES_ROUND = 0.003, 0.15  # for a packet of which nothing comes, perhaps after rounds
 _END = 0.3
 
 

@@ -11,6 +11,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from p4.config.v1 import p4info_pb2
@@ -226,6 +227,7 @@ GENERATORS: list[Callable[[], Iterator[Case]]] = [
 ]  # fmt: skip
 
 
+@lru_cache(maxsize=1)
 def cases() -> dict[str, Case]:
     """Every case by name."""
     return {one.name: one for generator in GENERATORS for one in generator()}

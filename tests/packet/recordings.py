@@ -35,6 +35,11 @@ def path(case: Case) -> Path:
     return FOLDER / f"{case.name}.json.xz"
 
 
+def names() -> list[str]:
+    """Of all cases that are recorded."""
+    return sorted(one.name.removesuffix(".json.xz") for one in FOLDER.glob("*.json.xz"))
+
+
 def write(case: Case, answer: Answer, bmv2_version: str) -> None:
     document = {
         "bmv2": bmv2_version,
