@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from switch import expressions as ex
 from switch.codegen.calculations import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
 from switch.program import ParserOperation, Program
+from tests.p4 import HERE
 from tests.packet.differential_cases import cases
 
 pytestmark = pytest.mark.packet
@@ -168,3 +170,28 @@ def test_all_that_is_supported_is_compared() -> None:
     compared = {what for text in programs.values() for what in used(Program.parse_text(text))}
     assert sorted(supported() - compared - set(EXCLUDED)) == []
     assert not compared & set(EXCLUDED)
+
+
+def origins(node: Any) -> Iterator[dict[str, Any]]:
+    """Where p4c says that what is in a JSON stands in the source."""
+    if isinstance(node, dict):
+        if "source_info" in node:
+            yield node["source_info"]
+        for one in node.values():
+            yield from origins(one)
+    elif isinstance(node, list):
+        for one in node:
+            yield from origins(one)
+
+
+@pytest.mark.parametrize("name", sorted(one.stem for one in HERE.glob("*.p4")))
+def test_what_is_committed_was_compiled_from_the_source(name: str) -> None:
+    """As far as can be told without p4c: every line that the JSON quotes is in its place."""
+    lines = (HERE / f"{name}.p4").read_text().splitlines()
+    quoted = 0
+    for one in origins(json.loads((HERE / f"{name}.json").read_text())):
+        if one["filename"].endswith(f"{name}.p4"):
+            fragment = one["source_fragment"].replace('\\"', '"').strip(" .")
+            assert fragment.splitlines()[0] in lines[one["line"] - 1], f"{name}.p4:{one['line']}"
+            quoted += 1
+    assert quoted
