@@ -5,15 +5,12 @@ PYTHON := .venv/bin/python
 TOPOLOGY ?= topologies/two-racks.yaml
 ARGS ?=
 TESTS ?=
+CASES ?=
 JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-<<<<<<< HEAD
-.PHONY: help run test fuzz soak reliability placements lint setup setup-test p4 clean
-=======
-.PHONY: help run test soak reliability placements bench lint setup setup-test p4 clean
->>>>>>> swbench
+.PHONY: help run test fuzz soak reliability placements recordings bench lint setup setup-test p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -61,9 +58,12 @@ setup: ## install what running needs (apt with sudo if need be, .venv)
 setup-test: ## install what testing needs, too
 	@scripts/setup.sh test
 
+recordings: setup-test ## ask BMv2 anew what tests compare the embedded target with (CASES="stacks")
+	@$(PYTHON) -m tests.packet.recordings $(CASES)
+
 p4: setup ## compile p4src/ and the benchmark's programs if sources changed; needs p4c
 	@$(PYTHON) -m testbed.nodes.dataplane
 	@$(PYTHON) -m testbed.bench.forwarding.builds
 
 clean: ## remove the venv and caches; runs/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-finsy .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

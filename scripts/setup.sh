@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what rackhub needs, and says what: Debian packages (through apt, with sudo unless root) and
 # Python packages (into .venv, which is made from the system's Python because Mininet's library is
-# there). Run as `scripts/setup.sh run` or `scripts/setup.sh test`; again: takes a moment.
+# there; for tests also into .venv-finsy). Run as `scripts/setup.sh run` or `scripts/setup.sh test`;
+# again: takes a moment.
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-run}
 
 venv=.venv
+FINSY='finsy==0.30.0'
 python=/usr/bin/python3
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -145,4 +147,20 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ]; then
     fi
     printf '%s\n' "$state" >"$stamp"
     if [ "$purpose" = test ]; then printf '%s\n' "$state" >"$venv/installed-run"; fi
+fi
+
+# finsy, a P4Runtime client that tests drive the switch with, needs a newer protobuf than
+# p4runtime-shell: it has an environment of its own. Without it its test is skipped.
+finsy=.venv-finsy
+if [ "$purpose" = test ] && [ "$(cat $finsy/installed 2>/dev/null)" != "$FINSY" ]; then
+    say "installing $FINSY into $finsy"
+    if "$python" -m venv --clear $finsy &&
+        $finsy/bin/python -m pip install --disable-pip-version-check -q "$FINSY" >"$finsy/pip.log" 2>&1
+    then
+        printf '%s\n' "$FINSY" >$finsy/installed
+    else
+        tail -n 5 "$finsy/pip.log" >&2 || true
+        rm -rf $finsy
+        say "no finsy: tests/packet/test_p4runtime_finsy.py will be skipped"
+    fi
 fi

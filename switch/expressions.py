@@ -270,6 +270,10 @@ def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression:
         return BoolConst(bool(value))
     if kind == "field":
         header, field = value
+        if isinstance(header, dict):  # an element of a stack, by an index known at run time
+            if field != "$valid$":
+                raise Refused(f"field '{field}' of an expression")
+            return ValidBit(parse_header({"type": "expression", "value": header}, scope))
         if field == "$valid$":
             return ValidBit(HeaderRef(header))
         width, signed = scope.field(header, field)

@@ -54,6 +54,8 @@ def pack_key(table: Table, layout: TableLayout, key: Sequence[KeyElement]) -> Pa
         if field.match == "lpm":
             prefix = second
             second = ((1 << second) - 1) << (field.width - second)
+        if field.mask is not None:
+            second &= field.mask  # BMv2 cuts entries as it cuts packets' values
         values.append(first & second)
         masks.append(second)
     return PackedKey(layout.pack(table, values), layout.pack(table, masks), low, high, prefix)

@@ -192,7 +192,7 @@ class Arbitration:
             others = [other for other in clients if other is not client]
             if election_id is not None and any(o.election_id == election_id for o in others):
                 problem = invalid_argument(
-                    f"election id {election_id} is in use by another client{_of(name)}"
+                    f"election id {election_id} is used by another client{_of(name)}"
                 )
             elif len(others) >= MAX_CLIENTS:
                 problem = resource_exhausted(

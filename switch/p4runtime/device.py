@@ -38,6 +38,7 @@ from .errors import (
 from .forwarding import Forwarding
 from .loading import build
 from .packetio import decode_packet_in, encode_packet_out
+from .reconciling import carry
 
 log = logging.getLogger(__name__)
 
@@ -282,19 +283,27 @@ class Device:
         if not request.HasField("config"):
             raise invalid_argument("RECONCILE_AND_COMMIT needs a config")
         with self._lock:
-            self._require_primary(request, "SetForwardingPipelineConfig")
             committed, config = self._committed, request.config
             if (
-                committed is None
-                or committed.config.p4info != config.p4info
-                or committed.config.p4_device_config != config.p4_device_config
+                committed is not None
+                and committed.config.p4info == config.p4info
+                and committed.config.p4_device_config == config.p4_device_config
             ):
-                raise unimplemented(
-                    "RECONCILE_AND_COMMIT keeps the state only for the program that is forwarding "
-                    "already; for another one use VERIFY_AND_COMMIT and write the entries again"
-                )
-            committed.config.CopyFrom(config)
-            self._drop_saved()
+                committed.config.CopyFrom(config)
+                self._drop_saved()
+                return
+        built = build(request)
+        try:
+            with self._lock:
+                self._require_primary(request, "SetForwardingPipelineConfig")
+                if self._committed is not None:
+                    carry(self._committed, built)
+                self._commit(built)
+                self._drop_saved()
+        except BaseException:
+            built.close()
+            raise
+        log.info("pipeline config: RECONCILE_AND_COMMIT")
 
     def _drop_saved(self) -> None:
         if self._saved is not None:

@@ -84,6 +84,10 @@ class Forwarding:
         for found in self._readers[kind](getattr(query, kind)):
             yield p4runtime_pb2.Entity(**{kind: found})
 
+    def changed_defaults(self) -> list[int]:
+        """Ids of tables whose default action is not the program's own."""
+        return self._tables.changed_defaults()
+
     def close(self) -> None:
         """Frees the pipeline."""
         self.pipeline.close()

@@ -248,6 +248,10 @@ class Tables:
             return Entry(None, ())
         return Entry(self._action_named(table, program.default_action_id), program.default_args)
 
+    def changed_defaults(self) -> list[int]:
+        """Ids of tables whose default entry a controller has written."""
+        return [number for number, one in self._contents.items() if one.default is not None]
+
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, query: p4runtime_pb2.TableEntry) -> Iterator[p4runtime_pb2.TableEntry]:

@@ -38,15 +38,13 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
     }
 }
 
-// A copy with headers, metadata and payload. A copy of a packet that is to be truncated has a
-// payload of at most that length, and is not truncated again (so does BMv2).
+// A copy with headers, metadata and payload, all of it: truncate is for the packet that asked for
+// it, not for its copies (so does BMv2).
 static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     struct sw_packet *copy = sw_packet_take(sw);
     if (!copy) return NULL;
     program_copy(context_of(copy), context_of(packet));
     copy->payload_length = packet->payload_length;
-    if (copy->payload_length > packet->truncate)
-        copy->payload_length = packet->truncate;
     if (copy->payload_length) memcpy(copy->buffer, packet->payload, copy->payload_length);
     copy->payload = copy->buffer;
     return copy;
@@ -62,7 +60,7 @@ static void clear_requests(struct sw_packet *packet) {
 static void replicate(struct sw *sw, struct sw_packet *packet, const struct sw_replicas *list,
                       uint32_t priority, uint64_t now_us) {
     for (size_t i = 0; i < list->count; i++) {
-        int last = i + 1 == list->count && packet->truncate == SW_WHOLE;
+        int last = i + 1 == list->count;
         struct sw_packet *copy = last ? packet : copy_packet(sw, packet);
         if (!copy) continue;
         clear_requests(copy);
@@ -94,7 +92,6 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, const uint8
     }
     struct sw_packet *clone = sw_packet_take(sw);
     if (!clone) return;
-    if (length > packet->truncate) length = packet->truncate;
     struct sw_state *own = state_of(clone);
     own->packet_length = state->ingress_length;
     own->ingress_length = state->ingress_length;
@@ -138,7 +135,6 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *fram
     if (state->clone_session) clone_to_egress(sw, packet, frame, length, now_us);
     state->clone_session = state->clone_list = 0;
     if (state->resubmit_list) {
-        if (length > packet->truncate) length = packet->truncate;
         go_round(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
         sw_packet_free(sw, packet);
         return;

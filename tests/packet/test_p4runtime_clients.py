@@ -23,6 +23,7 @@ from tests.packet.p4rt_support import (
     P4INFO_PATH,
     action,
     config,
+    config_request,
     entity,
     entry,
     ethernet,
@@ -226,6 +227,59 @@ def test_a_backup_reads_but_does_not_write_until_it_takes_over(address, client):
         send(taker, ethernet(HOST), egress_port=CPU_PORT, group=0)
         assert received(taker)[1] == ethernet(HOST)
         assert client.get_stream_packet("packet", timeout=0.2) is None
+
+
+@pytest.fixture(params=BOTH)
+def fresh(request):
+    """A switch that has no program yet, and its kind."""
+    with running(request.param) as (_, address, _log), connected(address) as client:
+        yield client, request.param
+
+
+def test_pipeline_actions_and_cookies(fresh):
+    client, kind = fresh
+    push = client.stub.SetForwardingPipelineConfig
+    asked = p4rt.GetForwardingPipelineConfigRequest(device_id=DEVICE)
+    asked.response_type = p4rt.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+
+    def refusal(*args, **kwargs):
+        with pytest.raises(grpc.RpcError) as refused:
+            push(config_request(*args, **kwargs))
+        return refused.value.code()
+
+    if kind != "bmv2":  # it finds nothing wrong with no program
+        assert refusal("VERIFY") == grpc.StatusCode.INVALID_ARGUMENT
+    push(config_request("VERIFY_AND_SAVE", config(cookie=7)))
+    push(config_request("COMMIT"))
+    answer = client.stub.GetForwardingPipelineConfig(asked)
+    assert answer.config == p4rt.ForwardingPipelineConfig(cookie=config(cookie=7).cookie)
+    written = entry("bridge", BRIDGE_KEY, action("forward", port=2))
+    client.write_update(update(INSERT, written))
+    if kind == "bmv2":  # it has no RECONCILE_AND_COMMIT
+        assert refusal("RECONCILE_AND_COMMIT", config()) == grpc.StatusCode.UNKNOWN
+        return
+    push(config_request("RECONCILE_AND_COMMIT", config(cookie=8)))
+    assert client.stub.GetForwardingPipelineConfig(asked).config.cookie.cookie == 8
+    assert read(client, entry("bridge")) == [written]
+
+
+def test_registers_are_written_and_read(fresh):
+    client, kind = fresh
+    client.set_fwd_pipe_config(str(P4INFO_PATH), str(JSON_PATH))
+    cell = p4rt.RegisterEntry(register_id=find("registers", "last").preamble.id)
+    cell.index.index = 2
+    cell.data.bitstring = b"\x12\x34"
+    if kind == "bmv2":
+        with pytest.raises(P4RuntimeWriteException) as refused:
+            client.write_update(update(MODIFY, cell))
+        codes = [error.canonical_code for _, error in refused.value.errors]
+        assert codes == [code.UNIMPLEMENTED]
+        return
+    client.write_update(update(MODIFY, cell))
+    everything = p4rt.RegisterEntry(register_id=cell.register_id)
+    assert [one.data.bitstring for one in read(client, everything)] == [
+        b"\0", b"\0", b"\x12\x34", b"\0",
+    ]  # fmt: skip
 
 
 # This one is last: on this target an election id, once seen, stays the highest until a restart

@@ -15,6 +15,7 @@ from tests.packet.p4rt_support import (
     INFO,
     INSERT,
     JSON_PATH,
+    MODIFY,
     P4,
     Controller,
     action,
@@ -135,9 +136,71 @@ def test_reconcile_keeps_the_state_of_the_same_program(controller):
     _set(controller, "RECONCILE_AND_COMMIT", config(cookie=8))
     assert _get(controller, "COOKIE_ONLY").config.cookie.cookie == 8
     assert controller.device.inject(1, FRAME) == [(2, FRAME)]
-    other = config()
+    empty = config_request("RECONCILE_AND_COMMIT")
+    push = controller.device.set_forwarding_pipeline_config
+    assert _code(push, empty) == code.INVALID_ARGUMENT
+
+
+def _state(controller):
+    """All that a controller can read, const entries left out."""
+    tables = p4rt.TableEntry()
+    tables.counter_data.SetInParent()
+    queries = [tables, p4rt.CounterEntry(), p4rt.RegisterEntry(), p4rt.MulticastGroupEntry()]
+    queries += [p4rt.CloneSessionEntry(), entry("everything", is_default_action=True)]
+    return [one for one in controller.read(*queries) if not getattr(one, "is_const", False)]
+
+
+def _filled(controller):
+    """A program with some of everything in its state."""
+    controller.push()
+    group = p4rt.MulticastGroupEntry(multicast_group_id=3)
+    group.replicas.add(egress_port=4, instance=1)
+    session = p4rt.CloneSessionEntry(session_id=9)
+    session.replicas.add(egress_port=5, instance=1)
+    default = entry("everything", {}, action("NoAction"), is_default_action=True)
+    flood = entry("bridge", {"destination": exact(5), "port": exact(3)}, action("flood", group=3))
+    controller.write((INSERT, group), (INSERT, session), (MODIFY, default))
+    controller.write((INSERT, ENTRY), (INSERT, flood))
+    assert controller.device.inject(1, FRAME) == [(2, FRAME)]
+    assert controller.device.inject(3, ethernet(5))[0][0] == 4
+
+
+def test_reconcile_carries_the_state_into_another_program(controller):
+    _filled(controller)
+    before, pipeline = _state(controller), controller.device.pipeline
+    other = config(cookie=9)
     other.p4_device_config += b" "
-    assert _code(_set, controller, "RECONCILE_AND_COMMIT", other) == code.UNIMPLEMENTED
+    _set(controller, "RECONCILE_AND_COMMIT", other)
+    assert controller.device.pipeline is not pipeline
+    assert _state(controller) == before
+    assert _get(controller).config == other
+    assert controller.device.inject(1, FRAME) == [(2, FRAME)]
+
+
+def _smaller(what):
+    """The program with fewer cells, or with another id for a table that has entries."""
+    other, document = config(), json.loads(config().p4_device_config)
+    if what == "registers":
+        next(one for one in document["register_arrays"] if one["name"] == "Switch.last")["size"] = 1
+        next(one for one in other.p4info.registers if one.preamble.alias == "last").size = 1
+    else:
+        bridge = next(one for one in other.p4info.tables if one.preamble.alias == "bridge")
+        for one in other.p4info.direct_counters:
+            one.direct_table_id = 0x2000001
+        bridge.preamble.id = 0x2000001
+    other.p4_device_config = json.dumps(document).encode()
+    return other
+
+
+@pytest.mark.parametrize("what", ["registers", "tables"])
+def test_reconcile_refuses_what_has_no_room_for_the_state(controller, what):
+    _filled(controller)
+    before = _state(controller)
+    with pytest.raises(P4RuntimeError, match="state cannot be preserved") as refused:
+        _set(controller, "RECONCILE_AND_COMMIT", _smaller(what))
+    assert refused.value.code == code.INVALID_ARGUMENT
+    assert _state(controller) == before
+    assert controller.device.inject(1, FRAME) == [(2, FRAME)]
 
 
 def _unsupported():

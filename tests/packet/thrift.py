@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TCP ports for BMv2's Thrift server, which it cannot do without."""
+"""BMv2's Thrift server: a TCP port, which it cannot do without, and what only it tells."""
 
 import contextlib
 import itertools
 import os
 import socket
+import struct
 
 # Below those that the kernel gives to whoever asks for any, so that nobody takes one between here
 # and the process that is to have it. Test processes side by side begin apart.
@@ -20,3 +21,29 @@ def free_port() -> int:
             probe.bind(("", port))
             return port
     raise OSError(f"all of {_COUNT} TCP ports are in use")
+
+
+# Thrift's binary protocol: types of values, and of the messages.
+_STOP, _I32, _STRING, _LIST = 0, 8, 11, 15
+_CALL, _REPLY = 0x8001_0001, 0x8001_0002
+
+
+def registers(port: int, name: str) -> dict[int, int]:
+    """All cells of a register of BMv2 that are not 0, over its Thrift server (its call
+    bm_register_read_all), as simple_switch_CLI's register_read does. What is
+    larger than 2^63 - 1 is that. OSError."""
+    method, array = b"standard:bm_register_read_all", name.encode()
+    message = struct.pack(f">II{len(method)}sI", _CALL, len(method), method, 0)
+    message += struct.pack(">bhi", _I32, 1, 0)
+    message += struct.pack(f">bhI{len(array)}sb", _STRING, 2, len(array), array, _STOP)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(message)
+        with connection.makefile("rb") as answer:
+            kind, length = struct.unpack(">II", answer.read(8))
+            answer.read(length + 4)
+            field, number = struct.unpack(">bh", answer.read(3))
+            if kind != _REPLY or field != _LIST or number != 0:
+                raise OSError(f"BMv2 did not give register {name}: {answer.peek()[:200]!r}")
+            _, count = struct.unpack(">bi", answer.read(5))
+            cells = struct.unpack(f">{count}q", answer.read(8 * count))
+    return {index: value for index, value in enumerate(cells) if value}

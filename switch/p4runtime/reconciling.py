@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of one program, put into another (P4Runtime spec, "SetForwardingPipelineConfig RPC",
+RECONCILE_AND_COMMIT): entries and their counters, default actions, groups, sessions, counters and
+registers. All of it must fit, by name, or none is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from switch.pipeline import Pipeline
+
+from .errors import P4RuntimeError, invalid_argument
+from .forwarding import Forwarding
+
+Update = p4runtime_pb2.Update
+
+
+def carry(old: Forwarding, new: Forwarding) -> None:
+    """Writes the old one's state into the new one, which has none yet.
+
+    Raises INVALID_ARGUMENT, with what does not fit. The old one is not changed; what packets change
+    in it meanwhile is not carried.
+    """
+    try:
+        for entity in _entities(old):
+            if entity.HasField("table_entry"):
+                _check_shape(old, new, entity.table_entry)
+            default = entity.table_entry.is_default_action
+            new.write(Update(type=Update.MODIFY if default else Update.INSERT, entity=entity))
+    except P4RuntimeError as error:
+        raise _unfit(error.message) from error
+    _carry_cells(old.pipeline, new.pipeline)
+
+
+def _entities(old: Forwarding) -> Iterator[p4runtime_pb2.Entity]:
+    """All that a controller has written and the program does not declare itself."""
+    tables = p4runtime_pb2.Entity()
+    tables.table_entry.counter_data.SetInParent()
+    groups, sessions = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
+    groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+    sessions.packet_replication_engine_entry.clone_session_entry.SetInParent()
+    for query in (tables, groups, sessions):
+        for entity in old.read(query):
+            if not entity.table_entry.is_const:
+                yield entity
+    for table in old.changed_defaults():
+        default = p4runtime_pb2.Entity()
+        default.table_entry.table_id = table
+        default.table_entry.is_default_action = True
+        default.table_entry.counter_data.SetInParent()
+        yield from old.read(default)
+
+
+def _check_shape(old: Forwarding, new: Forwarding, entry: p4runtime_pb2.TableEntry) -> None:
+    """Ids may be given to other things in another program."""
+    action = entry.action.action.action_id
+    for kind, number in (("tables", entry.table_id), ("actions", action)):
+        mine, other = (_described(one.config.p4info, kind, number) for one in (old, new))
+        if mine != other:
+            name = mine[0] if mine else number
+            raise invalid_argument(f"{kind[:-1]} {name} is not there or has other fields")
+
+
+def _described(p4info: Any, kind: str, number: int) -> tuple[Any, ...]:
+    """Name and fields or parameters of a table or action."""
+    for one in getattr(p4info, kind):
+        if one.preamble.id == number:
+            parts = one.match_fields if kind == "tables" else one.params
+            shapes = ((p.id, p.name, p.bitwidth, getattr(p, "match_type", 0)) for p in parts)
+            return (one.preamble.name, *shapes)
+    return ()
+
+
+def _carry_cells(old: Pipeline, new: Pipeline) -> None:
+    for name, register in old.program.registers.items():
+        cells = {i: value for i in range(register.size) if (value := old.register(name, i))}
+        other = new.program.registers.get(name)
+        if cells and (other is None or other.width != register.width or max(cells) >= other.size):
+            raise _unfit(f"register {name} is not there or is smaller")
+        for i, value in cells.items():
+            new.set_register(name, i, value)
+    for name, counter in old.program.counters.items():
+        if counter.binding is not None:
+            continue  # with its table's entries
+        counts = {i: both for i in range(counter.size) if any(both := old.counter(name, i))}
+        declared = new.program.counters.get(name)
+        if counts and (declared is None or declared.binding or max(counts) >= declared.size):
+            raise _unfit(f"counter {name} is not there or is smaller")
+        for i, (packets, octets) in counts.items():
+            new.set_counter(name, i, packets, octets)
+
+
+def _unfit(reason: str) -> P4RuntimeError:
+    return invalid_argument(
+        f"the state cannot be preserved: {reason}; use VERIFY_AND_COMMIT and write it again"
+    )

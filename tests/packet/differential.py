@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a switch makes of a program, entries and packets: the question, and this target's answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from controller.connection import Connection, DeviceConnection
+from controller.entries import P4Info
+from switch.p4runtime import Device
+from switch.program import Program
+
+PORTS = range(8)
+DEVICE = 1
+MOST = (1 << 63) - 1
+
+Output = list[tuple[int, bytes]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Packets that arrive one after the other, each when all that came of the last one is out.
+
+    updates: P4Runtime updates applied before the first; program: what p4c wrote, or was made of it.
+    races: copies of one packet may pass each other on BMv2, whose threads take them round.
+    """
+
+    name: str
+    program: bytes
+    p4info: P4Info
+    updates: Sequence[p4rt.Update]
+    arrivals: Sequence[tuple[int, bytes]]
+    races: bool = False
+
+    @cached_property
+    def program_sha256(self) -> str:
+        return hashlib.sha256(self.program).hexdigest()
+
+    @cached_property
+    def inputs_sha256(self) -> str:
+        """Of entries and packets."""
+        whole = hashlib.sha256()
+        for update in self.updates:
+            whole.update(update.SerializeToString(deterministic=True))
+        for port, frame in self.arrivals:
+            whole.update(port.to_bytes(2, "big") + len(frame).to_bytes(4, "big") + frame)
+        return whole.hexdigest()
+
+    @cached_property
+    def registers(self) -> list[str]:
+        return [one.preamble.name for one in self.p4info.message.registers]
+
+
+@dataclass
+class Answer:
+    """outputs: of each arrival, by port, in the order in which a port sent them.
+
+    counters: {name: {index: (packets, bytes)}}, registers: {name: {index: value}}, zeros left out,
+    a value being MOST at most, which is all that BMv2 tells; hits: of every entry with a direct
+    counter, in the order of the updates.
+    """
+
+    outputs: list[Output] = field(default_factory=list)
+    counters: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    registers: dict[str, dict[int, int]] = field(default_factory=dict)
+    hits: list[tuple[int, int]] = field(default_factory=list)
+
+
+def program_files(path: Path) -> tuple[bytes, P4Info]:
+    """A program's JSON and its P4Info, which lies beside it."""
+    return path.read_bytes(), P4Info.load(path.with_suffix(".p4info.txtpb"))
+
+
+def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
+    """Fills counters and hits in, over P4Runtime."""
+    for counter in case.p4info.message.counters:
+        asked = p4rt.Entity(counter_entry=p4rt.CounterEntry(counter_id=counter.preamble.id))
+        cells = [one.counter_entry for one in connection.read([asked])]
+        answer.counters[counter.preamble.name] = {
+            int(one.index.index): (int(one.data.packet_count), int(one.data.byte_count))
+            for one in cells
+            if one.data.packet_count or one.data.byte_count
+        }
+    counted = {one.direct_table_id for one in case.p4info.message.direct_counters}
+    for update in case.updates:
+        entry = update.entity.table_entry
+        if entry.table_id in counted and not entry.is_default_action:
+            asked = p4rt.Entity(direct_counter_entry=p4rt.DirectCounterEntry(table_entry=entry))
+            asked.direct_counter_entry.table_entry.ClearField("action")
+            [found] = connection.read([asked])
+            data = found.direct_counter_entry.data
+            answer.hits.append((int(data.packet_count), int(data.byte_count)))
+
+
+class Embedded:
+    """This target, called: `exchange` is what comes of one arrival."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.device = Device(DEVICE)
+        self.connection = DeviceConnection("embedded", self.device)
+        self.connection.open()
+        self.connection.push(case.p4info.message, case.program)
+        if case.updates:
+            self.connection.write(case.updates)
+
+    def exchange(self, port: int, frame: bytes) -> Output:
+        return self.device.inject(port, frame, now_us=0)
+
+    def registers(self) -> dict[str, dict[int, int]]:
+        pipeline = self.device.pipeline
+        assert pipeline is not None
+        program: Program = pipeline.program
+        found: dict[str, dict[int, int]] = {}
+        for name in self.case.registers:
+            cells = (pipeline.register(name, i) for i in range(program.registers[name].size))
+            found[name] = {i: min(value, MOST) for i, value in enumerate(cells) if value}
+        return found
+
+    def close(self) -> None:
+        self.connection.close()
+        self.device.close()
+
+
+def by_port(outputs: Output) -> Output:
+    """Sorted by port; what one port sent stays in its order."""
+    return sorted(outputs, key=lambda one: one[0])
+
+
+def embedded(case: Case, log: Callable[[str], None] | None = None) -> Answer:
+    """This target's answer."""
+    target = Embedded(case)
+    try:
+        answer = Answer()
+        for port, frame in case.arrivals:
+            sent = target.exchange(port, frame)
+            assert {out for out, _ in sent} <= set(PORTS), f"{case.name}: a port nobody listens at"
+            answer.outputs.append(by_port(sent))
+        read_counters(case, target.connection, answer)
+        answer.registers = target.registers()
+        return answer
+    finally:
+        target.close()
+
+
+def differences(case: Case, ours: Answer, theirs: Answer, most: int = 5) -> list[str]:
+    """What is not the same, in words; the first few of it."""
+    found: list[str] = []
+    for i, (port, frame) in enumerate(case.arrivals):
+        mine, other = ours.outputs[i], theirs.outputs[i]
+        if mine != other and not (case.races and sorted(mine) == sorted(other)):
+            found.append(
+                f"{case.name}: packet {i} on port {port}: {frame.hex()}\n"
+                f"  embedded {_shown(mine)}\n  BMv2     {_shown(other)}"
+            )
+    for kind, one, another in (
+        ("counter", ours.counters, theirs.counters),
+        ("register", ours.registers, theirs.registers),
+    ):
+        for name in sorted({*one, *another}):
+            cells, others = one.get(name, {}), another.get(name, {})
+            for index in sorted({*cells, *others}):
+                if cells.get(index, 0) != others.get(index, 0):
+                    found.append(
+                        f"{case.name}: {kind} {name}[{index}]: embedded {cells.get(index, 0)}, "
+                        f"BMv2 {others.get(index, 0)}"
+                    )
+    for i, pair in enumerate(zip(ours.hits, theirs.hits, strict=True)):
+        if pair[0] != pair[1]:
+            found.append(f"{case.name}: hits of entry {i}: embedded {pair[0]}, BMv2 {pair[1]}")
+    more = [f"... and {len(found) - most} more"] if len(found) > most else []
+    return found[:most] + more
+
+
+def _shown(outputs: Output) -> str:
+    return "; ".join(f"{port}: {frame.hex()}" for port, frame in outputs) or "nothing"

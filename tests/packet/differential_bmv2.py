@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BMv2's answer to a case. It reads and writes capture files (--use-files): no interface, and no
+root, is needed.
+
+Every port reads a pipe. BMv2 takes the earliest packet of those that wait, one for each port, and
+then waits until that port has another one (or its pipe ends): so what it gets next decides when it
+goes on, and packets go one at a time, whatever the port.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+
+from controller.connection import GrpcConnection
+from tests.packet.differential import DEVICE, PORTS, Answer, Case, Output, by_port, read_counters
+from tests.packet.thrift import free_port, registers
+
+BMV2 = shutil.which("simple_switch_grpc")
+_PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+_POLL = 0.0005  # a file cannot be waited for
+_STARTS = 30.0
+_LATE = 10.0  # for a packet that this target sent and BMv2 has not, yet
+_SILENT, _GOES_ROUND = 0.003, 0.15  # for a packet of which nothing comes, perhaps after rounds
+_END = 0.3
+
+
+class Bmv2:
+    """A process with a case's program and entries. Call `answer` once."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self._stack = ExitStack()
+        self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bm")))
+        self._pipes: dict[int, int] = {}
+        self._waiting: dict[int, deque[int]] = {port: deque() for port in PORTS}
+        for i, (port, _) in enumerate(case.arrivals):
+            self._waiting[port].append(i)
+        self._read = {port: len(_PCAP_HEADER) for port in PORTS}
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        directory, words = self._directory, []
+        for port in PORTS:
+            pipe = directory / f"p{port}_in.pcap"
+            os.mkfifo(pipe)
+            self._pipes[port] = os.open(pipe, os.O_RDWR)  # does not wait for the reader
+            os.write(self._pipes[port], _PCAP_HEADER)
+            words += ["-i", f"{port}@p{port}"]
+        self._thrift = free_port()
+        log = self._stack.enter_context((directory / "log").open("wb"))
+        self._process = subprocess.Popen(
+            [str(BMV2), "--use-files", "0", "-L", "off", "--no-p4", "--device-id", str(DEVICE),
+             "--thrift-port", str(self._thrift), *words,
+             "--", "--grpc-server-addr", f"unix:{directory}/grpc"],
+            cwd=directory, stdout=log, stderr=log,
+        )  # fmt: skip
+        self._stack.callback(self._end)
+        self.connection = GrpcConnection("BMv2", f"unix:{directory}/grpc", DEVICE)
+        self.connection.open(_STARTS)
+        self._stack.callback(self.connection.close)
+        self.connection.push(self.case.p4info.message, self.case.program)
+        if self.case.updates:
+            self.connection.write(self.case.updates)
+
+    def _end(self) -> None:
+        self._process.kill()  # it would wait for its pipes
+        self._process.wait()
+
+    def close(self) -> None:
+        for pipe in self._pipes.values():
+            os.close(pipe)
+        self._pipes.clear()
+        self._stack.close()
+
+    def answer(self, expected: list[Output]) -> Answer:
+        """What comes of each arrival. `expected`, of this target, says only how long to wait."""
+        answer = Answer()
+        first = self.case.arrivals[0][0]
+        for port in PORTS:
+            if port != first:
+                self._give(port)
+        last = first
+        for wanted in expected:
+            self._give(last)
+            answer.outputs.append(by_port(self._outputs(len(wanted))))
+            last = self.case.arrivals[len(answer.outputs) - 1][0]
+        self._linger(answer)
+        read_counters(self.case, self.connection, answer)
+        for name in self.case.registers:
+            answer.registers[name] = registers(self._thrift, name)
+        return answer
+
+    def _give(self, port: int) -> None:
+        """Lets BMv2 read the next packet of a port, or that there is none."""
+        if self._waiting[port]:
+            i = self._waiting[port].popleft()
+            frame = self.case.arrivals[i][1]
+            os.write(self._pipes[port], struct.pack("<IIII", i, 0, len(frame), len(frame)) + frame)
+        elif port in self._pipes:
+            os.close(self._pipes.pop(port))
+
+    def _outputs(self, wanted: int) -> Output:
+        silence = _GOES_ROUND if self.case.races else _SILENT
+        deadline = time.monotonic() + (_LATE if wanted else silence)
+        found: Output = []
+        while True:
+            for port in PORTS:
+                found += [(port, frame) for frame in self._fresh(port)]
+            if (wanted and len(found) >= wanted) or time.monotonic() > deadline:
+                return found
+            if self._process.poll() is not None:
+                log = (self._directory / "log").read_text(errors="replace")
+                raise RuntimeError(f"{self.case.name}: BMv2 ended: {log[-2000:]}")
+            time.sleep(_POLL)
+
+    def _linger(self, answer: Answer) -> None:
+        """What comes although nobody waits for it belongs to the last packet."""
+        until = time.monotonic() + _END
+        while time.monotonic() < until:
+            late = self._outputs(0)
+            answer.outputs[-1] = by_port(answer.outputs[-1] + late)
+
+    def _fresh(self, port: int) -> list[bytes]:
+        """Packets that a port has sent since the last time."""
+        path = self._directory / f"p{port}_out.pcap"
+        if not path.exists() or path.stat().st_size <= self._read[port]:
+            return []
+        with path.open("rb") as file:
+            file.seek(self._read[port])
+            data = file.read()
+        frames, at = [], 0
+        while at + 16 <= len(data):
+            length = struct.unpack_from("<I", data, at + 8)[0]
+            if at + 16 + length > len(data):
+                break
+            frames.append(data[at + 16 : at + 16 + length])
+            at += 16 + length
+        self._read[port] += at
+        return frames
+
+
+def bmv2(case: Case, expected: list[Output]) -> Answer:
+    """BMv2's answer; RuntimeError with its log if it ends."""
+    target = Bmv2(case)
+    try:
+        return target.answer(expected)
+    finally:
+        target.close()
+
+
+def version() -> str:
+    """Of the installed BMv2."""
+    done = subprocess.run([str(BMV2), "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
