@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
@@ -40,7 +42,9 @@ class Case:
 
     @cached_property
     def program_sha256(self) -> str:
-        return hashlib.sha256(self.program).hexdigest()
+        """Of what the program does: without the places in its source, which move with comments."""
+        text = json.dumps(without_places(json.loads(self.program)), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
     def inputs_sha256(self) -> str:
@@ -70,6 +74,13 @@ class Answer:
     counters: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     registers: dict[str, dict[int, int]] = field(default_factory=dict)
     hits: list[tuple[int, int]] = field(default_factory=list)
+
+
+def without_places(node: Any) -> Any:
+    """A compiled program's JSON without what it says of lines and columns of its source."""
+    if isinstance(node, dict):
+        return {key: without_places(value) for key, value in node.items() if key != "source_info"}
+    return [without_places(one) for one in node] if isinstance(node, list) else node
 
 
 def program_files(path: Path) -> tuple[bytes, P4Info]:
