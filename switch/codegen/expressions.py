@@ -58,9 +58,8 @@ class Emitter(WideEmitter):
         """C lvalue of a field."""
         program = self.layout.program
         if isinstance(value.header, ex.HeaderRef):
-            header_type = program.headers[value.header.name].type
-        else:
-            header_type = program.stacks[value.header.stack].type
+            return self.layout.field_path(program.headers[value.header.name], value.field)
+        header_type = program.stacks[value.header.stack].type
         return f"{self.header(value.header)}.{self.layout.member(header_type, value.field)}"
 
     def valid(self, header: ex.HeaderExpression) -> str:

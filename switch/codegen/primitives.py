@@ -130,6 +130,8 @@ class PrimitiveWriter:
             inner.offsets, inner.depth = [0], out.depth
             inner.store(path, target.width, ex.Parameter(0, register.width))
             out.lines += inner.lines
+        if id(one) in self.layout.usage.cleared_reads:
+            out.emit("} else {", f"memset({path}, 0, sizeof {path});")
         out.emit("}")
         self._touch(out, target)
 

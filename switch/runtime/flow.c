@@ -8,6 +8,12 @@
 // ---------------------------------------------------------------------------------------------
 // Between ingress and egress
 
+static struct sw_packet *take_clean(struct sw *sw) {
+    struct sw_packet *packet = sw_packet_take(sw);
+    if (packet) program_reset(context_of(packet));
+    return packet;
+}
+
 // What the packet keeps of the frame that it came from must outlive the frame.
 static void keep_payload(struct sw_packet *packet) {
     if (packet->payload >= packet->buffer && packet->payload <= packet->buffer + SW_MAX_FRAME)
@@ -92,7 +98,7 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, const uint8
         sw->stats.no_session++;
         return;
     }
-    struct sw_packet *clone = sw_packet_take(sw);
+    struct sw_packet *clone = take_clean(sw);
     if (!clone) return;
     if (length > packet->truncate) length = packet->truncate;
     struct sw_state *own = state_of(clone);
@@ -110,7 +116,7 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, const uint8
 // The frame goes through ingress again, with some metadata of this time.
 static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
                      uint32_t list, uint32_t kind) {
-    struct sw_packet *again = sw_packet_take(sw);
+    struct sw_packet *again = take_clean(sw);
     if (!again) return;
     memcpy(again->buffer, frame, length);
     again->frame_length = (uint32_t)length;
@@ -167,7 +173,7 @@ void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t lengt
         sw->stats.oversized++;
         return;
     }
-    struct sw_packet *packet = sw_packet_take(sw);
+    struct sw_packet *packet = take_clean(sw);
     if (!packet) return;
     packet->arrival = port;
     state_of(packet)->packet_length = (uint32_t)length;

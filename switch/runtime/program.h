@@ -105,7 +105,13 @@ void program_egress(struct sw *sw, struct sw_packet *packet);
 void program_update_checksums(struct sw *sw, struct sw_packet *packet);
 size_t program_header_length(const struct program_context *context);
 void program_emit(const struct program_context *context, uint8_t *out);
-// Everything zero and invalid again. / All of it into a context that is so. / Metadata only.
+// Of that the tail, headers that nothing looks at after ingress; and their end as headers.
+size_t program_tail_length(const struct program_context *context);
+void program_emit_tail(const struct program_context *context, uint8_t *out);
+void program_drop_tail(struct program_context *context);
+// Metadata zero, headers invalid, whatever was there before (a header's leftovers are cleared where
+// they could be seen: by program_parse at the latest). / All but the tail into any context. /
+// Metadata only.
 void program_reset(struct program_context *context);
 void program_copy(struct program_context *to, const struct program_context *from);
 void program_reset_metadata(struct program_context *context);

@@ -134,7 +134,6 @@ struct sw_packet *sw_packet_take(struct sw *sw) {
 }
 
 void sw_packet_free(struct sw *sw, struct sw_packet *packet) {
-    program_reset((struct program_context *)packet->context);
     packet->next = sw->free;
     sw->free = packet;
 }
