@@ -140,6 +140,13 @@ class Layout:
         arguments = [argument_offsets(self.program.actions[one])[1] for one in table.action_ids]
         return TableLayout(places, words, ranges, max(arguments, default=0))
 
+    def pending(self, header: str, name: str) -> int | None:
+        """Number (1..) by which the runtime knows an idle checksum (usage.py), if the field is one."""
+        if name not in self.usage.idle_checksums.get(header, ()):
+            return None
+        places = [(one, each) for one, found in self.usage.idle_checksums.items() for each in found]
+        return 1 + sorted(places).index((header, name))
+
     def member(self, header_type: HeaderType, name: str) -> str:
         """C name of a field within its header's struct."""
         for position, one in enumerate(header_type.fields):

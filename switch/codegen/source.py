@@ -86,6 +86,7 @@ class _Writer:
         ):
             self.lines.append(f"const uint32_t program_{kind}_count = {count};")
         self.lines += [
+            f"const int program_reads_payload = {int(self.layout.usage.reads_payload)};",
             "const size_t program_context_size = sizeof(struct program_context);",
             "",
         ]
@@ -246,6 +247,17 @@ class _Writer:
         invalid = [f"    {self.layout.paths[one]}.valid = 0;" for one in tail]
         self.function(
             "void program_drop_tail(struct program_context *c)", ["    (void)c;", *invalid]
+        )
+
+        cases = []
+        for header, names in self.layout.usage.idle_checksums.items():
+            for name in sorted(names):
+                path = self.layout.field_path(self.program.headers[header], name)
+                number = self.layout.pending(header, name)
+                cases.append(f"    if (c->state.pending == {number}) {path} = checksum;")
+        self.function(
+            "void program_settle(struct program_context *c, uint16_t checksum)",
+            ["    (void)c, (void)checksum;", *cases],
         )
 
     def _emission(self, length_name: str, emit_name: str, headers: Sequence[str]) -> None:

@@ -52,14 +52,12 @@ static inline void copy_reversed32(void *to, const void *from) {
 }
 
 static inline void load_limbs(uint64_t *field, int n, const uint8_t *at) {
-    int i = 0;
-    for (; i + 4 <= n; i += 4) copy_reversed32(field + i, at + 8 * (n - 4 - i));
-    for (; i < n; i++) field[i] = load64(at + 8 * (n - 1 - i));
+    for (int i = 0; i < n / 4; i++) copy_reversed32(field + 4 * i, at + 8 * (n - 4 - 4 * i));
+    for (int i = 0; i < n % 4; i++) field[n - 1 - i] = load64(at + 8 * i);
 }
 static inline void store_limbs(uint8_t *at, const uint64_t *field, int n) {
-    int i = 0;
-    for (; i + 4 <= n; i += 4) copy_reversed32(at + 8 * (n - 4 - i), field + i);
-    for (; i < n; i++) store64(at + 8 * (n - 1 - i), field[i]);
+    for (int i = 0; i < n / 4; i++) copy_reversed32(at + 8 * (n - 4 - 4 * i), field + 4 * i);
+    for (int i = 0; i < n % 4; i++) store64(at + 8 * i, field[n - 1 - i]);
 }
 
 // A field of any width at any bit: offset and width in bits.

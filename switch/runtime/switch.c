@@ -129,7 +129,8 @@ struct sw_packet *sw_packet_take(struct sw *sw) {
     }
     packet->next = NULL;
     packet->truncate = SW_WHOLE;
-    packet->payload_length = 0;
+    packet->sum_field = SW_COMPLETE;
+    packet->payload_length = packet->room = packet->fragile = packet->on_loan = 0;
     return packet;
 }
 
