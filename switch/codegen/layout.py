@@ -141,7 +141,7 @@ class Layout:
         return TableLayout(places, words, ranges, max(arguments, default=0))
 
     def pending(self, header: str, name: str) -> int | None:
-        """Number (1..) by which the runtime knows an idle checksum (usage.py), if the field is one."""
+        """Number (1..) by which the runtime knows an idle checksum (usage.py), else None."""
         if name not in self.usage.idle_checksums.get(header, ()):
             return None
         places = [(one, each) for one, found in self.usage.idle_checksums.items() for each in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from switch.codegen.bits import emit_store
+from switch.codegen.bits import emit_load, emit_store
 from switch.codegen.calculations import CalculationWriter
 from switch.codegen.controls import ControlWriter
 from switch.codegen.expressions import Emitter
@@ -43,6 +43,7 @@ class _Writer:
         self._actions()
         self._standard()
         self._parse()
+        self._tail_opening()
         self._control("program_ingress", self.program.ingress)
         self._control("program_egress", self.program.egress)
         self._deparse()
@@ -244,9 +245,14 @@ class _Writer:
         self._emission("program_header_length", "program_emit", self.program.deparse_order)
         tail = self.layout.usage.tail
         self._emission("program_tail_length", "program_emit_tail", tail)
+        sealed = [
+            f"    if ({self.layout.paths[one]}.valid) c->state.sealed |= 1u << {i};"
+            for i, one in enumerate(tail)
+        ]
         invalid = [f"    {self.layout.paths[one]}.valid = 0;" for one in tail]
         self.function(
-            "void program_drop_tail(struct program_context *c)", ["    (void)c;", *invalid]
+            "void program_drop_tail(struct program_context *c)",
+            ["    c->state.sealed = 0;", *sealed, *invalid],
         )
 
         cases = []
@@ -258,6 +264,27 @@ class _Writer:
         self.function(
             "void program_settle(struct program_context *c, uint16_t checksum)",
             ["    (void)c, (void)checksum;", *cases],
+        )
+
+    def _tail_opening(self) -> None:
+        """The tail as headers again."""
+        out = Emitter(self.layout)
+        for i, name in enumerate(self.layout.usage.tail):
+            header, path = self.program.headers[name], self.layout.paths[name]
+            out.emit(f"if (c->state.sealed >> {i} & 1) {{")
+            parts = [
+                (self.layout.field_path(header, one.name), one.width) for one in header.type.fields
+            ]
+            emit_load(out, "packet->payload", parts)
+            out.emit(f"{path}.valid = {path}.touched = 1;")
+            out.emit(f"sw_payload_less(packet, {header.type.bits // 8});", "}")
+        self.function(
+            "void program_open_tail(struct sw_packet *packet)",
+            [
+                "    struct program_context *c = (struct program_context *)packet->context;",
+                *out.lines,
+                "    c->state.sealed = 0;",
+            ],
         )
 
     def _emission(self, length_name: str, emit_name: str, headers: Sequence[str]) -> None:

@@ -7,8 +7,9 @@ Four facts, each found without running the program and each on the safe side:
   written before they are read on every path. They need no zeroing and travel with no packet.
 - *parsed early*: headers that the parser itself may read or write without having extracted them in
   the same state. They must be clean before parsing; all others can wait until after it.
-- *tail*: the last headers of the deparser that nothing after ingress looks at. They leave ingress
-  as bytes in front of the payload, once for all copies of the packet.
+- *tail*: the last headers of the deparser that nothing after ingress looks at, or large ones that
+  few packets have looked at. They leave ingress as bytes in front of the payload, once for all
+  copies of the packet, and become headers again where egress comes to a node that mentions them.
 - *idle checksums*: 16-bit fields at a place where TCP or UDP have their checksum, which the program
   may overwrite but never reads: they need the right value only in packets that leave.
 """
@@ -31,6 +32,8 @@ from switch.program import (
 )
 
 WIDE = 64  # fields of more bits are worth it
+LARGE = 128  # bytes of a header that are worth keeping as bytes
+MOST_TAIL = 32  # headers: bits of sw_state.sealed
 CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
 
 Place = tuple[str, str]  # header instance, field
@@ -189,16 +192,30 @@ class Usage:
         )
         if truncates or self.reads_payload:
             return ()
-        used = self.egress.headers() | self.calculated.headers() | {one for one, _ in self.kept}
+        used = self.calculated.headers() | {one for one, _ in self.kept}
+        for name in self.egress.headers():
+            if self.program.headers[name].type.bits < 8 * LARGE:
+                used.add(name)
         tail: list[str] = []
         for name in reversed(self.program.deparse_order):
-            if name in used or self.program.headers[name].stack is not None:
+            stacked = self.program.headers[name].stack is not None
+            if name in used or stacked or len(tail) == MOST_TAIL:
                 break
             tail.append(name)
         # One header twice in the deparser would be written once only.
         if len(set(self.program.deparse_order)) != len(self.program.deparse_order):
             return ()
         return tuple(reversed(tail))
+
+    def opens_tail(self, node: Table | Conditional) -> bool:
+        """Whether a node of egress mentions a header of the tail."""
+        uses = Uses()
+        if isinstance(node, Conditional):
+            note(uses, [node.condition])
+        else:
+            note(uses, (key.value for key in node.key))
+            note(uses, (one.primitives for one in self._actions(node)))
+        return not uses.headers().isdisjoint(self.tail)
 
     def _idle_checksums(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}

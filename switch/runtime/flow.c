@@ -316,7 +316,7 @@ static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t no
         sw->stats.no_session++;
         return;
     }
-    struct sw_packet *clone = copy_packet(sw, packet);
+    struct sw_packet *clone = seal(sw, packet) ? copy_packet(sw, packet) : NULL;
     if (!clone) return;
     program_reset_metadata(context_of(clone));
     program_copy_list(context_of(clone), context_of(packet), state->clone_list);

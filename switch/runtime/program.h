@@ -28,6 +28,7 @@ struct sw_state {
     uint32_t packet_length;  // bytes, follows headers that are added and removed
     uint32_t ingress_length; // bytes that counters add
     uint32_t parser_error;
+    uint32_t sealed; // which headers of the tail are in front of the payload
     uint8_t checksum_error;
     uint8_t exited; // `exit` was executed in this control
     uint8_t failed; // an assertion failed: the packet is dropped
@@ -113,10 +114,12 @@ void program_egress(struct sw *sw, struct sw_packet *packet);
 void program_update_checksums(struct sw *sw, struct sw_packet *packet);
 size_t program_header_length(const struct program_context *context);
 void program_emit(const struct program_context *context, uint8_t *out);
-// Of that the tail, headers that nothing looks at after ingress; and their end as headers.
+// Of that the tail, headers that nothing looks at after ingress, or not for many packets; their end
+// as headers, and their return from the payload.
 size_t program_tail_length(const struct program_context *context);
 void program_emit_tail(const struct program_context *context, uint8_t *out);
 void program_drop_tail(struct program_context *context);
+void program_open_tail(struct sw_packet *packet);
 // Metadata zero, headers invalid, whatever was there before (a header's leftovers are cleared where
 // they could be seen: by program_parse at the latest). / All but the tail into any context. /
 // Metadata only.
@@ -128,6 +131,16 @@ void program_copy_list(struct program_context *to, const struct program_context 
 
 // ---------------------------------------------------------------------------------------------
 // Provided to it
+
+// The first bytes of the payload belong to it no longer.
+static inline void sw_payload_less(struct sw_packet *packet, uint32_t bytes) {
+    packet->payload += bytes;
+    packet->payload_length -= bytes;
+    packet->room = 0;
+    if (packet->sum_field == SW_COMPLETE) return;
+    packet->sum_start -= bytes;
+    packet->sum_field -= bytes;
+}
 
 // The parser is about to read the bytes from .. to of the frame.
 static inline void sw_reads(struct sw_packet *packet, const uint8_t *frame, size_t length,

@@ -15,6 +15,8 @@
 
 enum {
     BATCH = 64,        // frames read at once
+    // Of which so many bytes, or what is read first is out of the cache when its turn comes.
+    BATCH_BYTES = 256 * 1024,
     HEADROOM = 64,     // in front of a frame: its VLAN tag may go back in
     LARGEST = 65536 + 64,
     // Not a multiple of 4 KiB, or all buffers would compete for the same cache sets.
@@ -30,6 +32,7 @@ struct receive_buffers {
     struct offload_header headers[BATCH];
     _Alignas(struct cmsghdr) uint8_t control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
     uint8_t *frames;
+    uint32_t usual; // bytes of a frame, of late
 };
 
 struct receive_buffers *receive_buffers_create(void) {
@@ -360,9 +363,11 @@ static void receive_failed(struct ports *ports, struct port *port, int error) {
 
 void forward_receive(struct ports *ports, struct port *port) {
     struct receive_buffers *buffers = ports->buffers;
-    for (int i = 0; i < BATCH; i++)
+    uint32_t batch = BATCH_BYTES / (buffers->usual + 1) + 1;
+    batch = batch < BATCH ? batch : BATCH;
+    for (uint32_t i = 0; i < batch; i++)
         buffers->messages[i].msg_hdr.msg_controllen = sizeof buffers->control[i];
-    int count = recvmmsg(port->interface.socket, buffers->messages, BATCH, MSG_DONTWAIT, NULL);
+    int count = recvmmsg(port->interface.socket, buffers->messages, batch, MSG_DONTWAIT, NULL);
     if (count <= 0) {
         receive_failed(ports, port, count < 0 ? errno : EAGAIN);
         return;
@@ -373,6 +378,7 @@ void forward_receive(struct ports *ports, struct port *port) {
         program->lock(program->sw);
     uint32_t packets = 0;
     for (int i = 0; i < count; i++) {
+        buffers->usual += (buffers->messages[i].msg_len >> 3) - (buffers->usual >> 3);
         packets += frame_in(ports, port, (uint32_t)i);
         if (packets >= LOCK_PACKETS && program->sw) {
             program->unlock(program->sw);
