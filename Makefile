@@ -9,7 +9,7 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-.PHONY: help run test fuzz soak reliability placements lint setup setup-test p4 clean
+.PHONY: help run test fuzz soak reliability placements bench lint setup setup-test p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -39,6 +39,9 @@ reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="
 
 placements: setup ## train with every placement of servers, write docs/placements.md (ARGS="--target embedded --target bmv2")
 	@$(PYTHON) -m experiments.placements --write docs/placements.md $(ARGS)
+
+bench: setup ## what the embedded target, BMv2 and a loop that does nothing forward on one core (ARGS="--json")
+	@.venv/bin/rackhub bench switch $(ARGS)
 
 lint: setup-test ## format, style, types, layers, shell scripts, merges
 	@.venv/bin/ruff check .

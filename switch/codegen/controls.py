@@ -27,16 +27,22 @@ class ControlWriter:
         for table in self.control.tables.values():
             out.lines.append(f"{self.labels[table.name]}:")
             out.emit("{")
+            self._open_tail(out, table)
             with refused_at(table.source, f"table '{table.name}'"):
                 self._table(out, table)
             out.emit("}")
         for conditional in self.control.conditionals.values():
             out.lines.append(f"{self.labels[conditional.name]}:")
             out.emit("{")
+            self._open_tail(out, conditional)
             with refused_at(conditional.source, "a condition"):
                 self._conditional(out, conditional)
             out.emit("}")
         return out.lines
+
+    def _open_tail(self, out: Emitter, node: Table | Conditional) -> None:
+        if self.control is self.program.egress and self.layout.usage.opens_tail(node):
+            out.emit("if (c->state.sealed) program_open_tail(packet);")
 
     def _go(self, node: str | None) -> str:
         return f"goto {self.labels[node]};" if node is not None else "return;"

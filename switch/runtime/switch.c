@@ -129,12 +129,12 @@ struct sw_packet *sw_packet_take(struct sw *sw) {
     }
     packet->next = NULL;
     packet->truncate = SW_WHOLE;
-    packet->payload_length = 0;
+    packet->sum_field = SW_COMPLETE;
+    packet->payload_length = packet->room = packet->fragile = packet->on_loan = 0;
     return packet;
 }
 
 void sw_packet_free(struct sw *sw, struct sw_packet *packet) {
-    program_reset((struct program_context *)packet->context);
     packet->next = sw->free;
     sw->free = packet;
 }

@@ -6,16 +6,17 @@ from __future__ import annotations
 import click
 
 from testbed.bench.server import server
+from testbed.bench.switch import switch
 from testbed.bench.worker import worker
 
 
-@click.group("bench", short_help="Measure what hosts do on this machine.")
+@click.group("bench", short_help="Measure what hosts and switches do on this machine.")
 def bench() -> None:
-    """Measure what hosts do on this machine: docs/benchmarks.md tells how to read it.
+    """Measure what hosts and switches do on this machine: docs/benchmarks.md tells how to read it.
 
     Exit status 1: a figure is not valid, because something else was the bottleneck.
     """
 
 
-for command in (server, worker):
+for command in (server, switch, worker):
     bench.add_command(command)

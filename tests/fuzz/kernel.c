@@ -229,6 +229,8 @@ static uint32_t take_apart(struct wire *wire, const struct msghdr *message, bool
     uint8_t *packet;
     size_t size;
     while (check && (size = segments_next(&segments, &packet))) {
+        if (segments.sum_field != SW_COMPLETE)
+            complete_sum(packet, size, segments.sum_start, segments.sum_field);
         if (joined ? !same_joined(wire->first, packet, size) : !same(wire->first, packet, size))
             wrong("port %ld sent %zu bytes that are not the packet egress returned",
                   (long)(wire - wires), size);
@@ -286,7 +288,8 @@ int fuzz_sendmmsg(int file, struct mmsghdr *messages, unsigned count, int flags)
         }
         if (taken > 0)
             break;
-        bool joined = messages[0].msg_hdr.msg_iovlen > 2;
+        const struct offload_header *header = messages[0].msg_hdr.msg_iov[0].iov_base;
+        bool joined = header->gso_type != OFFLOAD_GSO_NONE;
         bool again = error == EAGAIN || error == EINTR ||
                      (joined && (error == EIO || error == EINVAL));
         if (!again)
@@ -317,7 +320,6 @@ static void fill(struct mmsghdr *message, const struct arrival *arrival) {
     memcpy(parts[0].iov_base, &arrival->header, sizeof arrival->header);
     // Whatever is not the frame, or room for its tag, is out of bounds.
     uint8_t *frame = parts[1].iov_base;
-    ASAN_POISON_MEMORY_REGION(frame - HEADROOM, HEADROOM + room);
     ASAN_UNPOISON_MEMORY_REGION(frame - TAG, TAG + length);
     memcpy(frame, arrival->bytes, length);
     message->msg_len = (unsigned)(sizeof arrival->header + length);
@@ -345,10 +347,17 @@ int fuzz_recvmmsg(int file, struct mmsghdr *messages, unsigned count, int flags,
     wire->receive_error = 0;
     if (errno != EAGAIN || wire->arrived == 0)
         return -1;
+    for (unsigned i = 0; i < count; i++) {
+        const struct iovec *place = &messages[i].msg_hdr.msg_iov[1];
+        ASAN_POISON_MEMORY_REGION((uint8_t *)place->iov_base - HEADROOM, HEADROOM + place->iov_len);
+    }
     unsigned given = wire->arrived < count ? wire->arrived : count;
     for (unsigned i = 0; i < given; i++)
         fill(&messages[i], &wire->arrivals[i]);
-    forget_arrivals(wire);
+    for (unsigned i = 0; i < given; i++)
+        free(wire->arrivals[i].bytes);
+    wire->arrived -= given;
+    memmove(wire->arrivals, wire->arrivals + given, wire->arrived * sizeof *wire->arrivals);
     return (int)given;
 }
 

@@ -132,6 +132,15 @@ void tm_charge(struct tm_port *port, uint32_t bytes, uint64_t now_ns) {
     port->free_ns += ((uint64_t)bytes * 8 * 1000000000u + port->rate - 1) / port->rate;
 }
 
+void tm_keep(struct traffic_manager *tm, struct tm_port *port) {
+    for (uint32_t bits = port->waiting; bits; bits &= bits - 1) {
+        struct sw_packet *packet = port->head[lowest(bits)];
+        for (; packet; packet = packet->next)
+            if (packet->on_loan)
+                tm->keep(tm->sw, packet);
+    }
+}
+
 void tm_flush(struct traffic_manager *tm, struct tm_port *port) {
     struct sw_packet *packet;
     while ((packet = tm_dequeue(tm, port)))

@@ -36,30 +36,61 @@ static struct transmit_frame *add_frame(struct transmit *t, uint32_t packet) {
     return frame;
 }
 
-void transmit_add(struct transmit *t, size_t length) {
-    uint8_t *packet = t->bytes + t->used;
+// Less than this in memory of its own is not worth referring to.
+enum { LEAST_REST = 192 };
+
+// How many bytes of the rest belong to the first piece: what would not last, as many headers as
+// trains look at, all if little is left or a checksum cannot be completed otherwise.
+static uint32_t head_lacks(const struct outgoing *packet, uint32_t fragile) {
+    uint32_t head = packet->length - packet->rest_length;
+    uint32_t count = head < HEAD_BYTES ? HEAD_BYTES - head : 0;
+    if (count < fragile)
+        count = fragile;
+    count += (head + count) & 1;
+    if (count + LEAST_REST > packet->rest_length)
+        return packet->rest_length;
+    head += count;
+    if (packet->sum_field != SW_COMPLETE &&
+        (packet->sum_field + 2 > head || ((head - packet->sum_start) & 1)))
+        return packet->rest_length;
+    return count;
+}
+
+void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *leaving) {
     uint32_t number = t->packet_count++;
-    t->offsets[number] = (uint32_t)t->used;
-    t->used += length;
-    t->offsets[number + 1] = (uint32_t)t->used;
+    struct outgoing *packet = &t->waiting[number];
+    *packet = (struct outgoing){
+        .start = t->bytes + t->used,
+        .rest = leaving->payload,
+        .length = (uint32_t)length,
+        .rest_length = leaving->payload ? leaving->payload_length : 0,
+        .sum_start = leaving->sum_start,
+        .sum_field = leaving->sum_field,
+    };
+    t->used += (length + 63) / 64 * 64;
+    if (packet->rest)
+        outgoing_gather(packet, head_lacks(packet, leaving->fragile));
     if (!t->join) {
         add_frame(t, number);
         return;
     }
     if (t->frame_count > t->sent) {
         struct transmit_frame *last = &t->frames[t->frame_count - 1];
-        if (!last->closed && train_join(&last->train, packet, length, t->train_limit)) {
+        if (!last->closed && train_join(&last->train, packet, t->train_limit)) {
             last->count++;
             return;
         }
     }
     struct transmit_frame *frame = add_frame(t, number);
     if (length <= t->largest)
-        (void)train_open(&frame->train, packet, length);
+        (void)train_open(&frame->train, packet);
 }
 
 static uint32_t frame_bytes(const struct transmit *t, const struct transmit_frame *frame) {
-    return t->offsets[frame->first + frame->count] - t->offsets[frame->first];
+    uint32_t bytes = 0;
+    for (uint32_t n = frame->first; n < frame->first + frame->count; n++)
+        bytes += t->waiting[n].length;
+    return bytes;
 }
 
 // Gives up joining for good: what waits is sent packet by packet too.
@@ -110,7 +141,7 @@ static bool failed(struct transmit *t, int error) {
 static int send_frames(struct transmit *t, int socket) {
     static _Thread_local struct mmsghdr messages[TRANSMIT_PACKETS];
     static _Thread_local struct offload_header headers[TRANSMIT_PACKETS];
-    static _Thread_local struct iovec parts[2 * TRANSMIT_PACKETS];
+    static _Thread_local struct iovec parts[3 * TRANSMIT_PACKETS];
     uint32_t count = t->frame_count - t->sent;
     struct iovec *part = parts;
     for (uint32_t i = 0; i < count; i++) {
@@ -120,12 +151,17 @@ static int send_frames(struct transmit *t, int socket) {
         // A frame that was tried before (the socket was full) has its header made anew.
         if (frame->closed)
             train_undo(&frame->train);
+        if (frame->count == 1)
+            outgoing_complete(&t->waiting[frame->first]);
         train_close(&frame->train, &headers[i]);
         frame->closed = true;
         for (uint32_t n = frame->first; n < frame->first + frame->count; n++) {
+            struct outgoing *packet = &t->waiting[n];
             uint32_t skip = n == frame->first ? 0 : frame->train.headers;
-            *part++ = (struct iovec){t->bytes + t->offsets[n] + skip,
-                                     t->offsets[n + 1] - t->offsets[n] - skip};
+            *part++ = (struct iovec){packet->start + skip,
+                                     packet->length - packet->rest_length - skip};
+            if (packet->rest)
+                *part++ = (struct iovec){(void *)packet->rest, packet->rest_length};
         }
         messages[i].msg_hdr = (struct msghdr){
             .msg_iov = start,
@@ -136,11 +172,19 @@ static int send_frames(struct transmit *t, int socket) {
     return sent < 0 ? -errno : sent;
 }
 
+// What waits until the socket takes more outlives the memory that it refers to.
+static void keep(struct transmit *t) {
+    for (uint32_t n = t->frames[t->sent].first; n < t->packet_count; n++)
+        outgoing_gather(&t->waiting[n], t->waiting[n].rest_length);
+}
+
 bool transmit_flush(struct transmit *t, int socket) {
     while (t->sent < t->frame_count) {
         int sent = send_frames(t, socket);
-        if (sent < 0 && !failed(t, -sent))
+        if (sent < 0 && !failed(t, -sent)) {
+            keep(t);
             return false;
+        }
         for (; sent > 0; sent--) {
             const struct transmit_frame *frame = &t->frames[t->sent++];
             t->handed_over++;

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m testbed.bench.forwarding.inside``: the first process of the benchmark's sandbox.
+
+Makes the links, puts one contender after the other on them, round after round, and prints what each
+turn came to as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed.bench.common import BenchError, pin, two_cores
+from testbed.bench.forwarding.contenders import Contender, contenders, running
+from testbed.bench.forwarding.native import Ends
+from testbed.bench.forwarding.traffic import PORTS, Mode, wrong_sum
+from testbed.network.namespaces import SandboxError, settle
+
+SWITCH_ENDS = [f"s{n}" for n in range(1, PORTS + 1)]
+WORKER_ENDS = [f"w{n}" for n in range(1, PORTS + 1)]
+_OFFLOADS_OFF = "tx off rx off sg off tso off gso off gro off tx-udp-segmentation off"
+_WARM_SECONDS = 0.1
+_LOOK_SECONDS = 0.005
+_LOOKED_AT = 8  # frames
+_WINDOW = 504
+_KERNEL_BYTES = 2560  # that a packet of 1 KiB takes of a socket's buffer
+_BUFFER = 8 << 20
+_SO_RCVBUFFORCE, _IPV4 = 33, 0x0800
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Of one contender in one mode: packets and payload bytes received in so many seconds; of these
+    those that its process computed, those that it had nothing to do (at most), and those that its
+    core was idle; packets sent and lost."""
+
+    contender: str
+    mode: Mode
+    round: int
+    packets: int
+    bytes: int
+    seconds: float
+    computed: float
+    blocked: float
+    idle: float
+    sent: int
+    lost: int
+
+
+def links() -> None:
+    """Pairs of interfaces, one for each port. Raises BenchError."""
+    lines = []
+    for switch, worker in zip(SWITCH_ENDS, WORKER_ENDS, strict=True):
+        lines.append(f"ip link add {switch} type veth peer name {worker}")
+        lines += [f"ip link set {name} arp off up" for name in (switch, worker)]
+    _shell(lines)
+
+
+def offloads(on: bool) -> None:
+    """BMv2 needs them off, before it starts."""
+    words = _OFFLOADS_OFF if not on else _OFFLOADS_OFF.replace(" off", " on")
+    ends = (*SWITCH_ENDS, *WORKER_ENDS)
+    _shell([f"ethtool -K {name} {words} >/dev/null" for name in ends])
+
+
+def _shell(lines: list[str]) -> None:
+    result = subprocess.run(["sh", "-exc", "\n".join(lines)], capture_output=True, text=True)
+    if result.returncode != 0:
+        trace = "\n".join(result.stderr.strip().splitlines()[-3:])
+        raise BenchError(f"the links cannot be made:\n{trace}")
+
+
+def window() -> int:
+    """Packets of a port that may be under way, as many as a switch's socket holds here."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as one:
+        try:
+            one.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        except PermissionError:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        holds = one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // _KERNEL_BYTES
+    return min(_WINDOW, holds)
+
+
+def turns(those: list[Contender], modes: list[Mode], rounds: int, seconds: float) -> Iterator[Turn]:
+    """All contenders in each of their modes, one after the other, so many times."""
+    cores = two_cores()
+    pin(cores[1])
+    links()
+    widest = window()
+    offloaded = True
+    for number in range(rounds):
+        for one in those:
+            for mode in one.modes():
+                if mode not in modes:
+                    continue
+                if offloaded != (one.kind != "bmv2"):
+                    offloaded = not offloaded
+                    offloads(offloaded)
+                yield _turn(one, mode, number, seconds, cores, widest)
+
+
+def _turn(
+    one: Contender, mode: Mode, number: int, seconds: float, cores: tuple[int, int], widest: int
+) -> Turn:
+    load = one.traffic(mode, widest)
+    with (
+        Ends(WORKER_ENDS, load) as ends,
+        running(one, mode, SWITCH_ENDS, cores) as process,
+    ):
+        if one.checked and mode != "tcp":
+            _look(one, ends)
+        ends.run(_WARM_SECONDS)
+        before, idle = _threads(process), _idle(cores[0])
+        counts = ends.run(seconds)
+        after, idle = _threads(process), _idle(cores[0]) - idle
+        ends.run(0)
+    if counts.received == 0 or counts.strange > counts.received // 1000:
+        raise BenchError(
+            f"{one.name} ({mode}): {counts.received} packets came back as they should,"
+            f" {counts.strange} frames not, {counts.lost} were lost"
+        )
+    spent = [
+        (ran - before.get(thread, (0.0, 0.0))[0], waited - before.get(thread, (0.0, 0.0))[1])
+        for thread, (ran, waited) in after.items()
+    ]
+    computed = sum(ran for ran, _ in spent)
+    # Only when all threads wait for something has a process nothing to do.
+    blocked = min(counts.seconds - ran - waited for ran, waited in spent)
+    blocked = max(0.0, min(blocked, counts.seconds - computed))
+    return Turn(
+        one.name, mode, number, counts.received, counts.bytes, counts.seconds, computed, blocked,
+        idle, counts.sent, counts.lost,
+    )  # fmt: skip
+
+
+def _look(one: Contender, ends: Ends) -> None:
+    """At the first sums that the first worker gets. Raises BenchError if one is wrong."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as looking:
+        looking.bind((WORKER_ENDS[0], _IPV4))
+        ends.run(_LOOK_SECONDS)
+        ends.run(0)
+        looking.setblocking(False)
+        for at in range(_LOOKED_AT):
+            try:
+                frame = looking.recv(1 << 17)
+            except BlockingIOError as error:
+                if at:
+                    return
+                raise BenchError(f"{one.name}: no sum came back") from error
+            wrong = wrong_sum(frame)
+            if wrong is not None:
+                raise BenchError(f"{one.name} does not sum: {wrong}")
+
+
+def _threads(process: int) -> dict[str, tuple[float, float]]:
+    """Seconds that each thread of a process has been on a core, kernel included, and those that it
+    waited for one."""
+    found = {}
+    for thread in Path("/proc", str(process), "task").iterdir():
+        ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
+        found[thread.name] = ran / 1e9, waited / 1e9
+    return found
+
+
+def _idle(core: int) -> float:
+    """Seconds that a core had nothing to do."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *values = line.split()
+        if name == f"cpu{core}":
+            return (int(values[3]) + int(values[4])) / os.sysconf("SC_CLK_TCK")
+    raise BenchError(f"/proc/stat does not know core {core}")
+
+
+def main() -> int:
+    """Runs the turns that the command line says; what went wrong is on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.bench.forwarding.inside")
+    parser.add_argument("--contender", action="append", default=[])
+    parser.add_argument("--mode", action="append", default=[])
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args()
+    try:
+        settle()
+        told = turns(contenders(options.contender), options.mode, options.rounds, options.seconds)
+        for turn in told:
+            print(json.dumps(asdict(turn)), flush=True)
+    except (BenchError, SandboxError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the benchmark's sandbox, and makes a report of what its turns came to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from testbed.bench.common import LEAST_BUSY, BenchError, Message, Spread, machine
+from testbed.bench.forwarding.inside import Turn
+from testbed.bench.forwarding.traffic import Mode
+from testbed.network.namespaces import command
+from testbed.nodes.processes import environment, python
+
+MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
+_FIGURE = {"gso": "gso", "plain": "plain", "tcp": "tcp_bytes"}
+_SHORTEST_SECONDS = 1e-9
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Of one contender's figure to another's. asked: the least that it should be."""
+
+    name: str
+    of: tuple[str, Mode]
+    to: tuple[str, Mode]
+    asked: float
+
+
+RATIOS = (
+    Ratio("embedded.gso / bmv2.plain", ("embedded", "gso"), ("bmv2", "plain"), 40),
+    Ratio("embedded.plain / bmv2.plain", ("embedded", "plain"), ("bmv2", "plain"), 5),
+    Ratio("embedded.gso / null.gso", ("embedded", "gso"), ("null", "gso"), 0.5),
+    Ratio("embedded.plain / null.plain", ("embedded", "plain"), ("null", "plain"), 0.7),
+    Ratio("embedded.tcp_bytes / null.tcp_bytes", ("embedded", "tcp"), ("null", "tcp"), 0.7),
+    Ratio("2048 bits / lanes, bare", ("bmv2_bare", "plain"), ("bmv2_bare_lanes", "plain"), 10),
+    Ratio("2048 bits / lanes, whole program", ("bmv2", "plain"), ("bmv2_lanes", "plain"), 6),
+)
+
+
+def measure(
+    contenders: Sequence[str],
+    modes: Sequence[Mode],
+    rounds: int,
+    seconds: float,
+    follow: Callable[[int, str, float], None],
+) -> list[Turn]:
+    """All turns, each told to `follow` (round, what, rate) as it is over.
+
+    Raises BenchError, SandboxError.
+    """
+    options = [w for name in contenders for w in ("--contender", name)]
+    options += [w for mode in modes for w in ("--mode", mode)]
+    options += ["--rounds", str(rounds), "--seconds", str(seconds)]
+    inside = python("testbed.bench.forwarding.inside", *options)
+    found = []
+    with subprocess.Popen(
+        command(inside, tied=True),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            turn = Turn(**json.loads(line))
+            found.append(turn)
+            follow(turn.round, f"{turn.contender} {turn.mode}", rate(turn))
+        said = process.stderr.read().strip()
+    if process.returncode != 0:
+        raise BenchError(said.removeprefix("error: ") or "the benchmark's sandbox has ended")
+    return found
+
+
+def rate(turn: Turn) -> float:
+    """Packets, or bytes of TCP, received per second."""
+    return _amount(turn) / turn.seconds
+
+
+def rate_of_core(turn: Turn) -> float:
+    """The same per second that the contender computed, kernel included."""
+    return _amount(turn) / max(_SHORTEST_SECONDS, turn.computed)
+
+
+def _amount(turn: Turn) -> int:
+    return turn.bytes if turn.mode == "tcp" else turn.packets
+
+
+def busy(turn: Turn) -> float:
+    """Share of the time that the contender computed."""
+    return turn.computed / turn.seconds
+
+
+def busy_but_for_others(turn: Turn) -> float:
+    """The same of the time that its core was there for it, at least."""
+    return turn.computed / max(_SHORTEST_SECONDS, turn.computed + turn.blocked)
+
+
+def report(turns: Sequence[Turn]) -> Message:
+    """As JSON takes it: medians by contender and mode first, then all that they are made of."""
+    names = list(dict.fromkeys(turn.contender for turn in turns))
+    told: Message = {}
+    details: list[Message] = []
+    for name in names:
+        told[name] = dict.fromkeys(_FIGURE.values())
+        for mode in MODES:
+            own = of(turns, name, mode)
+            if own:
+                one = _row(name, mode, own)
+                details.append(one)
+                told[name][_FIGURE[mode]] = one["per_second"]["median"]
+    told["rows"] = details
+    told["ratios"] = ratios(turns)
+    told["busy"] = {
+        name: {_FIGURE[one["mode"]]: one["busy"] for one in details if one["contender"] == name}
+        for name in names
+    }
+    told["rounds"] = [turn.__dict__ for turn in turns]
+    told["machine"] = machine()
+    told["valid"] = all(one["busy"] >= LEAST_BUSY for one in details)
+    return told
+
+
+def of(turns: Sequence[Turn], name: str, mode: Mode) -> list[Turn]:
+    """A contender's turns in a mode, in order of rounds."""
+    return [turn for turn in turns if (turn.contender, turn.mode) == (name, mode)]
+
+
+def _row(name: str, mode: Mode, turns: Sequence[Turn]) -> Message:
+    return {
+        "contender": name,
+        "mode": mode,
+        "per_second": Spread.of([rate(turn) for turn in turns]).message(),
+        "per_second_of_core": Spread.of([rate_of_core(turn) for turn in turns]).message(),
+        "busy": min(busy(turn) for turn in turns),
+        "busy_but_for_others": min(busy_but_for_others(turn) for turn in turns),
+        "others": max(0.0, *(1 - (turn.computed + turn.idle) / turn.seconds for turn in turns)),
+        "lost": sum(turn.lost for turn in turns),
+    }
+
+
+def ratios(turns: Sequence[Turn]) -> list[Message]:
+    """Of those contenders that were measured: medians of the rounds' ratios."""
+    told = []
+    for one in RATIOS:
+        first, second = of(turns, *one.of), of(turns, *one.to)
+        if not first or not second:
+            continue
+        pairs = list(zip(first, second, strict=True))
+        received = Spread.of([rate(a) / rate(b) for a, b in pairs])
+        core = Spread.of([rate_of_core(a) / rate_of_core(b) for a, b in pairs])
+        told.append(
+            {
+                "ratio": one.name,
+                "asked": f">= {one.asked:g}",
+                "received": received.message(),
+                "of_core": core.message(),
+                "holds": received.median >= one.asked,
+            }
+        )
+    return told
