@@ -27,6 +27,7 @@ FLAGS = (
     "-march=native",
     "-fno-strict-aliasing",
     "-fno-semantic-interposition",
+    "-Wl,-Bsymbolic-functions",
     "-fPIC",
     "-shared",
     "-pthread",

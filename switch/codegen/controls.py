@@ -60,7 +60,8 @@ class ControlWriter:
         if table.key:
             self._key(out, table)
             out.emit(
-                f"struct sw_entry *entry = sw_lookup(table, key, {layout.words}, {layout.ranges});"
+                f"struct sw_entry *entry = sw_lookup(table, key, {layout.words}, {layout.ranges}, "
+                f"{layout.arg_words});"
             )
         else:
             out.emit("struct sw_entry *entry = 0;")
@@ -69,11 +70,12 @@ class ControlWriter:
             out.emit("if (hit) {", "entry->packets++;")
             out.emit("entry->bytes += c->state.ingress_length;", "}")
         out.emit("if (!hit) entry = table->fallback;")
+        arguments = f"entry->words + {layout.words + 2 * layout.ranges}"
         out.emit("switch (entry->action) {")
         for action in table.action_ids:
             out.emit(f"case {action}:")
             name = action_name(self.program.actions[action])
-            out.emit(f"    {name}(sw, packet, c, entry->args);")
+            out.emit(f"    {name}(sw, packet, c, {arguments});")
             self._exit(out, action)
             out.emit(
                 "    break;" if table.by_hit else f"    {self._go(table.next_by_action[action])}"

@@ -206,7 +206,7 @@ class _Writer:
                 "    (void)sw, (void)frame, (void)length;",
                 "    c->state.parser_error = c->state.checksum_error = 0;",
                 *body[: body.index("end:") + 1],
-                "    packet->payload = frame + at;",
+                "    packet->payload = (uint8_t *)frame + at;",
                 "    packet->payload_length = (uint32_t)(length - at);",
                 *(
                     f"    if ({one}.touched && !{one}.valid) memset(&{one}, 0, sizeof {one});"
@@ -314,7 +314,9 @@ class _Writer:
 
     def _lifecycle(self) -> None:
         metadata = "offsetof(struct program_context, end_of_metadata)"
-        early, copied, tail = [], [], []
+        early: list[str] = []
+        copied: list[str] = []
+        tail: list[str] = []
         for header in self.program.headers.values():
             path = self.layout.paths[header.name]
             if header.metadata:

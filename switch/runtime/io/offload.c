@@ -115,6 +115,16 @@ uint32_t segments_open(struct segments *s, const struct offload_header *header, 
         s->sum_start = s->transport;
         s->sum_field = s->transport + field;
     }
+    uint8_t *ip = frame + s->network;
+    uint32_t protocol = s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_;
+    if (s->ipv6) {
+        s->pseudo = sum_pseudo6(ip, protocol, 0);
+    } else {
+        memset(ip + 2, 0, 4); // length and identification
+        store16(ip + 10, 0);
+        s->sum = sum_bytes(0, ip, s->transport - s->network);
+        s->pseudo = sum_pseudo4(ip, protocol, 0);
+    }
     memcpy(s->saved, frame, s->headers);
     return s->count = count;
 }
@@ -153,15 +163,13 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
     uint8_t *ip = at + s->network;
     uint8_t *transport = at + s->transport;
     uint32_t after = (uint32_t)(length - s->transport); // bytes of the TCP segment or datagram
-    uint64_t sum;
     if (s->ipv6) {
         store16(ip + 4, after);
-        sum = sum_pseudo6(ip, s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
     } else {
-        store16(ip + 2, (uint32_t)(length - s->network));
-        store16(ip + 4, (uint16_t)(s->id + index));
-        store_ip_checksum(ip, s->transport - s->network);
-        sum = sum_pseudo4(ip, s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
+        uint32_t whole = (uint32_t)(length - s->network), id = (uint16_t)(s->id + index);
+        store16(ip + 2, whole);
+        store16(ip + 4, id);
+        store_sum(ip + 10, (uint16_t)~sum_fold(sum_value(sum_value(s->sum, whole), id)));
     }
     uint8_t *checksum = transport + (s->tcp ? 16 : 6);
     if (s->tcp) {
@@ -175,7 +183,7 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
     } else {
         store16(transport + 4, after);
     }
-    store_sum(checksum, s->checksum ? sum_fold(sum) : 0);
+    store_sum(checksum, s->checksum ? sum_fold(sum_value(s->pseudo, after)) : 0);
     *packet = at;
     return length;
 }

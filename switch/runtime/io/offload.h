@@ -63,6 +63,8 @@ struct segments {
     uint16_t id;          // IPv4 identification of the first
     uint32_t sequence;    // TCP sequence number of the first
     uint8_t flags;        // TCP flags of the frame
+    uint64_t sum;         // of the IPv4 header without what differs between packets
+    uint64_t pseudo;      // of the pseudo header without the length
     // Of a packet whose L4 checksum is still to be completed: the field holds the sum of the pseudo
     // header, everything from sum_start on is to be added. SW_COMPLETE: none.
     uint32_t sum_start, sum_field;

@@ -48,6 +48,8 @@ static uint32_t highest(uint32_t bits) {
 // Room for the packet, if lower priorities give up theirs where they must.
 static bool make_room(struct traffic_manager *tm, struct tm_port *port,
                       const struct sw_packet *packet) {
+    if (port->bytes + packet->length <= port->limit && port->packets < tm->pool - tm->packets)
+        return true;
     uint64_t firm = packet->length; // what would stay if all lower priorities were dropped
     for (uint32_t priority = packet->priority; priority < TM_PRIORITIES; priority++)
         firm += port->held[priority];
