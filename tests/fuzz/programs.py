@@ -46,6 +46,10 @@ def tcp(destination: str, payload: bytes, sequence: int, flags: str = "A") -> by
     return bytes(Ether(dst="02:00:00:00:00:99") / ip / segment / Raw(payload))
 
 
+def _pieces(destination: str) -> list[bytes]:
+    return [tcp(destination, bytes([n]) * 90, 90 * n) for n in range(8)]
+
+
 def _runs(network: str, kind: str) -> Iterator[bytes]:
     """Packets that continue each other but for one field of every other one."""
     changes = [
@@ -109,6 +113,27 @@ def routed(network: str) -> dict[str, bytes]:
             frame(1, udp(f"{network}{port}", bytes(size), n))
             for port, size in [(2, 1600), (5, 1600), (2, 9000), (2, 16300), (4, 16400)]
             for n in range(3)
+        ),
+        # More packets in one frame than leave in one call; a socket that is full meanwhile.
+        "many": b"".join(
+            event(Op.SEND, port, port % 3, 0)
+            + gso(
+                1,
+                [tcp(f"{network}{port}", bytes([n]) * 90, 90 * n) for n in range(8)],
+                TCPV4,
+                60000,
+            )
+            + gso(1, train)
+            + event(Op.WRITABLE, port)
+            for port in (1, 2, 5)
+        ),
+        "blocked": b"".join(
+            event(Op.SEND, port, 0, 0)
+            + gso(1, [udp(f"{network}{port}", bytes([n]) * 600, n) for n in range(5)])
+            + b"".join(frame(3, udp(f"{network}{port}", bytes([n]) * 900, n)) for n in range(5))
+            + gso(1, train)
+            + event(Op.WRITABLE, port)
+            for port in (1, 2, 4)
         ),
         "refused": event(Op.SEND, 2, 0, 8)
         + gso(1, train)
@@ -252,17 +277,23 @@ def replication() -> Subject:
         pipeline.set_multicast_group(1, [(port, port) for port in range(1, 6)])
         pipeline.set_multicast_group(2, [(CPU_PORT, 1), (500, 1), (3, 2), (3, 3)])
         pipeline.set_multicast_group(3, [])
+        pipeline.set_multicast_group(4, [(2, number) for number in range(30)])
         pipeline.set_clone_session(1, [(2, 1), (4, 2)])
         pipeline.set_clone_session(2, [(5, 1)], truncate=25, priority=3)
 
-    def ask(op: int, argument: int) -> bytes:
-        return struct.pack(">BBBBBBHHHI", op, argument, 0, 0, 0, 0, 0, 0, 0, 0) + bytes(40)
+    def ask(op: int, argument: int, payload: bytes = bytes(40)) -> bytes:
+        return struct.pack(">BBBBBBHHHI", op, argument, 0, 0, 0, 0, 0, 0, 0, 0) + payload
 
     seeds = {
         f"{op}-{argument}": frame(1, ask(op, argument)) * 3 + event(Op.TIME, 1, 9)
         for op in range(10)
         for argument in (1, 2)
     }
+    # Copies wait while the socket of their port is full, and the next frames arrive.
+    copied = b"".join(frame(1, ask(1, 4, bytes([n]) * 600)) for n in range(25))
+    others = b"".join(frame(1, ask(1, 1, bytes([n]) * 600)) for n in range(25, 50))
+    waiting = event(Op.SEND, 2, 0, 0) + copied + event(Op.TIME) + others
+    seeds["waiting"] = waiting + event(Op.WRITABLE, 2)
     return corpus("replication", fill, seeds)
 
 
