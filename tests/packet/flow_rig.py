@@ -8,7 +8,6 @@ import json
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -174,6 +173,3 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
     assert process.stdout is not None
     process.stdout.close()
-
-
-PYTHON = sys.executable

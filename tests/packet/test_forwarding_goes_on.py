@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from tests.packet.flow_rig import PYTHON, Flow, Plant, Primary, plant
+from tests.packet.flow_rig import Flow, Plant, Primary, plant
 from tests.packet.p4rt_support import (
     DELETE,
     INFO,
@@ -225,7 +226,7 @@ def test_a_controller_that_vanishes_in_the_middle_of_a_batch(running: Plant) -> 
     with Flow(running.rig) as flow:
         for n in range(2):
             with subprocess.Popen(
-                [PYTHON, "-c", VANISHING, running.address, str(10 + 2 * n)],
+                [sys.executable, "-c", VANISHING, running.address, str(10 + 2 * n)],
                 cwd=ROOT, stdout=subprocess.PIPE, text=True,
             ) as vanishing:  # fmt: skip
                 assert vanishing.stdout is not None
