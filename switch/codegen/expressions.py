@@ -280,6 +280,17 @@ class Emitter(WideEmitter):
         ):
             self.emit(f"{self.header(target.header)}.touched = 1;")
         self.overwritten(target.header, target.field)
+        self._fetch(target)
+
+    def _fetch(self, target: ex.FieldValue) -> None:
+        """Cells that the field just assigned is the index of."""
+        if not isinstance(target.header, ex.HeaderRef):
+            return
+        path, layout = self.field(target), self.layout
+        for name in layout.usage.indices.get((target.header.name, target.field), ()):
+            size, count = layout.program.registers[name].size, layout.register_index[name]
+            width = limbs(layout.program.registers[name].width)
+            self.emit(f"sw_fetch(sw, {count}, {path}, {size}u, {width});")
 
     def overwritten(self, header: ex.HeaderExpression, name: str) -> None:
         """A checksum that was to be completed if the packet leaves has been given a value."""

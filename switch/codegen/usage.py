@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which part of a program uses which header and field, and what the generated code may skip for it.
 
-Four facts, each found without running the program and each on the safe side:
+Facts, each found without running the program and each on the safe side:
 
 - *transient* fields: wide local variables (p4c makes metadata of them) of one control that are
   written before they are read on every path. They need no zeroing and travel with no packet.
 - *parsed early*: headers that the parser itself may read or write without having extracted them in
   the same state. They must be clean before parsing; all others can wait until after it.
-- *tail*: the last headers of the deparser that nothing after ingress looks at, or large ones that
-  few packets have looked at. They leave ingress as bytes in front of the payload, once for all
-  copies of the packet, and become headers again where egress comes to a node that mentions them.
+- *tail*: the last headers of the deparser, from a large one on, that nothing after ingress looks at
+  or that are large, and looked at for few packets. They leave ingress as bytes in front of the
+  payload, once for all copies of the packet, and become headers again where egress comes to a node
+  that mentions them.
+- *indices*: fields by which cells of registers are found. As soon as one is assigned, the memory of
+  those cells can be on its way.
 - *idle checksums*: 16-bit fields at a place where TCP or UDP have their checksum, which the program
   may overwrite but never reads: they need the right value only in packets that leave.
 """
@@ -101,7 +104,8 @@ class Usage:
 
     transient: fields. cleared_reads: ids of register_read primitives whose target must become 0
     when the index is out of range. early: headers. tail: headers in the deparser's order.
-    idle_checksums: header -> fields. reads_payload: some calculation includes the payload.
+    idle_checksums: header -> fields. indices: field -> registers. reads_payload: some calculation
+    includes the payload.
     """
 
     def __init__(self, program: Program) -> None:
@@ -117,6 +121,7 @@ class Usage:
         self.early = self._early()
         self.tail = self._tail()
         self.idle_checksums = self._idle_checksums()
+        self.indices = self._indices()
         self.cleared_reads: set[int] = set()
         self.transient = self._transient(program.ingress, self.ingress, self.egress)
         self.transient |= self._transient(program.egress, self.egress, self.ingress)
@@ -202,10 +207,30 @@ class Usage:
             if name in used or stacked or len(tail) == MOST_TAIL:
                 break
             tail.append(name)
+        # Small ones in front of it are not worth it.
+        while tail and self.program.headers[tail[-1]].type.bits < 8 * LARGE:
+            tail.pop()
         # One header twice in the deparser would be written once only.
         if len(set(self.program.deparse_order)) != len(self.program.deparse_order):
             return ()
         return tuple(reversed(tail))
+
+    def _indices(self) -> dict[Place, list[str]]:
+        """Of registers whose cells are worth fetching ahead."""
+        found: dict[Place, list[str]] = {}
+        for action in self.program.actions.values():
+            for one in action.primitives:
+                if one.op not in ("register_read", "register_write"):
+                    continue
+                array, index = one.operands[1:] if one.op == "register_read" else one.operands[:2]
+                if not isinstance(array, ObjectName) or not isinstance(index, ex.FieldValue):
+                    continue
+                wide = self.program.registers[array.name].width > WIDE
+                if wide and isinstance(index.header, ex.HeaderRef):
+                    arrays = found.setdefault((index.header.name, index.field), [])
+                    if array.name not in arrays:
+                        arrays.append(array.name)
+        return found
 
     def opens_tail(self, node: Table | Conditional) -> bool:
         """Whether a node of egress mentions a header of the tail."""

@@ -156,6 +156,14 @@ static inline int sw_index_ok(struct sw *sw, uint64_t index, uint64_t size) {
     return 0;
 }
 
+// A register's cell will be used soon.
+static inline void sw_fetch(const struct sw *sw, uint32_t array, uint64_t index, uint64_t size,
+                            uint32_t limbs) {
+    if (index >= size) return;
+    const uint64_t *cell = sw->registers[array] + index * limbs;
+    for (uint32_t i = 0; i < limbs; i += 8) __builtin_prefetch(cell + i, 1);
+}
+
 static inline void sw_count(struct sw *sw, uint32_t array, uint64_t index, uint32_t bytes) {
     if (!sw_index_ok(sw, index, program_counter_sizes[array])) return;
     sw->counters[array][index].packets++;

@@ -55,6 +55,16 @@ static inline uint64_t sum_pseudo6(const uint8_t *ip, uint32_t protocol, uint32_
     return sum_value(sum_value(sum_bytes(0, ip + 8, 32), protocol), length);
 }
 
+// Sum of an IPv4 header without options: in pieces of which each was written at once.
+static inline uint64_t sum_ipv4(const uint8_t *ip) {
+    uint64_t first, second;
+    uint32_t third;
+    memcpy(&first, ip, 8);
+    memcpy(&second, ip + 8, 8);
+    memcpy(&third, ip + 16, 4);
+    return (first & 0xffffffff) + (first >> 32) + (second & 0xffffffff) + (second >> 32) + third;
+}
+
 // Writes the header checksum of an IPv4 header of `length` bytes.
 static inline void store_ip_checksum(uint8_t *ip, size_t length) {
     store16(ip + 10, 0);

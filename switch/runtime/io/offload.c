@@ -207,6 +207,7 @@ void outgoing_gather(struct outgoing *packet, uint32_t count) {
         return;
     memcpy(packet->start + packet->length - packet->rest_length, packet->rest, count);
     packet->rest += count;
+    packet->pulled += count;
     packet->rest_length -= count;
     if (packet->rest_length == 0)
         packet->rest = NULL;
@@ -220,7 +221,7 @@ void outgoing_complete(struct outgoing *packet) {
 }
 
 static bool valid_checksums(const struct outgoing *packet, bool tcp) {
-    if (sum_fold(sum_bytes(0, packet->start + IP, 20)) != 0xffff)
+    if (sum_fold(sum_ipv4(packet->start + IP)) != 0xffff)
         return false;
     const uint8_t *transport = packet->start + TRANSPORT;
     uint32_t after = packet->length - TRANSPORT;
@@ -286,14 +287,22 @@ bool train_open(struct train *train, const struct outgoing *outgoing) {
     return true;
 }
 
+// 0 if so many bytes (at most 8) are equal.
+static inline uint64_t differ(const uint8_t *a, const uint8_t *b, size_t count) {
+    uint64_t one = 0, other = 0;
+    memcpy(&one, a, count);
+    memcpy(&other, b, count);
+    return one ^ other;
+}
+
 // Equal in everything that splitting copies from the first packet.
 static bool same_flow(const struct train *train, const uint8_t *packet) {
     const uint8_t *first = train->first;
-    if (memcmp(packet, first, ETHERNET + 2) != 0)          // Ethernet; version, length, TOS
-        return false;
-    if (memcmp(packet + IP + 6, first + IP + 6, 4) != 0)   // fragment bits, TTL, protocol
-        return false;
-    if (memcmp(packet + IP + 12, first + IP + 12, 12) != 0) // addresses, ports
+    uint64_t difference = differ(packet, first, 8) | differ(packet + 8, first + 8, 8); // up to TOS
+    difference |= differ(packet + IP + 6, first + IP + 6, 4);    // fragment bits, TTL, protocol
+    difference |= differ(packet + IP + 12, first + IP + 12, 8);  // addresses
+    difference |= differ(packet + IP + 20, first + IP + 20, 4);  // ports
+    if (difference)
         return false;
     if (!train->tcp)
         return true;

@@ -94,6 +94,7 @@ struct outgoing {
     uint8_t *start;
     const uint8_t *rest;
     uint32_t length, rest_length;  // length: of both
+    uint32_t pulled, fragile;      // bytes before the rest that were copied from there; see sw_leaving
     uint32_t sum_start, sum_field; // as in struct segments
 };
 

@@ -66,6 +66,7 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
         .rest_length = leaving->payload ? leaving->payload_length : 0,
         .sum_start = leaving->sum_start,
         .sum_field = leaving->sum_field,
+        .fragile = leaving->fragile,
     };
     t->used += (length + 63) / 64 * 64;
     if (packet->rest)
@@ -137,6 +138,29 @@ static bool failed(struct transmit *t, int error) {
     return true;
 }
 
+// A packet without its first `skip` bytes, as pieces of a frame that begins at `start`. Payloads that
+// arrived one behind the other go as one piece. (Whole packets are read where they were written:
+// there the headers are those of the joined frame.)
+static struct iovec *add_parts(const struct iovec *start, struct iovec *part,
+                               const struct outgoing *packet, uint32_t skip) {
+    uint32_t head = packet->length - packet->rest_length;
+    const uint8_t *rest = packet->rest;
+    if (rest && skip && skip >= head - packet->pulled + packet->fragile) {
+        rest -= head - skip; // all that is left lies there
+        head = skip;
+    }
+    if (head > skip)
+        *part++ = (struct iovec){packet->start + skip, head - skip};
+    if (rest) {
+        struct iovec *last = part - 1;
+        if (head == skip && last > start && (const uint8_t *)last->iov_base + last->iov_len == rest)
+            last->iov_len += packet->length - head;
+        else
+            *part++ = (struct iovec){(void *)rest, packet->length - head};
+    }
+    return part;
+}
+
 // One sendmmsg for the frames that wait; returns how many left, or -errno.
 static int send_frames(struct transmit *t, int socket) {
     static _Thread_local struct mmsghdr messages[TRANSMIT_PACKETS];
@@ -155,14 +179,9 @@ static int send_frames(struct transmit *t, int socket) {
             outgoing_complete(&t->waiting[frame->first]);
         train_close(&frame->train, &headers[i]);
         frame->closed = true;
-        for (uint32_t n = frame->first; n < frame->first + frame->count; n++) {
-            struct outgoing *packet = &t->waiting[n];
-            uint32_t skip = n == frame->first ? 0 : frame->train.headers;
-            *part++ = (struct iovec){packet->start + skip,
-                                     packet->length - packet->rest_length - skip};
-            if (packet->rest)
-                *part++ = (struct iovec){(void *)packet->rest, packet->rest_length};
-        }
+        for (uint32_t n = frame->first; n < frame->first + frame->count; n++)
+            part = add_parts(start, part, &t->waiting[n],
+                             n == frame->first ? 0 : frame->train.headers);
         messages[i].msg_hdr = (struct msghdr){
             .msg_iov = start,
             .msg_iovlen = (size_t)(part - start),
