@@ -57,8 +57,9 @@ setup: ## install what running needs (apt with sudo if need be, .venv)
 setup-test: ## install what testing needs, too
 	@scripts/setup.sh test
 
-p4: setup ## compile p4src/ into p4src/build/ if sources changed; needs p4c
+p4: setup ## compile p4src/ and the benchmark's programs if sources changed; needs p4c
 	@$(PYTHON) -m testbed.nodes.dataplane
+	@$(PYTHON) -m testbed.bench.forwarding.builds
 
 clean: ## remove the venv and caches; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller process: ``python -m controller --help``.
 
-Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens, and
-takes orders on stdin from then on (``controller.orders``); ends on SIGTERM or SIGINT with status 0;
+Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens,
+takes orders on stdin from then on (``controller.orders``), and with ``--tell`` tells of jobs on
+stdout (``controller.notices``); ends on SIGTERM or SIGINT with status 0;
 with status 1 and a line on stderr if it cannot start, or not write its journal any more.
 """
 
@@ -24,6 +25,7 @@ from controller.fabric import Fabric, FabricError
 from controller.jobs import LEASE_SECONDS, JobTable
 from controller.journal import Journal, JournalError
 from controller.monitor import Monitor
+from controller.notices import say, tell
 from controller.orders import obey
 from controller.service import JobServer, ServiceError
 from switch import signals
@@ -78,10 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         monitor = Monitor(table)
         stack.callback(monitor.stop)
         monitor.start()
-        print(f"ready {options.listen}", flush=True)
+        say(f"ready {options.listen}")
         # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
         orders = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
         threading.Thread(target=obey, args=(table, orders), name="orders", daemon=True).start()
+        if options.tell:
+            threading.Thread(target=tell, args=[table], name="notices", daemon=True).start()
         signals.wait(stop)
     if failures:
         print(f"controller: {failures[0]}", file=sys.stderr)
@@ -137,6 +141,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="packets that the queue of a switch port holds, for targets that count packets"
         " (BMv2: 64); windows keep within half of it",
+    )
+    parser.add_argument(
+        "--tell",
+        action="store_true",
+        help="tell of jobs on standard output, with their nonces: for a pipe, not for a log",
     )
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"]

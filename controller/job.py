@@ -38,6 +38,10 @@ __all__ = [
 ]
 
 
+# Members that a status names: it is for people.
+NAMED = 8
+
+
 class Refusal(Enum):
     """Why a call was refused; named as gRPC's status codes."""
 
@@ -250,13 +254,17 @@ class Job:
 
     @property
     def status(self) -> str:
-        """Why it failed, or what it waits for."""
+        """Why it failed, or what it waits for; empty where it does neither."""
         if self.waiting:
             return f"waits: {self.waiting}"
         if self.change is None and self.join is not None:
             who = ", ".join(self.name(place) for place in self.joiners)
             waits = "; ".join(f"{self.name(p)} {what}" for p, what in self.join.owing.items())
             return f"{who} is about to join; waits for {waits or 'none'}"
+        if self.change is None and not self.started and not self.state.over:
+            absent = [self.name(place) for place in self.absent()]
+            more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
+            return f"not in yet: {', '.join(absent[:NAMED])}{more}" if absent else ""
         if self.change is None:
             return self.reason
         owing = sorted(self.change.owing.items(), key=lambda item: (item[0].role.value, item[0]))

@@ -380,6 +380,14 @@ class JobTable:
             job, place = self._known(nonce, role, rank)
             self.departures.gone(job, place, reason)
 
+    def stop(self, number: int, why: str) -> None:
+        """The operator ends a job, which needs no nonce. Raises JobError if none is alive."""
+        with self._busy():
+            found = [job for job in self._jobs if job.number == number and not job.state.over]
+            if not found:
+                raise JobError(Refusal.FAILED_PRECONDITION, f"no job {number} is alive")
+            self._fail(found[0], why)
+
     def expire(self, every: float = math.inf) -> None:
         """Let jobs go on without members that are dead or have left, fail those that cannot, and
         try again to delete what is left over. To be called every second or so.

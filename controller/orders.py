@@ -14,6 +14,10 @@ of the topology file's, and all others are as that one says (again).
 
 The process of a switch or server has ended: nobody has to find that out.
 
+    {"stop": 3, "why": "stopped on request"}
+
+The job of that number fails, whoever created it.
+
 At the end of its input the controller goes on.
 """
 
@@ -26,13 +30,15 @@ from typing import Any
 
 from controller.connection import SwitchError
 from controller.fabric import FabricError
+from controller.job import JobError
 from controller.jobs import JobTable
+from controller.notices import say
 
 __all__ = ["OrderError", "carry_out", "obey"]
 
 log = logging.getLogger(__name__)
 
-LONGEST_HOW = 200
+LONGEST_WORDS = 200
 IMPAIRMENTS = ("loss", "duplicate", "reorder", "corrupt")
 
 
@@ -48,16 +54,16 @@ def obey(table: JobTable, lines: Iterable[bytes]) -> None:
         try:
             carry_out(table, line)
             answer = "done"
-        except (OrderError, FabricError, SwitchError) as error:
+        except (OrderError, FabricError, SwitchError, JobError) as error:
             answer = f"refused {' '.join(str(error).split())}"
         except Exception as error:
             log.exception("an order could not be carried out")
             answer = f"refused {error!r}"
-        print(answer, flush=True)
+        say(answer)
 
 
 def carry_out(table: JobTable, line: bytes) -> None:
-    """Do what a line says. Raises OrderError, FabricError, SwitchError."""
+    """Do what a line says. Raises OrderError, FabricError, SwitchError, JobError."""
     read = table.clock()
     try:
         order = json.loads(line)
@@ -69,9 +75,18 @@ def carry_out(table: JobTable, line: bytes) -> None:
         case {"died": str(name), "how": str(how), **rest} if not rest:
             if not table.fabric.addressing.known(name):
                 raise OrderError(f"{name!r} is neither a switch nor a host or server process here")
-            table.died(name, " ".join(how.split())[:LONGEST_HOW], read)
+            table.died(name, _words(how), read)
+        case {"stop": int(number), "why": str(why), **rest} if not rest:
+            table.stop(number, _words(why))
         case _:
-            raise OrderError('an order is {"impair": [...]} or {"died": NODE, "how": WORDS}')
+            raise OrderError(
+                'an order is {"impair": [...]}, {"died": NODE, "how": WORDS} or {"stop": JOB,'
+                ' "why": WORDS}'
+            )
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())[:LONGEST_WORDS]
 
 
 def _impaired(link: Any) -> tuple[frozenset[str], Mapping[str, float]]:

@@ -40,7 +40,7 @@ class AsyncClient:
     have to have the same one.
     """
 
-    def __init__(self, service: str, **options: Any) -> None:
+    def __init__(self, service: str | None = None, **options: Any) -> None:
         self.client = Client(service, **options)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calls")
         self._left = False

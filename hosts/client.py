@@ -3,7 +3,8 @@
 
     from hosts.client import Client
 
-    # Once, by whoever starts the job; the nonce goes to its workers and servers.
+    # Once, by whoever starts the job; the nonce goes to its workers and servers. (On a testbed,
+    # `rackhub exec` has told service and address: None and Client() do.)
     nonce = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"]).nonce
 
     # In each worker:
@@ -47,6 +48,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hosts import surroundings
 from hosts.calls import result_of
 from hosts.errors import (
     CallOrderError,
@@ -92,9 +94,12 @@ class Joined(NamedTuple):
 class Client:
     """One worker of one job.
 
-    service: the job service's unix socket, `unix:PATH` or the path.
-    address: this host's IPv4 address; None: the one its default route sends from.
+    service: the job service's unix socket, `unix:PATH` or the path; None: as the environment says
+        (`hosts.surroundings`), which `rackhub exec` sets.
+    address: this host's IPv4 address; None: as the environment says where service does, else the
+        one its default route sends from.
     queue_bytes, link_rate (bit/s; 0: the plan's): of this host's interface, see `Endpoint`.
+        queue_bytes None: likewise.
     headroom: binary digits by which a chunk may grow from one round to the next before it goes
         through the server in float32.
     outage: seconds for which the job service may be away before a call gives up.
@@ -111,7 +116,7 @@ class Client:
 
     def __init__(
         self,
-        service: str,
+        service: str | None = None,
         *,
         address: str | None = None,
         queue_bytes: int | None = None,
@@ -121,6 +126,10 @@ class Client:
         patience: float = math.inf,
         on_stall: Callable[[Stall], None] | None = None,
     ) -> None:
+        if service is None:
+            service, here = surroundings.service(), surroundings.interface()
+            address = address or here.address
+            queue_bytes = here.queue_bytes if queue_bytes is None else queue_bytes
         self._service = service
         self._patience = patience
         self._on_stall = on_stall

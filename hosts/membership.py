@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from hosts import surroundings
 from hosts.errors import (
     ClientError,
     JobRefusedError,
@@ -100,7 +101,7 @@ def socket_path(service: str) -> str:
 
 
 def create_service(
-    service: str,
+    service: str | None,
     namespace: str,
     workers: Iterable[str],
     servers: Iterable[str],
@@ -118,6 +119,7 @@ def create_service(
     """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
     host is in it with all its processes): CreateService.
 
+    service: the job service's unix socket; None: as the environment says (`hosts.surroundings`).
     tree: one of TREES. window: chunks in flight per stream, a power of two; 0:
     the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
     a member counts as dead; 0: the controller's default. admission: of a job that switches have no
@@ -133,7 +135,7 @@ def create_service(
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
     work = Pipeline(pipeline, tuple(ablate))
-    with _open(service) as channel:
+    with _open(surroundings.service() if service is None else service) as channel:
         reply = call(
             _stub(channel).CreateService,
             jobs_pb2.CreateServiceRequest(

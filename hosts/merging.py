@@ -34,10 +34,12 @@ class Merging(Protocol):
     """Sums of the copies of what is in each slot. Rows are (n, lanes) int32 in the machine's byte
     order, zeros for a copy without payload.
 
-    `bound`: where all copies of a chunk are within +-bound, no lane can overflow.
+    `bound`: where all copies of a chunk are within +-bound, no lane can overflow. `rows`: where
+    they are, (slots, lanes) or (children, slots, lanes), for whoever puts them there himself.
     """
 
     bound: int
+    rows: Integers
 
     def claim(self, slots: Indices) -> None:
         """Nothing is in these slots from now on."""
@@ -65,27 +67,27 @@ class Tall:
 
     def __init__(self, slots: int, children: int, lanes: int) -> None:
         self.bound = _LARGEST // children
-        self._sums = np.zeros((slots, lanes), np.int32)
+        self.rows = np.zeros((slots, lanes), np.int32)
 
     def claim(self, slots: Indices) -> None:
         """See Merging."""
-        self._sums[span(slots)] = 0
+        self.rows[span(slots)] = 0
 
     def put(self, slots: Indices, senders: Indices, rows: Integers) -> Mask:
         """See Merging."""
-        before = self._sums[slots]
+        before = self.rows[slots]
         after = before + rows  # wraps, as a switch's lanes do
-        self._sums[slots] = after
+        self.rows[slots] = after
         return _overflowed(before, rows, after)
 
     def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
         """See Merging."""
         for run, part in _runs(slots):
-            self._sums[run] += rows[part]
+            self.rows[run] += rows[part]
 
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
         """See Merging."""
-        return self._sums[span(slots)], np.zeros(len(slots), np.bool_)
+        return self.rows[span(slots)], np.zeros(len(slots), np.bool_)
 
 
 class Wide:
@@ -94,27 +96,27 @@ class Wide:
     def __init__(self, slots: int, children: int, lanes: int) -> None:
         self.bound = _LARGEST // children
         # By sender first, so that copies of one sender for slots in a row are a block.
-        self._copies = np.zeros((children, slots, lanes), np.int32)
+        self.rows = np.zeros((children, slots, lanes), np.int32)
 
     def claim(self, slots: Indices) -> None:
         """See Merging. There is nothing to do: every sender's row is written before it is read."""
 
     def put(self, slots: Indices, senders: Indices, rows: Integers) -> Mask:
         """See Merging."""
-        self._copies[senders, slots] = rows
+        self.rows[senders, slots] = rows
         return np.zeros(len(slots), np.bool_)
 
     def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
         """See Merging."""
-        for run, part in _runs(slots + senders * self._copies.shape[1]):
-            self._copies.reshape(-1, self._copies.shape[2])[run] = rows[part]
+        for run, part in _runs(slots + senders * self.rows.shape[1]):
+            self.rows.reshape(-1, self.rows.shape[2])[run] = rows[part]
 
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
         """See Merging."""
         where = span(slots)
-        total = self._copies[0, where].copy()
+        total = self.rows[0, where].copy()
         overflowed = np.zeros(len(slots), np.bool_)
-        for copies in self._copies[1:, where]:
+        for copies in self.rows[1:, where]:
             before = total
             total = before + copies
             overflowed |= _overflowed(before, copies, total)
@@ -128,6 +130,7 @@ class Discarding:
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
+        self.rows = np.zeros(0, np.int32)
 
     def claim(self, slots: Indices) -> None:
         """See Merging."""

@@ -12,17 +12,21 @@ wave, no slot twice in one (`_on_wave`), to the same effect.
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hosts.casting import Cast
 from hosts.merging import Integers, merging, span
+from hosts.native import library
 from hosts.recycling import Recycler
 from hosts.reports import Failure
-from hosts.served_slots import Indices, Mask, ServedSlots
+from hosts.served_slots import LATEST_COPY, Indices, Mask, ServedSlots
 from hosts.steps import Steps
+from hosts.taking import Taker
 from hosts.waves import Groups, waves
 from protocol.fixed_point import (
     dequantise,
@@ -33,7 +37,6 @@ from protocol.fixed_point import (
 )
 from protocol.header import (
     FLAGGED,
-    HEADER,
     HEADER_BYTES,
     PHASE_SHIFT,
     Array,
@@ -90,12 +93,37 @@ class RootNode(ServedSlots):
         # whether the child has been told since that it is missing (so that it sent again).
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
         self.failures: list[Failure] = []
+        native = library()
+        self._taker = None if native is None else self._make_taker(native)
+
+    def _make_taker(self, native: ctypes.CDLL) -> Taker:
+        plan = self._plan
+        columns = {
+            "used": self._used, "final": self._final, "flags": self._flags, "large": self._large,
+            "seq": self._seq, "chunk": self._chunk, "in": self._in, "checksum": self._checksum,
+            "lanes": self._lanes, "exponent": self._exponent, "max_exponent": self._max_exponent,
+            "peers": self._addresses, "below": self._below,
+            "mine": plan.server_of(np.arange(plan.chunks)) == plan.rank, "results": self._results,
+        }  # fmt: skip
+        return Taker(
+            native, columns, self._merging, latest_copy=LATEST_COPY, node=self._node, job=plan.job,
+            epoch=plan.epoch, world=plan.world, stream=self._stream,
+        )  # fmt: skip
 
     def on_contributions(self, batch: Batch) -> list[Batch]:
         """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send."""
+        results: list[Batch] = []
+        if self._taker is not None:
+            taken = self._taker.take(batch)
+            self._count("claimed", taken.claimed)
+            self._count("added", taken.count - taken.claimed)
+            results += self._results_of(taken.complete)
+            if taken.count == len(batch):
+                return results
+            batch = batch.select(slice(taken.count, None))
         batch = batch.select(self._from_children(batch, queries=False))
         if not len(batch):
-            return []
+            return results
         rows, sums, largest = self._read(batch.payloads)
         holds = sums_hold(batch.headers, sums, batch.full)
         if not holds.all():
@@ -106,10 +134,9 @@ class RootNode(ServedSlots):
         if batch.full.all() and largest <= self._merging.bound:
             at_once = self._at_once(headers, rows)
             if at_once is not None:
-                return at_once
+                return results + at_once
         else:
             rows[~batch.full] = 0
-        results: list[Batch] = []
         for wave in waves(headers["seq"] & self._mask):
             results += self._on_wave(headers[wave], rows[wave])
         return results
@@ -253,10 +280,15 @@ class RootNode(ServedSlots):
 
     def _complete(self, slots: Indices) -> list[Batch]:
         """Makes results of what every child is in; returns what to send."""
-        slots = slots[self._in[slots] == self._every_child]
+        return self._results_of(slots[self._in[slots] == self._every_child])
+
+    def _results_of(self, slots: Indices) -> list[Batch]:
+        """Makes results of slots that every child is in; returns what to send."""
         if not len(slots):
             return []
         self._count("completed", len(slots))
+        if self._taker is not None and self._steps is None and self._taker.seal(slots):
+            return self._finish(slots)
         sums, overflowed = self._merging.take(slots)
         if overflowed.any():
             self._overflow(slots, overflowed)
@@ -275,33 +307,32 @@ class RootNode(ServedSlots):
     def _finish(self, slots: Indices) -> list[Batch]:
         """The results of these slots are there: everybody gets them."""
         self._final[slots] = True
-        headers = self._sum_headers(slots)
         if not self._plan.pipeline.pulls:
-            return [self._to_all(headers, self._results[span(slots)])]
+            return [self._to_all(slots)]
+        headers = self._sum_headers(slots)
         whole = carries_payload(headers)
         told = blank(int(np.count_nonzero(whole)), Op.STATE)
         for name in ("job", "epoch", "stream", "seq", "chunk", "children"):
             told[name] = headers[name][whole]
         told["flags"] = Phase.FINAL << PHASE_SHIFT
         rest = headers[~whole]
-        none = np.zeros((max(len(told), len(rest)), self._plan.lanes), ">i4")
-        batches = (self._to_all(told, none[: len(told)]), self._to_all(rest, none[: len(rest)]))
+        batches = (self._to_all(slots[whole], told), self._to_all(slots[~whole], rest))
         return [batch for batch in batches if len(batch)]
 
-    def _to_all(self, headers: Array, words: Words) -> Batch:
-        """These packets, to every child: one's after the other's, as they leave in trains."""
-        n, lanes = words.shape
-        senders = np.repeat(np.arange(self._children), n)
-        copies = np.tile(opaque(headers), self._children).view(HEADER)
-        copies["sender"] = senders
-        copies["node"] = self._nodes[senders]
+    def _to_all(self, slots: Indices, headers: Array | None = None) -> Cast:
+        """Packets about slots to every child: their results, or (headers) what else is told."""
         # Written as they are sent, so that nobody has to put headers and payloads together.
-        wire = self._recycler.empty((len(senders), HEADER_BYTES + 4 * lanes), np.uint8)
-        wire[:, :HEADER_BYTES] = copies.view(np.uint8).reshape(-1, HEADER_BYTES)
-        every = wire.reshape(self._children, n, wire.shape[1])
-        every[:, :, HEADER_BYTES:] = words.view(np.uint8).reshape(n, 4 * lanes)
-        full = np.tile(carries_payload(headers), self._children)
-        return Batch(copies, parts_of(wire)[1], full, self._addresses[senders], wire)
+        size = HEADER_BYTES + 4 * self._plan.lanes
+        packets = self._recycler.empty((len(slots), size), np.uint8)
+        if headers is None and self._taker is not None and self._taker.write(slots, packets):
+            whole = np.ones(len(slots), np.bool_)
+        else:
+            headers = self._sum_headers(slots) if headers is None else headers
+            whole = carries_payload(headers)
+            ours, words = parts_of(packets)
+            opaque(ours)[:] = opaque(headers)
+            words[:] = self._results[span(slots)]
+        return Cast(packets, whole, self._addresses, self._nodes, self._recycler)
 
     def _optimize(self, steps: Steps, slots: Indices, sums: Integers) -> list[Batch]:
         """Complete sums: those of gradients become parameters first."""

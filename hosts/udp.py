@@ -8,6 +8,7 @@ it until a condition holds. All blocking is in `poll(2)`; nothing spins and noth
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
 import math
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hosts.native import library
 from hosts.offload import (
     MAX_SEGMENTS,
     REFUSALS,
@@ -33,15 +35,18 @@ from hosts.offload import (
     received_segment_size,
     segment_size_message,
 )
+from hosts.trains import LARGEST_RECEIVE, Receiver, send
 from protocol.header import (
     HEADER_BYTES,
     LARGEST_DATAGRAM,
+    PEER,
     SERVER_PORTS,
     Batch,
     Run,
     decode,
     decode_wire,
     encode_runs,
+    opaque,
     peer_array,
     peer_keys,
 )
@@ -58,7 +63,6 @@ _WIRE_OVERHEAD = 14 + _IP_UDP_BYTES
 _TRAIN_SECONDS = 0.001
 _RECEIVE_BUFFER = 4 << 20
 _ARENA_BYTES = 2 << 20
-_LARGEST_RECEIVE = 1 << 16
 # Of one `receive`, whatever their size: a flood of small or empty datagrams must not keep a machine
 # from its other work, nor make it look at more of them at once than of full ones.
 _MOST_DATAGRAMS = 4096
@@ -125,6 +129,10 @@ class Endpoint:
         self._arena = memoryview(bytearray(_ARENA_BYTES))
         self._arena_bytes = np.frombuffer(self._arena, np.uint8)
         self._sources: dict[tuple[str, int], tuple[int, int]] = {}
+        self._native = library()
+        self._receiver = None
+        if self._native is not None:
+            self._receiver = Receiver(self._native, self._arena_bytes, _MOST_DATAGRAMS)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.setblocking(False)
@@ -226,8 +234,22 @@ class Endpoint:
         Raises OSError, naming the destination, for what waiting does not cure.
         """
         most = self._train_packets if self.offload.segment else 1
-        self._pending.extend(_in_turns(encode_runs(_by_destination(batch), most)))
-        self.flush()
+        sent = 0 if self._native is None else self._send_natively(self._native, batch, most)
+        if sent is not None:
+            # Whatever the socket did not take, here or before, goes or fails one by one.
+            trains = _in_turns(encode_runs(_by_destination(batch), most))
+            self._pending.extend(trains[sent:])
+            self.flush()
+
+    def _send_natively(self, lib: ctypes.CDLL, batch: Batch, most: int) -> int | None:
+        """Sends packets that are in memory as they are to be sent; returns how many trains of them
+        the socket took, None if all."""
+        if self._pending:
+            return 0
+        trains, packets = send(lib, self._socket.fileno(), batch, most)
+        self.counters.send_calls += trains
+        self.counters.sent += packets
+        return trains if packets < len(batch) else None
 
     def flush(self) -> bool:
         """Sends queued trains; returns whether none is left."""
@@ -265,12 +287,23 @@ class Endpoint:
         Malformed datagrams are counted and left out, so the batch can be empty. It may be a view of
         the endpoint's own memory: what it says holds until the next call.
         """
+        if self._receiver is None:
+            return self._receive()
+        found = self._receiver.receive(self._socket.fileno(), self.lanes)
+        if found is None:
+            return None
+        self.counters.receive_calls += found.calls
+        self.counters.received += len(found.batch)
+        self.counters.malformed += found.malformed
+        return found.batch
+
+    def _receive(self) -> Batch | None:
         buffers: list[memoryview] = []
         sizes: list[int] = []
         sources: list[tuple[int, int]] = []
         at = datagrams = 0
-        while at + _LARGEST_RECEIVE <= _ARENA_BYTES and datagrams < _MOST_DATAGRAMS:
-            room = self._arena[at : at + _LARGEST_RECEIVE]
+        while at + LARGEST_RECEIVE <= _ARENA_BYTES and datagrams < _MOST_DATAGRAMS:
+            room = self._arena[at : at + LARGEST_RECEIVE]
             try:
                 length, ancillary, _, source = self._socket.recvmsg_into([room], _ANCILLARY_BYTES)
             except BlockingIOError:
@@ -287,7 +320,8 @@ class Endpoint:
         if all(size == wide and len(b) % wide == 0 for size, b in zip(sizes, buffers, strict=True)):
             counts = [len(buffer) // wide for buffer in buffers]
             wire = self._arena_bytes[:at].reshape(-1, wide)
-            batch, malformed = decode_wire(wire, peer_array(sources).repeat(counts))
+            peers = opaque(peer_array(sources)).repeat(counts).view(PEER)
+            batch, malformed = decode_wire(wire, peers)
         else:
             batch, malformed = decode(buffers, sources, self.lanes, sizes)
         self.counters.received += len(batch)

@@ -4,6 +4,9 @@
 
 #include "metadata.p4"
 
+#ifdef LANE_BY_LANE
+#include "lane_blocks.p4"  // of the benchmark
+#else
 // The sign bit of each of the 64 lanes, and all other bits.
 #define EIGHT_LANES(word) word ++ word ++ word ++ word ++ word ++ word ++ word ++ word
 const bit<256> SIGNS_OF_8 = EIGHT_LANES(32w0x80000000);
@@ -38,6 +41,7 @@ control Block(inout block_h block, inout metadata_t meta) {
         }
     }
 }
+#endif
 
 // All blocks of the packet at hand.
 control Blocks(inout headers_t hdr, inout metadata_t meta, out bool overflowed) {

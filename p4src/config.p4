@@ -11,9 +11,15 @@
 #define BLOCKS 4
 #endif
 
-// A block is one machine word of the data plane: 64 signed 32-bit lanes.
+// A block is one machine word of the data plane: 64 signed 32-bit lanes. With LANE_BY_LANE each lane is a word and a register
+// of its own, to compare with: the same program, only summed as other data planes for BMv2 do it (testbed/bench/forwarding/p4).
 #define BLOCK_BITS 2048
 #define BLOCK_BYTES 256
+#ifdef LANE_BY_LANE
+#define WORD_BITS 32
+#else
+#define WORD_BITS BLOCK_BITS
+#endif
 
 // FOR_EACH_BLOCK(X) expands X(0) .. X(BLOCKS-1). P4 has no loop over separately declared registers.
 #define BLOCKS_4(X, a, b, c, d) X(a) X(b) X(c) X(d)

@@ -99,9 +99,14 @@ const bit<16> UDP_BYTES = 8;
 const bit<16> AGGREGATION_BYTES = 32;
 const bit<16> PAYLOAD_BYTES = BLOCKS * BLOCK_BYTES;
 
+#ifdef LANE_BY_LANE
+#include "lanes.p4"  // of the benchmark
+#else
 header block_h {
     bit<BLOCK_BITS> lanes;
 }
+#define LAST_LANE lanes[31:0]
+#endif
 
 struct headers_t {
     ethernet_h ethernet;

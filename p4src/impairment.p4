@@ -67,7 +67,7 @@ control Corrupt(inout headers_t hdr, in bit<32> noise) {
     apply {
 #if BLOCKS > 0
         if (hdr.block0.isValid()) {
-            hdr.block0.lanes[31:0] = hdr.block0.lanes[31:0] ^ noise;
+            hdr.block0.LAST_LANE = hdr.block0.LAST_LANE ^ noise;
         } else
 #endif
         if (hdr.aggregation.isValid() && (hdr.aggregation.flags & UNTOUCHED) == 0) {

@@ -86,7 +86,7 @@ struct metadata_t {
     bit<1> completed;         // this contribution completed the sum
     bit<1> overflowed;        // this contribution made the sum overflow
     Payload payload;
-    bit<BLOCK_BITS> overflow; // sign bits of the lanes that overflowed
+    bit<WORD_BITS> overflow;  // sign bits of the lanes that overflowed
 }
 
 // Set by v1model targets in standard_metadata.instance_type.

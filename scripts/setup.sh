@@ -16,6 +16,46 @@ fail() {
     exit 1
 }
 
+# Runs a command ($3..) whose output goes to the file $1, and of it what function $2 makes of each line
+# to the terminal: it takes minutes. Its exit status is the command's.
+telling() {
+    into=$1 teller=$2
+    shift 2
+    : >"$into"
+    {
+        failed=0
+        "$@" 2>&1 || failed=$?
+        printf '\nexit status %s\n' "$failed"
+    } | while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$into"
+        $teller "$line"
+    done
+    [ "$(tail -n 1 "$into")" = "exit status 0" ]
+}
+
+# What is large, and what comes after all of it is there.
+of_apt() {
+    case $1 in
+    "Need to get "*) say "  fetching ${1#Need to get }" ;;
+    "Setting up "*)
+        name=${1#Setting up }
+        say "  ${name%% *}"
+        ;;
+    esac
+}
+of_pip() {
+    case $1 in
+    *"Downloading "*" MB)" | *"Using cached "*" MB)")
+        name=${1##*Downloading }
+        name=${name##*Using cached }
+        say "  ${name%%-*} ${name##* (}" | tr -d ')'
+        ;;
+    "Installing collected packages: "*)
+        say "  unpacking $(printf '%s\n' "${1#*: }" | tr ',' '\n' | wc -l) packages"
+        ;;
+    esac
+}
+
 # command or file that shows that a package is there -> package
 run_packages="
 /usr/bin/python3=python3
@@ -60,12 +100,17 @@ install_packages() { # the names in $1
         as_root=sudo
     fi
     say "installing Debian packages: $1"
+    say "  reading the lists of packages"
     $as_root apt-get update -qq || say "apt-get update failed; trying with the lists there are"
     # tshark's package asks who may capture; mininet's recommends servers that nobody needs here.
+    log=$(mktemp)
     # shellcheck disable=SC2086
-    $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends $1 >/dev/null ||
+    telling "$log" of_apt $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+        apt-get install -y -q --no-install-recommends $1 || {
+        tail -n 20 "$log" >&2
         fail "apt-get could not install: $1"
+    }
+    rm -f "$log"
 }
 if [ -n "${packages% }" ]; then install_packages "$packages"; fi
 # libFuzzer comes with clang, or in a package of its own that clang only recommends.
@@ -91,10 +136,10 @@ state=$(cat pyproject.toml scripts/setup.sh | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ]; then
     extras=
     if [ "$purpose" = test ]; then extras='[test]'; fi
-    say "installing Python packages into $venv (rackhub$extras and what it needs)"
+    say "installing Python packages into $venv (rackhub$extras and what it needs), which takes minutes"
     log=$venv/pip.log
-    if ! "$venv/bin/python" -m pip install --disable-pip-version-check -e ".$extras" >"$log" 2>&1
-    then
+    if ! telling "$log" of_pip "$venv/bin/python" -m pip install --disable-pip-version-check \
+        --progress-bar off -e ".$extras"; then
         tail -n 20 "$log" >&2
         fail "pip could not install the Python packages; all it said is in $log"
     fi

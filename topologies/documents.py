@@ -42,6 +42,9 @@ DEEPEST = 20
 LARGEST_NUMBER = 1 << 64
 LONGEST_SHOWN = 80
 
+# What files are, by a field that only files of that kind have.
+_KINDS = {"racks": "a topology", "iterations": "a job", "faults": "a file of faults"}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -101,6 +104,9 @@ class Document(Generic[Model]):
 
 def load(path: str | Path, model: type[Model]) -> Document[Model]:
     """Read and check a file; ``DocumentError`` when it is missing, unreadable or wrong."""
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        text = "is no regular file, and it is read more than once; save what comes of it in a file"
+        raise DocumentError([Problem(str(path), 1, "", text)])
     try:
         with Path(path).open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
@@ -121,21 +127,43 @@ def parse(text: str, file: str, model: type[Model]) -> Document[Model]:
         node = loader.get_single_node()
     except yaml.YAMLError as error:
         raise DocumentError([_syntax_problem(file, text, error)]) from error
+    if node is None:
+        needed = [name for name, info in model.model_fields.items() if info.is_required()]
+        text = f"is empty; needed: at least {', '.join(needed)}"
+        raise DocumentError([Problem(file, 1, "", text)])
     reader = _Reader(file, loader)
     value: Any = {}
     with contextlib.suppress(_EnoughError):  # which is among the problems
-        value = reader.value(node, ()) if node is not None else {}
+        value = reader.value(node, ())
     if reader.problems:
         raise DocumentError(reader.problems)
+    if other := _another_kind(value, model):
+        raise DocumentError([Problem(file, reader.lines[(other[0],)], "", other[1])])
     try:
         content = model.model_validate(value)
     except ValidationError as error:
         places: Document[Any] = Document(file, model.model_construct(), reader.lines)
+        told: set[Location] = set()
         for item in error.errors(include_url=False):
             location = tuple(item["loc"])
-            places.refuse(location, _explain(item, model, location))
+            text = _explain(item, model, location)
+            if item["type"] == "extra_forbidden":  # what is allowed there is told once
+                text = text.partition(";")[0] if location[:-1] in told else text
+                told.add(location[:-1])
+            places.refuse(location, text)
         raise DocumentError(places.problems) from error
     return Document(file, content, reader.lines)
+
+
+def _another_kind(value: Any, model: type[BaseModel]) -> tuple[str, str] | None:
+    """By which field a file is of another kind than is wanted, and that in words."""
+    known = _field_names(model)
+    wanted = next((mark for mark in _KINDS if mark in known), None)
+    if wanted is None or not isinstance(value, dict) or wanted in value:
+        return None
+    if mark := next((mark for mark in _KINDS if mark in value and mark not in known), None):
+        return mark, f"this is {_KINDS[mark]}, and {_KINDS[wanted]} is wanted here"
+    return None
 
 
 class _Loader(yaml.SafeLoader):
@@ -221,12 +249,15 @@ def _syntax_problem(file: str, text: str, error: yaml.YAMLError) -> Problem:
         return Problem(file, line, "", f"not valid YAML: {chr(error.character)!a} is no text")
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else 1
-    said = _short(str(getattr(error, "problem", None) or error))
+    parts = [getattr(error, name, None) for name in ("context", "problem")]
+    said = ", ".join(_short(part) for part in parts if part) or _short(str(error))
     return Problem(file, line, "", f"not valid YAML: {said}")
 
 
 def shown(value: object) -> str:
     """A value of a file as errors have it: the start of it if it is long."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     return repr(_short(value)) if isinstance(value, str) else _short(repr(value))
 
 

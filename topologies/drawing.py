@@ -19,7 +19,7 @@ from topologies.topology import Link, LinkQuality, Node, Topology
 
 __all__ = ["Lane", "draw"]
 
-HOST_WIDTH, HOST_HEIGHT, HOST_GAP = 66, 42, 10
+HOST_WIDTH, HOST_HEIGHT, HOST_GAP, BOX_PADDING = 66, 42, 10, 4  # a host is that wide at least
 SWITCH_WIDTH, SWITCH_HEIGHT = 92, 36
 RACK_PADDING, RACK_GAP = 18, 28
 LEVEL_HEIGHT = 130  # from a level of switches to the next, at least
@@ -29,6 +29,7 @@ HOSTS_BELOW_TOR = 96
 MARGIN, TITLE_HEIGHT, FOOT_HEIGHT = 28, 72, 40
 LEAST_WIDTH = 500
 PORT_STEP = 14  # between links along a side of a switch
+LABEL_STEP = 13  # between labels of links that join the same two nodes
 LANE_STEP = 2.6  # of each direction of a link to its side, where they are drawn apart
 # Labels of links between switches lie along them, this far up from the lower end: the first place
 # where no other link or label is in the way, else the one where least is.
@@ -88,6 +89,9 @@ class _Drawing:
         self.lanes = lanes
         self.addressing = Addressing(topology)
         self.at: dict[str, Point] = {}  # middle of each node
+        # What all hosts' boxes have room for: the longest text in any of them.
+        longest = max((len(self._in_box(node)) for node in topology.hosts), default=0)
+        self.host_width = max(float(HOST_WIDTH), longest * LETTER_WIDTH + 2 * BOX_PADDING)
         self.frames: list[tuple[float, float, float, float]] = []  # x, y, width, height
         self.width = 0.0
         self.height = 0.0
@@ -112,7 +116,9 @@ class _Drawing:
     def _place(self) -> None:
         topology = self.topology
         rows = [[node for node in topology.hosts if node.rack == tor.rack] for tor in topology.tors]
-        widths = [2 * RACK_PADDING + max(_row_width(len(row)), SWITCH_WIDTH + 70) for row in rows]
+        widths = [
+            2 * RACK_PADDING + max(self._row_width(len(row)), SWITCH_WIDTH + 70) for row in rows
+        ]
         inner = sum(widths) + RACK_GAP * (len(widths) - 1)
         self.width = max(inner + 2 * MARGIN, LEAST_WIDTH)
         levels = sorted({node.level for node in topology.cores}, reverse=True)
@@ -132,9 +138,9 @@ class _Drawing:
         for tor, row, width in zip(topology.tors, rows, widths, strict=True):
             self.frames.append((x, frame_top, width, frame_bottom - frame_top))
             self.at[tor.name] = (x + width / 2, tor_y)
-            first = x + (width - _row_width(len(row)) + HOST_WIDTH) / 2
+            first = x + (width - self._row_width(len(row)) + self.host_width) / 2
             for position, host in enumerate(row):
-                place = first + position * (HOST_WIDTH + HOST_GAP)
+                place = first + position * (self.host_width + HOST_GAP)
                 self.at[host.name] = (place, tor_y + HOSTS_BELOW_TOR)
             x += width + RACK_GAP
 
@@ -160,8 +166,11 @@ class _Drawing:
             self._line(svg, link)
         for node in self.topology.nodes:
             self._node(svg, node)
+        for host in self.topology.hosts:
+            self._host_labels(svg, host)
         for link in self.topology.links:
-            self._labels(svg, link)
+            if not self._is_host(link.a):
+                self._labels(svg, link)
         self._foot(svg)
         ElementTree.indent(svg)
         return ElementTree.tostring(svg, encoding="unicode") + "\n"
@@ -193,7 +202,7 @@ class _Drawing:
         same = link.a if all(other.a == link.a for other in links) else link.b
         ordered = sorted(links, key=lambda other: self.at[other.other(same)][0])
         position = next(i for i, other in enumerate(ordered) if other is link)
-        width = HOST_WIDTH if self._is_host(same) else SWITCH_WIDTH
+        width = self.host_width if self._is_host(same) else SWITCH_WIDTH
         step = min(PORT_STEP, (width - 24) / max(len(links) - 1, 1))
         return (position - (len(links) - 1) / 2) * step
 
@@ -239,10 +248,11 @@ class _Drawing:
 
     def _node(self, svg: ElementTree.Element, node: Node) -> None:
         x, y = self.at[node.name]
-        width, height = SWITCH_WIDTH, SWITCH_HEIGHT
+        width: float = SWITCH_WIDTH
+        height = SWITCH_HEIGHT
         kind = "switch" if node.rack is not None else "core"
         if node.level == 0:
-            width, height, kind = HOST_WIDTH, HOST_HEIGHT, node.kind
+            width, height, kind = self.host_width, HOST_HEIGHT, node.kind
         group = ElementTree.SubElement(svg, "g")
         addresses = (
             [str(item.ipv4) for item in self.addressing.host_interfaces(node.name)]
@@ -263,22 +273,49 @@ class _Drawing:
             rx=6 if node.level == 0 else 4,
         )
         if node.level == 0:
-            link = self.topology.links_of(node.name)[0]
             _text(group, "name", x, y - 3, node.name)
-            _text(group, "rate", x, y + 13, _rates(link))
+            _text(group, "rate", x, y + 13, self._in_box(node))
         else:
             _text(group, "name", x, y + 5, node.name)
+
+    def _alike(self, host: Node) -> tuple[Link, ...]:
+        """The host's first link, and others to the same switch that have its rates."""
+        first, *others = self.topology.links_of(host.name)
+        same = (one for one in others if (one.b, _rates(one)) == (first.b, _rates(first)))
+        return (first, *same)
+
+    def _in_box(self, host: Node) -> str:
+        links = self._alike(host)
+        return _times(len(links), _rates(links[0]))
+
+    def _host_labels(self, svg: ElementTree.Element, host: Node) -> None:
+        """Faults, and rates that its box does not tell: once for all links to a switch that share
+        them, one below the other."""
+        told = self._alike(host)
+        labels: dict[str, dict[tuple[str, str], list[Link]]] = {}
+        for link in self.topology.links_of(host.name):
+            here = labels.setdefault(link.b, {})
+            if not any(link is one for one in told):
+                here.setdefault(("rate", _rates(link)), []).append(link)
+            if faults := _faults(link):
+                here.setdefault(("fault", faults), []).append(link)
+        nodes = self.topology.by_name
+        for switch, texts in labels.items():
+            share = 0.5 if nodes[switch].rack == host.rack else 0.8  # there it comes from the side
+            for number, ((kind, text), links) in enumerate(texts.items()):
+                ends = [self._ends(link) for link in links]
+                x, y = (
+                    sum(a[n] + share * (b[n] - a[n]) for a, b in ends) / len(ends) for n in (0, 1)
+                )
+                down = LABEL_STEP * (number - (len(texts) - 1) / 2) + 3
+                _label(svg, kind, x, y + down, _times(len(links), text))
+
+    def _row_width(self, hosts: int) -> float:
+        return hosts * (self.host_width + HOST_GAP) - HOST_GAP
 
     def _labels(self, svg: ElementTree.Element, link: Link) -> None:
         faults = _faults(link)
         (ax, ay), (bx, by) = self._ends(link)
-        if self._is_host(link.a):
-            if faults:
-                _label(svg, "fault", (ax + bx) / 2, (ay + by) / 2 + 3, faults)
-            if self.topology.links_of(link.a)[0] is not link:
-                x, y = bx * 0.8 + ax * 0.2, by * 0.8 + ay * 0.2
-                _label(svg, "rate", x, y, _rates(link))
-            return
         slope = math.degrees(math.atan((by - ay) / (bx - ax))) if bx != ax else -90.0
         rate = _rates(link) if _rates(link) != self.usual else ""
         x, y = self._free_place(link, slope, rate, faults)
@@ -374,6 +411,10 @@ def _crosses(segment: Segment, half: float, top: float, bottom: float) -> bool:
     return first <= last
 
 
+def _times(number: int, text: str) -> str:
+    return text if number == 1 else f"{number} x {text}"
+
+
 def _rates(link: Link) -> str:
     up, down = _rate(link.forward), _rate(link.backward)
     if up == down:
@@ -436,7 +477,3 @@ def _label(
     """Text on top of links; its halo is an element of its own, as not all viewers order paint."""
     _text(parent, f"{kind} halo", x, y, text, **more)
     _text(parent, kind, x, y, text, **more)
-
-
-def _row_width(hosts: int) -> float:
-    return hosts * (HOST_WIDTH + HOST_GAP) - HOST_GAP

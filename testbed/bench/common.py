@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+
+from hosts.native import library
 
 Message = dict[str, Any]
 
@@ -45,6 +50,33 @@ def two_cores() -> tuple[int, int]:
 def pin(core: int) -> None:
     """Keeps the calling thread, and those that it starts from now on, on one core."""
     os.sched_setaffinity(0, {core})
+
+
+@contextlib.contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """``pin``, for as long as the context lasts."""
+    before = os.sched_getaffinity(0)
+    pin(core)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class Seconds(click.FloatRange):
+    """A measurement's length on the command line; nan, which no range excludes, is none."""
+
+    def __init__(self) -> None:
+        super().__init__(0.01, 3600)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """As a number; fails with what is allowed."""
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return seconds
 
 
 class Stopwatch:
@@ -112,6 +144,7 @@ def machine() -> Message:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "native": library() is not None,
     }
 
 

@@ -7,7 +7,7 @@ import click
 
 from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
 from protocol.pipeline import AGGREGATION, OPTIMIZER, TALL, WIDE
-from testbed.bench.common import LEAST_BUSY, Message
+from testbed.bench.common import LEAST_BUSY, Message, Seconds
 from testbed.bench.turns import ADDER, ECHO, Options, run
 from testbed.cli.options import console_for, print_json, with_json
 from testbed.cli.view import show, show_rows
@@ -29,7 +29,7 @@ from testbed.cli.view import show, show_rows
 )  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
 @click.option(
-    "--seconds", type=click.FloatRange(0.01, 60), default=0.5, show_default=True,
+    "--seconds", type=Seconds(), default=0.5, show_default=True,
     help="Of each turn: four in a round.",
 )  # fmt: skip
 @with_json

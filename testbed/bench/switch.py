@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-import math
 import sys
+from pathlib import Path
 
 import click
 from rich.text import Text
 
 from testbed.bench.common import LEAST_BUSY, Message
+from testbed.bench.forwarding import plot
 from testbed.bench.forwarding.traffic import Mode
 from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show, show_rows
 
 _CONTENDERS = ("null", "embedded", "bmv2", "bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes")
 _MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
-_BAR = 40
 
 
 @click.command("switch", short_help="What one core of a switch forwards per second.")
@@ -33,6 +33,14 @@ _BAR = 40
     "--seconds", type=click.FloatRange(0.01, 60), default=1.0, show_default=True,
     help="Of each turn.",
 )  # fmt: skip
+@click.option(
+    "--links-only", is_flag=True, help="Leave out what is measured without links: programs in"
+    " process, tables, compilation.",
+)  # fmt: skip
+@click.option(
+    "--plot", "picture", type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the packets per second as a bar chart (SVG).",
+)  # fmt: skip
 @with_json
 @click.pass_context
 def switch(
@@ -41,6 +49,8 @@ def switch(
     modes: tuple[Mode, ...],
     rounds: int,
     seconds: float,
+    links_only: bool,
+    picture: Path | None,
     as_json: bool,
 ) -> None:
     """Measure what switches forward: the embedded target, BMv2 where it is installed, and one that
@@ -53,6 +63,10 @@ def switch(
             say(f"round {number + 1}: {what} {rate:,.0f}/s")
 
     found = measuring.report(measuring.measure(contenders, modes, rounds, seconds, follow))
+    if not links_only:
+        measuring.in_process(found, rounds, seconds / 4)
+    if picture is not None:
+        picture.write_text(plot.svg(found))
     if as_json:
         print_json(found)
     else:
@@ -69,8 +83,15 @@ def _show(found: Message) -> None:
     }  # fmt: skip
     show_rows(console, rows, columns)
     show(console)
-    _plot([one for one in found["rows"] if one["mode"] != "tcp"])
+    for line in plot.text(found):
+        show(console, Text(line))
     show(console)
+    if found["in_process"]:
+        rows = [
+            {"what": name, "rate": f"{rate:,.0f}"} for name, rate in found["in_process"].items()
+        ]
+        show_rows(console, rows, {"what": "in process", "rate": "packets/s of CPU time"})
+        show(console)
     show_rows(
         console,
         [_ratio(one) for one in found["ratios"]],
@@ -81,7 +102,7 @@ def _show(found: Message) -> None:
         show(
             console,
             f"\n* NOT VALID: it was busy for less than {LEAST_BUSY:.0%} of the time. Where it is so"
-            "\nbut for others, other processes had its core, and what it did by its own time stands;"
+            "\nbut for others, other processes had its core, and its figures by its own time stand;"
             "\nelse the load was the bottleneck.",
         )
 
@@ -104,24 +125,9 @@ def _ratio(told: Message) -> Message:
     received = told["received"]
     return {
         "what": told["ratio"],
-        "received": f"{received['median']:.2f}",
-        "spread": f"({received['low']:.2f} to {received['high']:.2f})",
+        "received": f"{received['median']:.2f}" if received else "",
+        "spread": f"({received['low']:.2f} to {received['high']:.2f})" if received else "",
         "core": f"{told['of_core']['median']:.2f}",
         "asked": told["asked"],
         "holds": "" if told["holds"] else "not reached",
     }
-
-
-def _plot(rows: list[Message]) -> None:
-    """Bars of packets per second, on a logarithmic scale from a tenth of the lowest."""
-    console = console_for()
-    if not rows:
-        return
-    rates = [one["per_second"]["median"] for one in rows]
-    low, high = math.log10(min(rates)) - 1, math.log10(max(rates))
-    width = max(len(f"{one['contender']} {one['mode']}") for one in rows)
-    show(console, "packets received per second, logarithmic")
-    for one, rate in zip(rows, rates, strict=True):
-        name = f"{one['contender']} {one['mode']}".ljust(width)
-        bar = "#" * max(1, round(_BAR * (math.log10(rate) - low) / (high - low)))
-        show(console, Text(f"{name}  {bar} {rate:,.0f}"))

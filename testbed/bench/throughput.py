@@ -27,6 +27,7 @@ from hosts.client import Client
 from hosts.contributions import Contributions
 from hosts.offload import PLAIN_VARIABLE
 from hosts.slots import Slots
+from hosts.trains import send
 from hosts.transport import WorkerTransport
 from hosts.udp import Endpoint, drive
 from hosts.verification import wrong
@@ -49,7 +50,7 @@ STAGES = {
     "enter windows": (Slots.enter,),
     "quantise": (quantise,),
     "packetise": (Contributions.packets, Endpoint.send, encode_runs),
-    "send": (Endpoint.flush,),
+    "send": (Endpoint.flush, send),
     "receive": (Endpoint.receive,),
     "check": (wrong,),
     "dequantise": (dequantise,),

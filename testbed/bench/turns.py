@@ -22,7 +22,7 @@ import numpy as np
 
 from hosts.offload import available
 from hosts.server import ServerState
-from hosts.udp import Endpoint, Machine, drive
+from hosts.udp import Counters, Endpoint, Machine, drive
 from protocol.header import Batch
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import KINDS, TALL, WIDE, Pipeline
@@ -35,7 +35,7 @@ from testbed.bench.common import (
     Stopwatch,
     machine,
     memory_bandwidth,
-    pin,
+    pinned,
     two_cores,
 )
 from testbed.bench.load import EPOCH, JOB, NODE, Shared, Traffic, send
@@ -95,6 +95,21 @@ class Echo:
         return (Batch.concatenate(batches) if batches else None), float("inf")
 
 
+class _Telling:
+    """A machine that tells the load what has been received before it works on it, so that there is
+    more when it has done so."""
+
+    def __init__(self, machine: Machine, counters: Counters, begun: int, shared: Any) -> None:
+        self._machine, self._counters = machine, counters
+        self._begun, self._shared = begun, shared
+        self.poll = machine.poll
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """As the machine."""
+        self._shared.received = self._counters.received - self._begun
+        self._machine.on_packets(now, batch)
+
+
 @dataclass
 class Turn:
     """Of one machine: chunks per second of its core, that core's share of time that it computed,
@@ -116,8 +131,7 @@ def run(options: Options) -> Message:
     mine, other = two_cores()
     with Endpoint(("127.0.0.1", 0), lanes=options.lanes) as endpoint:
         traffic = _traffic(options, endpoint, other)
-        with _load(traffic) as (control, shared):
-            pin(mine)
+        with _load(traffic) as (control, shared), pinned(mine):
             bandwidth = memory_bandwidth()
             ports = control.recv()
             turns = _turns(options, traffic, endpoint, ports, control, shared)
@@ -246,12 +260,10 @@ def _turn(
     sums = summed and options.optimizer is None and not options.ablate
     control.send((endpoint.port, answered, summed, sums))
 
-    def received() -> bool:
-        shared.received = counters.received - begun
-        return False
+    told = _Telling(driven, counters, begun, shared)
 
     def go_on(seconds: float) -> None:
-        drive(driven, endpoint, received, deadline=time.monotonic() + seconds)
+        drive(told, endpoint, lambda: False, deadline=time.monotonic() + seconds)
 
     go_on(_WARM_SECONDS)
     before, waited, watch = counters.received, _waited(), Stopwatch()

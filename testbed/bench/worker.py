@@ -9,6 +9,7 @@ from testbed.bench.common import (
     LEAST_BUSY,
     Bandwidth,
     Message,
+    Seconds,
     machine,
     memory_bandwidth,
     pin,
@@ -24,10 +25,11 @@ _WINDOW = 1024
 @click.command("worker", short_help="What one core of a worker does per second.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.01),
+    type=Seconds(),
     default=6.0,
     show_default=True,
-    help="How long each of the three parts takes: stages, all of it, and the profile.",
+    help="Of measuring, for each of three parts: all stages together, the whole worker, and the"
+    " same with a profile. So it takes three times that, and a little for making ready.",
 )
 @click.option(
     "--lanes",

@@ -165,8 +165,13 @@ def _on_topology(
     refused = [need for need in found if need.refused]
     if refused:
         show(console)
-    for need in refused:
-        _say(console, f"not here: {need.placement}, tree {need.tree}: {need.refused}")
+    reasons: dict[str, list[str]] = {}
+    for need in refused:  # what would help is in JSON
+        reasons.setdefault(need.refused.partition(";")[0], []).append(
+            f"{need.placement} ({need.tree})"
+        )
+    for reason, which in reasons.items():
+        _say(console, f"not here: {', '.join(which)}: {reason}")
 
 
 def _row(need: Need, seconds: float | None) -> Message:

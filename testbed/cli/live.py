@@ -133,18 +133,22 @@ def _why(run: RunDirectory) -> str:
 def _jobs(jobs: Sequence[Message], width: int, *, bar: bool) -> Table:
     columns = [
         Column("job", lambda job: str(job["job"]), left=True),
-        Column("state", lambda job: str(job["state"]), left=True),
-        Column("iteration", lambda job: f"{job['iteration']}/{job['iterations']}"),
+        Column("state", lambda job: str(job["state"] or "-"), left=True),
+        Column("iteration", _iteration),
         Column("loss", lambda job: _number(job["loss"], ".4f"), 8),
         Column("accuracy", lambda job: _number(job["accuracy"], ".3f"), 6),
         Column("chunks/s", lambda job: _number(job["chunks_per_second"], ",.0f"), 5),
         Column("in network", lambda job: _percent(job["share_in_network"], ".1f"), 7),
         Column("workers", _workers, 3),
-        Column("tree", lambda job: str(job["tree"]), 1, left=True),
+        Column("tree", lambda job: str(job["tree"] or "-"), 1, left=True),
         Column("epoch", lambda job: _number(job["plan_epoch"], "d"), 2),
     ]
-    done = (lambda job: (job["iteration"], job["iterations"])) if bar else None
+    done = (lambda job: (job["iteration"] or 0, job["iterations"] or 0)) if bar else None
     return _table(jobs, columns, width, done)
+
+
+def _iteration(job: Message) -> str:
+    return "-" if job["iteration"] is None else f"{job['iteration']}/{job['iterations']}"
 
 
 def _workers(job: Message) -> str:

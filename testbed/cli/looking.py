@@ -30,7 +30,7 @@ from testbed.lifecycle.execution import execute
 from testbed.lifecycle.launcher import program_files, translate
 from testbed.nodes.control import ControlError, ask
 from testbed.nodes.processes import python
-from testbed.nodes.targets import DEVICE_ID, choose
+from testbed.nodes.targets import DEVICE_ID, because, choose
 from testbed.records import record
 from testbed.records.record import RunDirectory, RunError
 from topologies.drawing import draw
@@ -141,6 +141,8 @@ def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
 
     Each worker and server has a network namespace of its own; the switches share one, which is the
     testbed's. What follows NODE belongs to the command: `rackhub exec --on NAME w0 ip -brief addr`.
+    Programs that train find the job service and the host's address in their environment, see
+    docs/api.md.
     """
     sys.exit(execute(record.find(on), node, list(command)))
 
@@ -213,12 +215,13 @@ def validate(
         translate(program)
     checked = preflight.check(read, list(jobs) or [DEFAULT_JOB], plane, chosen)
     if as_json:
-        print_json(preflight.facts(checked, chosen))
+        print_json({**preflight.facts(checked, chosen), "target_because": because(target, chosen)})
         return
     for warning in checked.warnings:
         click.echo(f"warning: {warning}", err=True)
     for line in preflight.describe(checked, plane):
         click.echo(line)
+    click.echo(f"planned for target {chosen}: {because(target, chosen)}")
 
 
 @click.command()

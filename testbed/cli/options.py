@@ -30,6 +30,7 @@ from topologies.spec import load as load_topology
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
+_MOST_PROBLEMS = 20  # of a file, told at once
 
 ERRORS = (
     BenchError,
@@ -55,9 +56,12 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except ERRORS as error:
-            for text in getattr(error, "problems", None) or [error]:
+            problems = getattr(error, "problems", None) or [error]
+            for text in problems[:_MOST_PROBLEMS]:
                 click.secho("error: ", fg="red", bold=True, nl=False, err=True)
                 click.echo(str(text), err=True)
+            if len(problems) > _MOST_PROBLEMS:
+                click.echo(f"... and {len(problems) - _MOST_PROBLEMS:,} more", err=True)
             ctx.exit(getattr(error, "status", 1))
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)

@@ -71,7 +71,7 @@ def chaos(
     """Run a job while things break: processes are killed or stopped, links impaired.
 
     Exit status 0 means that the job was done nevertheless and its weights match the reference bit
-    by bit, unless nobody can tell (the summary's `no_reference` says why).
+    by bit, unless there is nothing to compare them with (the summary's `no_reference` says why).
     """
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
@@ -176,7 +176,9 @@ def jobs(on: str | None, as_json: bool) -> None:
 def _as_told(row: dict[str, Any]) -> dict[str, Any]:
     """A job's row as a table has it: 7 of 8 workers, iteration 12/100."""
     workers = row["workers"] if row["present"] is None else f"{row['present']} of {row['workers']}"
-    return {**row, "workers": workers, "iteration": f"{row['iteration']}/{row['iterations']}"}
+    known = row["iteration"] is not None  # by the testbed: of jobs that were submitted to it
+    iteration = f"{row['iteration']}/{row['iterations']}" if known else ""
+    return {**row, "workers": workers, "iteration": iteration}
 
 
 @click.command()
@@ -194,6 +196,9 @@ def down(on: str | None) -> None:
     target = record.find(on)
     try:
         for job in ask(target, "down"):
+            if job["iteration"] is None:
+                click.echo(f"stopped {job['job']}")
+                continue
             at = f"iteration {job['iteration']:,} of {job['iterations']:,}"
             click.echo(f"stopped {job['job']}, which was {job['state']}: {at}")
     except SupervisorGoneError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from types import TracebackType
@@ -129,7 +130,7 @@ class View:
             figures = (max(len(t), *(len(row[2][t]) for row in rows)) + _GAP for t in titles)
             return self._console.width - names - iterations - 2 * _GAP - sum(figures)
 
-        for least in ("epoch", "chunks/s", "in network", "accuracy"):
+        for least in ("passes", "chunks/s", "in network", "accuracy"):
             if room() < _LEAST_BAR_WIDTH:
                 titles.remove(least)
         width = max(_LEAST_BAR_WIDTH, min(_BAR_WIDTH, room()))
@@ -159,7 +160,7 @@ def _figures(job: Message) -> dict[str, str]:
         return format(known * factor, form) + unit if known is not None else "-"
 
     return {
-        "epoch": value("epoch", ".1f"),
+        "passes": value("passes", ".1f"),
         "loss": value("loss", ".4f"),
         "accuracy": value("accuracy", ".3f"),
         "chunks/s": value("chunks_per_second", ",.0f"),
@@ -177,6 +178,12 @@ def show_results(console: Console, jobs: Sequence[Message], links: list[Message]
     if any(job["machine"]["cpu_bound"] for job in jobs):
         text = "The CPU was the bottleneck: times are this machine's, not the network's."
         show(console, Text(text, style="yellow"))
+    for job in jobs:
+        if job["matches_reference"] is None:
+            text = (
+                f"{job['job']}: whether its weights are right is not known: {job['no_reference']}."
+            )
+            show(console, Text(text, style="yellow"))
     show(console)
     show(console, link_table(links))
     for why in sorted({row["unknown"] for row in links if row["bytes"] is None}):
@@ -240,6 +247,12 @@ def _busy(machine: Message) -> str:
     return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
 
 
+def sending_ends(links: Sequence[Message]) -> list[str]:
+    """Who sends on each: the node, or its interface where several links join the same two."""
+    pairs = Counter((row["from"], row["to"]) for row in links)
+    return [row["interface" if pairs[row["from"], row["to"]] > 1 else "from"] for row in links]
+
+
 def link_table(links: list[Message]) -> Table:
     """Bytes per link direction beside what they should be; a rack's hosts share a row."""
     known = all(row["expected_bytes"] is not None and row["bytes"] is not None for row in links)
@@ -258,14 +271,16 @@ def link_table(links: list[Message]) -> Table:
 
 
 def _grouped(links: list[Message]) -> list[tuple[str, list[Message]]]:
-    groups: dict[tuple[str, str], list[Message]] = {}
-    for row in links:
+    groups: dict[tuple[str, ...], list[Message]] = {}
+    named = []
+    for row, sender in zip(links, sending_ends(links), strict=True):
         ends = tuple(
             name if name.startswith(("tor", "core")) else name.rstrip("0123456789") + "*"
             for name in (row["from"], row["to"])
         )
-        groups.setdefault((ends[0], ends[1]), []).append(row)
-    named = []
+        if sender != row["from"]:
+            ends = sender, row["to"]
+        groups.setdefault(ends, []).append({**row, "from": sender})
     for rows in groups.values():
         senders, receivers = (_run([row[end] for row in rows]) for end in ("from", "to"))
         named.append((f"{senders} to {receivers}", rows))
@@ -298,7 +313,7 @@ def _milliseconds(seconds: list[float]) -> str:
 
 def _yes(matches: bool | None) -> str:
     if matches is None:
-        return "[yellow]nobody can tell[/]"  # the summary says why
+        return "[yellow]not known[/]"  # a line below the tables says why
     return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
 
 

@@ -185,9 +185,11 @@ class Inquiry:
         return None
 
 
-async def why(jobs: Mapping[str, JobRun], name: str) -> Message:
-    """Why a job waits; raises ``ControlError`` if there is none of that name."""
+async def why(jobs: Mapping[str, JobRun], name: str, others: Sequence[str] = ()) -> Message:
+    """Why a job waits; raises ``ControlError`` if there is none of that name. others: names of
+    jobs that are known beside these."""
     if name not in jobs:
-        there = f"there are: {', '.join(jobs)}" if jobs else "none has been submitted yet"
+        known = [*jobs, *others]
+        there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
         raise ControlError(f"no job {name!r}; {there}")
     return await jobs[name].inquiry.why()

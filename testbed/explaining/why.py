@@ -325,6 +325,8 @@ def _row(worker: Message, chunks: Sequence[Message]) -> Message:
 def sentences(job: str, told: Message) -> list[str]:
     """What ``explain`` found, in lines as a log has them."""
     if not told["waits"]:
+        if told["workers"] is None:
+            return [f"{job}: all are in it, and have its plan; its workers tell nobody more"]
         if not told["chunks"]:
             return [f"{job} does not wait: no chunk is in flight"]
         oldest = told["chunks"][0]

@@ -37,7 +37,7 @@ from testbed.training.attendance import Attendance
 from testbed.training.workloads import WORKLOADS, shapes
 
 log = logging.getLogger("jobrun")
-# How long a job that begins waits for a controller that is started again.
+# How long a job that begins waits for a controller that is started again, twice at most.
 CONTROLLER_SECONDS = 60.0
 
 Message = dict[str, Any]
@@ -140,12 +140,7 @@ class JobRun:
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
-        await self.place.nodes.serve(self.servers)
-        joins = (
-            self.place.nodes.servers[name].join(self._nonce, rank)
-            for rank, name in enumerate(self.servers)
-        )
-        await asyncio.gather(*joins)
+        await self.place.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
         self._waits = Waits(self.trees, self.servers)
         await self.tally.begin(job.tally for job in self.place.jobs.values() if job.number)
         self._crew = Crew(
@@ -186,22 +181,6 @@ class JobRun:
             if one["from"] not in self.servers
         ]
         return ", ".join(given)
-
-    async def take_back(self, server: str) -> None:
-        """A server process was started again: it joins this job, unless that is about to end.
-
-        However long that takes: the controller may be away as well.
-        """
-        if not self._nonce or server not in self.servers:
-            return
-        try:
-            rank = self.servers.index(server)
-            await self.place.nodes.servers[server].join(self._nonce, rank, None)
-        except JobError as error:
-            if self.state == "running":
-                self.place.tell(f"job {self.name} goes on without {error}")
-        except ProcessError as error:  # it was killed once more: the next process joins
-            log.info("job %s: %s %s", self.name, error.name, error.what)
 
     async def _until_ended(self, processes: Processes) -> None:
         """Until all workers have ended; once one has, the others get as long as a sum may take."""
@@ -378,7 +357,7 @@ class JobRun:
         return Progress(len(self.placement.workers), self.file.spec.iterations, self._before)
 
     def progress(self) -> Message:
-        """How far the job is: iteration, epoch, loss, accuracy, chunks/s, share in the network."""
+        """How far the job is: iteration, passes, loss, accuracy, chunks/s, share in the network."""
         told = self._progress.message()
         if "share_in_tree" in told:
             share = told.pop("share_in_tree")

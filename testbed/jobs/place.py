@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from controller.dataplane import DataPlane
 from testbed.faults.recovery import FaultLog
+from testbed.jobs.others import Others
 from testbed.nodes.keeper import Nodes
 from testbed.nodes.processes import ProcessError
 from testbed.records.record import RunDirectory
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 class Place:
     """What a job needs of the testbed that it runs on.
 
-    suspects: an error for each of the testbed's processes that is stuck. jobs: all of them. tell:
-    tells whoever watches of a fault. series: how it goes on.
+    suspects: an error for each of the testbed's processes that is stuck. jobs: all that were
+    submitted, others: all that were not. tell: tells whoever watches of a fault. series: how it
+    goes on.
     """
 
     run: RunDirectory
@@ -34,6 +36,7 @@ class Place:
     clock: str
     suspects: Callable[[], Awaitable[list[ProcessError]]]
     jobs: Mapping[str, JobRun]
+    others: Others
     faults: FaultLog
     tell: Callable[[str], None]
     series: SeriesWriter

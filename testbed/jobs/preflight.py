@@ -210,9 +210,9 @@ def _check_workload(file: JobFile, world: int) -> None:
             checkpoint = read(file.restore)
             checkpoint.check_keys(file.restore, sizes)
         except CheckpointError as error:
-            raise file.refusal(("restore",), str(error)) from error
+            raise file.cannot_restore(str(error)) from error
         if why := misfit(spec, checkpoint):
-            raise file.refusal(("restore",), f"{file.restore}: {why}")
+            raise file.cannot_restore(f"{file.restore}: {why}")
     unknown = [key for key in spec.optimizer.keys if not any(fnmatchcase(n, key) for n in names)]
     if unknown:
         raise JobFileError(
@@ -302,11 +302,17 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"  model    {_model(spec, plane)}",
             f"  workers  {few(list(plan.placement.workers))}",
             f"  servers  {_servers(plan)}",
-            f"  tree     {plan.kind}: {'; '.join(trees)}",
+            f"  tree     {plan.kind}{_instead(plan)}: {'; '.join(trees)}",
             f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]
     return lines
+
+
+def _instead(plan: JobPlan) -> str:
+    """Which tree the job asked for, where it was admitted without it."""
+    asked = plan.file.spec.tree
+    return "" if asked == str(plan.kind) else f" (no slots are left for {asked})"
 
 
 def _servers(plan: JobPlan) -> str:

@@ -41,7 +41,7 @@ class Progress:
         self._loss = 0.0
         self._accuracies: dict[int, float] = {}  # the same
         self._accuracy: float | None = None
-        self._per_epoch = 1.0
+        self._per_pass = 1.0
         self._statistics = {"completed": 0, "completed_direct": 0}  # of the first
         self._rate: tuple[float, int, float] = (0.0, 0, 0.0)  # when, chunks then, chunks/s
 
@@ -68,7 +68,7 @@ class Progress:
             self._accuracies[reached] = report["accuracy"]
         if rank == min(self._reached):
             self._statistics = report["statistics"]
-            self._per_epoch = reached / report["epoch"]
+            self._per_pass = reached / report["passes"]
         before, self.iteration = self.iteration, min(self._reached.values())
         self.latest = []
         for iteration in range(before + 1, self.iteration + 1):
@@ -82,7 +82,8 @@ class Progress:
         return self.iteration > before
 
     def message(self) -> Message:
-        """Iteration, epoch, mean loss over workers, accuracy, chunks/s, summed in the tree (0-1).
+        """Iteration, passes over the data, mean loss over workers, accuracy, chunks/s, summed in
+        the tree (0-1).
 
         Without figures before all workers have done an iteration.
         """
@@ -100,7 +101,7 @@ class Progress:
             self._rate = (now, chunks, rate)
         return {
             **told,
-            "epoch": self.iteration / self._per_epoch,
+            "passes": self.iteration / self._per_pass,
             "loss": self._loss,
             "accuracy": self._accuracy,
             "chunks_per_second": rate or None,

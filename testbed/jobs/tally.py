@@ -6,6 +6,7 @@ Neither tells jobs apart: with others alongside, the counts are of all.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -37,13 +38,14 @@ class Tally:
         self._trees = trees
         self._place = place
         self._training = False
+        self._began = 0.0
         self._counted: outcomes.Counts = {}
         self._before: tuple[dict[str, int], outcomes.Counts, links.Measured]
 
     async def begin(self, others: Iterable[Tally]) -> None:
         """It is about to train; raises ``ProcessError`` if a switch is stuck."""
         # First: whoever starts or ends between here and the counting counts as being alongside.
-        self._training = True
+        self._training, self._began = True, time.monotonic()
         mine = outcomes.switches_of(self._trees)
         for other in others:
             if other is self or not other._training:
@@ -60,6 +62,11 @@ class Tally:
     async def end(self, expected: Mapping[Direction, Load] | None) -> None:
         """It has trained. expected: what it alone should have put on links; None: who knows."""
         wipes, counts, carried = self._before
+        mine = outcomes.switches_of(self._trees)
+        for visitor in self._place.others.since(self._began):
+            self.alongside.add(visitor.name)
+            if mine & visitor.switches:
+                self.shared_with.add(visitor.name)
         self._counted = outcomes.since(counts, await self._count(strict=False))
         now = self._wipes()
         self.wiped = [n for n in now if now[n] != wipes[n] or n not in self._counted]

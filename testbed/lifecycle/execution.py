@@ -16,8 +16,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +80,20 @@ def _terminal() -> dict[str, str]:
 
 
 class ExecutionServer:
-    """The testbed's end; ``command(node, program)`` gives the command line, or ``ControlError``."""
+    """The testbed's end; ``command(node, program)`` gives the command line, or ``ControlError``.
+
+    surroundings: what a command finds in its environment at a node, besides its caller's terminal.
+    """
 
     def __init__(
         self,
         path: Path,
         command: Callable[[str, list[str]], list[str]],
         owner: tuple[int, int] | None,
+        surroundings: Callable[[str], Mapping[str, str]] = lambda node: {},
     ) -> None:
         self._command = command
+        self._surroundings = surroundings
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path.unlink(missing_ok=True)
         with short_path(path) as short:
@@ -145,15 +151,19 @@ class ExecutionServer:
             data += part
         request = json.loads(data)
         program = [str(word) for word in request["program"]]
-        command = self._command(str(request["node"]), program)
-        _check(program[0], Path(request["cwd"]))
+        node = str(request["node"])
+        command = self._command(node, program)
+        # `python` is the one that has this project, wherever the caller's shell would find another.
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        _check(program[0], Path(request["cwd"]), path)
+        given = {"PATH": path, **self._surroundings(node), **request["env"]}
         process = subprocess.Popen(
             command,
             stdin=descriptors[0],
             stdout=descriptors[1],
             stderr=descriptors[2],
             cwd=request["cwd"],
-            env={**os.environ, **request["env"]},
+            env={**os.environ, **given},
             start_new_session=True,
         )
         return {"status": self._wait(connection, process)}
@@ -184,12 +194,12 @@ class ExecutionServer:
             os.close(ended)
 
 
-def _check(name: str, cwd: Path) -> None:
+def _check(name: str, cwd: Path, search: str) -> None:
     """Raises ``CommandError``, as a shell would, for what cannot be run (POSIX, 2.8.2)."""
     if "/" in name:
         path: Path | None = cwd / name
     else:
-        found = shutil.which(name) or shutil.which(name, mode=os.F_OK)
+        found = shutil.which(name, path=search) or shutil.which(name, os.F_OK, search)
         path = Path(found) if found is not None else None
     if path is None or not path.exists():
         raise CommandError(f"{name}: command not found", 127)

@@ -33,18 +33,20 @@ if __name__ == "__main__":
         sys.exit(1)
 
 from controller.dataplane import DataPlane
+from hosts.surroundings import ADDRESS, HOST, QUEUE_BYTES, SERVICE
 from testbed.explaining.inquiry import why
 from testbed.faults.chaos import Chaos
 from testbed.faults.files import Fault
 from testbed.faults.recovery import FaultLog
 from testbed.jobs.jobrun import JobRun, unique_name
+from testbed.jobs.others import Others
 from testbed.jobs.place import Place
 from testbed.lifecycle.execution import SOCKET as EXEC_SOCKET
 from testbed.lifecycle.execution import ExecutionServer
 from testbed.network.emulated import Network, NetworkError
 from testbed.nodes.control import SOCKET, ControlError, Emit, Message, serve
 from testbed.nodes.forkserver import FRESH, ForkServer
-from testbed.nodes.keeper import Nodes
+from testbed.nodes.keeper import JOBS_ADDRESS, Nodes
 from testbed.nodes.processes import ProcessError, Processes, environment
 from testbed.nodes.serverhost import JobError
 from testbed.nodes.targets import SwitchProcess, complete_captures
@@ -59,6 +61,8 @@ from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
 
 log = logging.getLogger("supervisor")
+# For the controller to end jobs of which this process is not the starter.
+_STOP_SECONDS = 5.0
 
 
 class Testbed:
@@ -75,11 +79,12 @@ class Testbed:
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
         self.target = self.facts["target"]
         self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
-        self.nodes = Nodes(run, self.network, self.processes, self._died, self._served)
+        self.nodes = Nodes(run, self.network, self.processes, self._died, self._tell)
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.series = SeriesWriter(run.path / SERIES)
         self.jobs: dict[str, JobRun] = {}
-        self.observer = Observer(self.nodes, self.jobs, self.dataplane, self._describe)
+        self.others = Others(self.nodes, self.jobs)
+        self.observer = Observer(self.nodes, self.jobs, self.others, self.dataplane, self._describe)
         self._recording: asyncio.Task[None] | None = None
         self.problems: list[str] = []
         self.failure: Message | None = None  # the first, for the summary
@@ -109,11 +114,6 @@ class Testbed:
         self.faults.died(name, what)
         self._tell(f"{name} {what}; {then}")
 
-    async def _served(self, name: str) -> None:
-        """A server is there again: it joins the jobs that it had."""
-        for job in self._running():
-            await self.jobs[job].take_back(name)
-
     def _tell(self, text: str) -> None:
         """Tells everybody who watches a job of a fault."""
         self._told += 1
@@ -134,6 +134,7 @@ class Testbed:
             self.jobs[name].ending = why
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.others.stop_all(why, _STOP_SECONDS)
         try:
             await self._write_summary()
         except (ProcessError, TimeoutError, OSError, ValueError) as error:
@@ -160,11 +161,11 @@ class Testbed:
             placement = file.place(self.topology)
         except JobFileError as error:
             raise ControlError(str(error)) from error
-        name = unique_name(file.spec.name, set(self.jobs))
+        name = unique_name(file.spec.name, {*self.jobs, *(one.name for one in self.others.alive)})
         emit({"event": "starting", "job": name})
         place = Place(
             self.run, self.network, self.dataplane, self.nodes, self.facts["clock"],
-            self.suspects, self.jobs, self.faults, self._tell, self.series,
+            self.suspects, self.jobs, self.others, self.faults, self._tell, self.series,
         )  # fmt: skip
         chaos = Chaos(place, faults, emit)
         job = self.jobs[name] = JobRun(place, file, name, placement, chaos.heard)
@@ -230,7 +231,7 @@ class Testbed:
             try:
                 now = await links.measure(self.network, self.nodes.switches)
                 # What an unfinished or disturbed job should have sent, nobody can say.
-                whole = all(
+                whole = not self.others.known and all(
                     job.state == "done" and not job.disturbed and job.predictable
                     for job in self.jobs.values()
                 )
@@ -274,18 +275,21 @@ class Testbed:
             return None
         if do == "down":
             self.stopping.set()
-            return [_job_row(self.jobs[name]) for name in self._running()]
+            return [
+                *(_job_row(self.jobs[name]) for name in self._running()),
+                *self.others.rows(None),
+            ]
         await self._until_ready()
         if do == "submit":
             faults = [Fault.from_message(one) for one in request.get("faults", ())]
             restore = Path(request["restore"]) if "restore" in request else None
             return await self.run_job(str(request["job"]), emit, faults, restore)
         if do == "jobs":
-            return [_job_row(job) for job in self.jobs.values()]
+            return await self._job_rows()
         if do == "stop":
             return await self._stop_job(str(request["job"]))
         if do == "why":
-            return await why(self.jobs, str(request["job"]))
+            return await self._why(str(request["job"]))
         if do == "status":
             return await self._status()
         if do == "snapshot":
@@ -301,11 +305,25 @@ class Testbed:
     async def _stop_job(self, name: str) -> str:
         task = self._tasks.get(name)
         if task is None or task.done():
-            running = ", ".join(self._running()) or "none"
+            if await self.others.stop(name, "stopped on request"):
+                return name
+            others = [job.name for job in self.others.alive]
+            running = ", ".join([*self._running(), *others]) or "none"
             raise ControlError(f"no job {name!r} runs; running: {running}")
         task.cancel()
         await asyncio.wait([task])
         return name
+
+    async def _why(self, name: str) -> Message:
+        own = self.jobs.get(name)
+        if own is None or own.state in ("done", "failed", "stopped"):
+            told = await self.others.why(name)
+            if told is not None:
+                return told
+        return await why(self.jobs, name, [job.name for job in self.others.known])
+
+    async def _job_rows(self) -> list[Message]:
+        return [*(_job_row(job) for job in self.jobs.values()), *await self.others.told()]
 
     def _running(self) -> list[str]:
         return [name for name, task in self._tasks.items() if not task.done()]
@@ -333,7 +351,7 @@ class Testbed:
         return {
             **self._describe(),
             "nodes": [self._node(node.name, node.kind) for node in self.topology.nodes],
-            "jobs": [_job_row(job) for job in self.jobs.values()],
+            "jobs": await self._job_rows(),
             "links": self._rows(now, None),
         }
 
@@ -365,6 +383,19 @@ class Testbed:
             names = ", ".join(one.name for one in self.topology.nodes)
             raise ControlError(f"no node {node!r} in {self.run.name}: {names}") from None
 
+    def surroundings(self, node: str) -> dict[str, str]:
+        """What a program at a node finds in its environment, see ``hosts.surroundings``."""
+        service = self.run.path / JOBS_ADDRESS.removeprefix("unix:")
+        told = {SERVICE: f"unix:{service.resolve()}"}
+        if self.topology.by_name[node].kind != "switch":
+            end = self.addressing.host_interfaces(node)[0]
+            told |= {
+                HOST: node,
+                ADDRESS: str(end.ipv4),
+                QUEUE_BYTES: str(end.outgoing.queue_bytes),
+            }
+        return told
+
 
 def _job_row(job: JobRun) -> Message:
     return {
@@ -382,7 +413,7 @@ def _job_row(job: JobRun) -> Message:
 @contextlib.asynccontextmanager
 async def _serving(testbed: Testbed, owner: tuple[int, int] | None) -> AsyncIterator[None]:
     sockets = testbed.run.sockets
-    execution = ExecutionServer(sockets / EXEC_SOCKET, testbed.command, owner)
+    execution = ExecutionServer(sockets / EXEC_SOCKET, testbed.command, owner, testbed.surroundings)
     try:
         async with serve(sockets / SOCKET, testbed.handle, owner):
             yield

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's process, as the testbed gives it orders (``controller.orders``)."""
+"""The controller's process, as the testbed gives it orders (``controller.orders``), and hears of
+jobs (``controller.notices``)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +30,12 @@ class ControllerHost:
 
     They go out one by one, since what a stopped process does not read blocks whoever writes. One
     that ends and is started again gets what it owed, and what its predecessor knew.
+
+    told: gets the jobs that are alive, whenever the controller tells.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[list[dict[str, Any]]], None] = lambda jobs: None) -> None:
+        self._told = told
         self.process: Process | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._orders: deque[_Order] = deque()
@@ -45,7 +49,9 @@ class ControllerHost:
 
     def line(self, line: str) -> None:
         """Takes a line of its standard output."""
-        if not self.ready.done():
+        if line.startswith('{"jobs":'):
+            self._told(json.loads(line)["jobs"])
+        elif not self.ready.done():
             if line.startswith("ready"):
                 self.ready.set_result(None)
                 self._send()
@@ -74,6 +80,10 @@ class ControllerHost:
     def died(self, name: str, how: str) -> None:
         """The process of a switch or server has ended."""
         self._order("died", name, how=how)
+
+    def stop_job(self, number: int, why: str) -> asyncio.Future[str]:
+        """A job fails, whoever created it. Returns the controller's answer."""
+        return self._order("stop", number, why=why)
 
     # --- inside ---
 

@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +28,18 @@ GET_COMPILER = (
 
 @dataclass(frozen=True)
 class Build:
-    """One build of the sources: its name and the number of 64-lane blocks in a chunk."""
+    """One build of the sources: its name, the number of 64-lane blocks in a chunk, and the source
+    that p4c is given.
+
+    lane_by_lane: sums with a register for each lane. include: a folder with more sources, relative
+    to that of the build.
+    """
 
     name: str
     blocks: int
+    source: str = "aggregation.p4"
+    lane_by_lane: bool = False
+    include: str | None = None
 
 
 BUILDS = (Build("aggregation", 4), Build("aggregation_jumbo", 32), Build("aggregation_headers", 0))
@@ -49,9 +57,14 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _digests(directory: Path) -> dict[str, str]:
-    files = [path.name for path in directory.glob("*.p4")]
-    files += [product for build in BUILDS for product in _products(build)]
+def _digests(directory: Path, builds: Sequence[Build]) -> dict[str, str]:
+    folders = {"."} | {build.include for build in builds if build.include is not None}
+    files = [
+        str(Path(folder, path.name))
+        for folder in folders
+        for path in (directory / folder).glob("*.p4")
+    ]
+    files += [product for build in builds for product in _products(build)]
     return {
         name: _digest(directory / name) for name in sorted(files) if (directory / name).exists()
     }
@@ -73,16 +86,20 @@ def read_manifest(directory: Path = SOURCES) -> dict[str, str]:
     return recorded
 
 
-def out_of_date(directory: Path = SOURCES) -> list[str]:
+def out_of_date(directory: Path = SOURCES, builds: Sequence[Build] = BUILDS) -> list[str]:
     """Names of sources and products that are not as the MANIFEST recorded, missing or new."""
     recorded = read_manifest(directory)
-    present = _digests(directory)
+    present = _digests(directory, builds)
     return sorted(
         name for name in recorded.keys() | present.keys() if recorded.get(name) != present.get(name)
     )
 
 
-def compile_all(directory: Path = SOURCES, say: Callable[[str], None] = print) -> str:
+def compile_all(
+    directory: Path = SOURCES,
+    say: Callable[[str], None] = print,
+    builds: Sequence[Build] = BUILDS,
+) -> str:
     """Compile every build and write the MANIFEST; returns the compiler's version.
 
     say: is told of every build as it begins, for some take long.
@@ -102,49 +119,58 @@ def compile_all(directory: Path = SOURCES, say: Callable[[str], None] = print) -
     found = re.search(r"Version (\S+)", printed)
     version = found[1] if found else printed.strip()
     (directory / "build").mkdir(exist_ok=True)
-    for number, build in enumerate(BUILDS, 1):
+    for number, build in enumerate(builds, 1):
         program, p4info = _products(build)
-        say(f"compiling {directory.name}/{program} ({number} of {len(BUILDS)})")
+        say(f"compiling {directory.name}/{program} ({number} of {len(builds)})")
         arguments = [compiler, "--arch", "v1model", "-D", f"BLOCKS={build.blocks}"]
-        arguments += ["--p4runtime-files", p4info, "-o", program, "aggregation.p4"]
+        if build.include is not None:
+            arguments += ["-I", ".", "-I", build.include]
+        if build.lane_by_lane:
+            arguments += ["-D", "LANE_BY_LANE"]
+        arguments += ["--p4runtime-files", p4info, "-o", program, build.source]
         result = subprocess.run(arguments, cwd=directory, capture_output=True, text=True)
         if result.returncode != 0:
             raise DataPlaneError(
-                f"{COMPILER} refused {directory}/aggregation.p4:\n{result.stderr.strip()}"
+                f"{COMPILER} refused {directory}/{build.source}:\n{result.stderr.strip()}"
             )
     lines = [f"# p4c {version}"] + [
-        f"{digest}  {name}" for name, digest in _digests(directory).items()
+        f"{digest}  {name}" for name, digest in _digests(directory, builds).items()
     ]
     (directory / "build" / "MANIFEST").write_text("\n".join(lines) + "\n")
     return version
 
 
-def make_ready(directory: Path = SOURCES, say: Callable[[str], None] = print) -> list[str]:
+def make_ready(
+    directory: Path = SOURCES,
+    say: Callable[[str], None] = print,
+    builds: Sequence[Build] = BUILDS,
+) -> list[str]:
     """Compile if sources changed since the last build; returns the names of what had changed.
 
     say: as in ``compile_all``.
     Raises:
         DataPlaneError: something changed and p4c is missing or refuses the program.
     """
-    changed = out_of_date(directory)
+    changed = out_of_date(directory, builds)
     if changed:
         if shutil.which(COMPILER) is None:
             listed = ", ".join(changed)
             raise DataPlaneError(
                 f"{directory}: changed since the last compilation: {listed}. {GET_COMPILER}"
             )
-        compile_all(directory, say)
+        compile_all(directory, say, builds)
     return changed
 
 
-def main() -> int:
+def main(directory: Path = SOURCES, builds: Sequence[Build] = BUILDS) -> int:
     """Entry point of ``make p4``."""
     try:
-        changed = make_ready()
+        changed = make_ready(directory, builds=builds)
     except DataPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"compiled (changed: {', '.join(changed)})" if changed else "p4src/build is up to date")
+    build = directory / "build"
+    print(f"compiled (changed: {', '.join(changed)})" if changed else f"{build} is up to date")
     return 0
 
 

@@ -31,6 +31,8 @@ from typing import IO, Any
 
 import setproctitle
 
+from hosts import native
+
 log = logging.getLogger("forkserver")
 
 # As `python -m` names them, and what is imported for them.
@@ -180,6 +182,7 @@ def main(arguments: Sequence[str]) -> None:
     connection = socket.socket(fileno=int(arguments[0]))
     for module in MODULES.values():
         importlib.import_module(module)
+    native.library()  # compiled, or read from the cache, once for all
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         # A lock that another thread holds at the fork is held for good in the child.

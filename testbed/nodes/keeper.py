@@ -12,13 +12,14 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from testbed.network.emulated import Network
 from testbed.nodes.controllerhost import ControllerHost
 from testbed.nodes.processes import Process, ProcessError, Processes, describe, python
 from testbed.nodes.serverhost import ServerHost
+from testbed.nodes.serving import Serving
 from testbed.nodes.targets import BMV2_QUEUE_PACKETS, SwitchProcess, switches
 from testbed.records.record import RunDirectory
 
@@ -34,8 +35,8 @@ _READY_SECONDS = 60.0
 class Nodes:
     """They stand and fall with ``processes``, except for what is started again.
 
-    died: told the name of a process that ended, how, and what becomes of it. served: told the name
-    of a server that is there again. Where ``hold`` has the name of a process, its next end is
+    died: told the name of a process that ended, how, and what becomes of it. tell: told of servers
+    that a job has to do without. Where ``hold`` has the name of a process, its next end is
     somebody's wish, and it stays away for so many seconds. ``servers``: by the names of server
     processes (``topologies.addressing.Unit``); on a worker's host there is one if a job has asked
     for it.
@@ -47,7 +48,7 @@ class Nodes:
         network: Network,
         processes: Processes,
         died: Callable[[str, str, str], None],
-        served: Callable[[str], Awaitable[None]],
+        tell: Callable[[str], None],
     ) -> None:
         self.target = run.facts["target"]
         self.network = network
@@ -55,10 +56,10 @@ class Nodes:
         self.processes = processes
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
-        self.controller = ControllerHost()
+        self.serving = Serving(self.servers, self.serve, tell)
+        self.controller = ControllerHost(self.serving.told)
         self.hold: dict[str, float] = {}
         self._died = died
-        self._served = served
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
         self._ends: dict[str, deque[float]] = {}
@@ -97,6 +98,7 @@ class Nodes:
     def stay_down(self) -> None:
         """From now on nothing is started again."""
         self._up = False
+        self.serving.stop()
         for task in self._returning:
             task.cancel()
 
@@ -158,7 +160,7 @@ class Nodes:
             python(
                 "controller",
                 *("--topology", facts["topology"], *words, *program),
-                *("--listen", JOBS_ADDRESS, "--journal", JOURNAL),
+                *("--listen", JOBS_ADDRESS, "--journal", JOURNAL, "--tell"),
             ),
             on_line=self.controller.line,
             wants_input=True,
@@ -225,7 +227,7 @@ class Nodes:
             await self._until_ready(name)
             # One that was killed again meanwhile is looked after by who has started the next.
             if name in self.servers and self.at(name) is started:
-                await self._served(name)
+                await self.serving.again(name)
         except Exception as error:
             process = self.at(name)
             # One that ended while it was started has been looked after.

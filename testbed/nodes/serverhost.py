@@ -32,6 +32,7 @@ class ServerHost:
         self.process: Process | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers: list[asyncio.Future[str]] = []
+        self._joins: dict[str, asyncio.Future[str]] = {}  # by nonce, of this process
 
     def begin(self, process: Process) -> None:
         """Its process was started, perhaps again: what the one before owed, nobody owes now."""
@@ -41,6 +42,7 @@ class ServerHost:
         for answer in self._answers:
             answer.cancel()
         self._answers.clear()
+        self._joins.clear()
 
     def line(self, line: str) -> None:
         """Takes a line of its standard output."""
@@ -51,17 +53,24 @@ class ServerHost:
             if not answer.done():
                 answer.set_result(line)
 
+    def forget(self, nonce: str) -> None:
+        """A job is over."""
+        self._joins.pop(nonce, None)
+
     async def join(self, nonce: str, rank: int, seconds: float | None = _JOIN_SECONDS) -> None:
-        """Makes it a server of a job; raises ``JobError`` with its reason if it refuses.
+        """Makes it a server of a job; raises ``JobError`` with its reason if it refuses. A process
+        is told once, however often it is to join.
 
         seconds: that it may take, None for as long as its process lives. ``ProcessError`` if it
         takes longer, or ends.
         """
         assert self.process is not None
         await asyncio.wait([self.ready], timeout=seconds)  # it may just be started again
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._answers.append(answer)
-        self.process.write(f"join {nonce} {rank}")
+        answer = self._joins.get(nonce)
+        if answer is None:
+            self.process.write(f"join {nonce} {rank}")
+            answer = self._joins[nonce] = asyncio.get_running_loop().create_future()
+            self._answers.append(answer)
         await asyncio.wait([answer], timeout=seconds)
         if answer.cancelled():
             raise ProcessError(self.name, "ended while it joined", self.process.log)

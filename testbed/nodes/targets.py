@@ -54,6 +54,20 @@ def choose(wanted: str) -> Target:
     )
 
 
+def because(wanted: str, chosen: Target) -> str:
+    """Why ``choose`` made that of what was wanted, and what it means for plans."""
+    queues = (
+        f" (ports of BMv2 hold {BMV2_QUEUE_PACKETS} packets, so windows are"
+        f" {BMV2_QUEUE_PACKETS // 2} chunks at most)"
+    )
+    what = queues if chosen == "bmv2" else ""
+    if wanted == chosen:
+        return f"--target{what}"
+    if chosen == "bmv2":
+        return f"{BMV2} is on PATH{what}; --target embedded plans for the other"
+    return f"no {BMV2} is on PATH{what}"
+
+
 @dataclass(frozen=True)
 class PortCounters:
     """Packets and bytes (frames without FCS, each segment counted) in and out of a switch port."""

@@ -20,7 +20,7 @@ from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.schedule import COSINE, LINEAR, STEP, Schedule
 from testbed.plans import placements
 from testbed.plans.placements import Tree, Word
-from topologies.documents import Document, DocumentError, Location, Name, shown
+from topologies.documents import Document, DocumentError, Location, Name, Problem, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.spec import Topology, few
@@ -33,6 +33,13 @@ _ROOT_IS_SWITCH = ("two-level", "core")
 
 class JobFileError(DocumentError):
     """A job file that cannot be used, or not on this topology."""
+
+
+class OptionProblem(Problem):
+    """What is wrong with an option of the command line that goes with a job file."""
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.text}"
 
 
 class _Strict(BaseModel):
@@ -245,6 +252,12 @@ class JobFile:
     def refusal(self, location: Location, text: str) -> JobFileError:
         """The error that a field of this file is."""
         return JobFileError([self.document.problem(location, text)])
+
+    def cannot_restore(self, text: str) -> JobFileError:
+        """The error that the checkpoint is: of the field, or of the option that stands for it."""
+        if self.restored is None:
+            return self.refusal(("restore",), text)
+        return JobFileError([OptionProblem(self.source, 0, "--restore", text)])
 
     def place(self, topology: Topology) -> Placement:
         """The nodes of this job's ranks; raises ``JobFileError`` naming what the topology lacks."""

@@ -93,7 +93,8 @@ def _testbed(to: _Families, testbed: str, snapshot: Message) -> None:
     for state in JOB_STATES:
         count = sum(job["state"] == state for job in snapshot["jobs"])
         to.gauge("jobs", "Jobs by state.", count, testbed=testbed, state=state)
-    for job in snapshot["jobs"]:
+    # Names of jobs that are over are used again; a series has one value at a time: the newest's.
+    for job in {job["job"]: job for job in snapshot["jobs"]}.values():
         _job(to, {"testbed": testbed, "job": job["job"]}, job)
 
 

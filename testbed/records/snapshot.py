@@ -20,12 +20,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from controller.dataplane import DataPlane
-from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol import jobs_pb2
 from protocol.outcomes import Outcome
-from testbed.nodes.keeper import CONTROLLER, JOBS_ADDRESS, Nodes
+from testbed.jobs.others import Others, status_of
+from testbed.nodes.keeper import CONTROLLER, Nodes
 from testbed.nodes.targets import PortCounters, SwitchProcess
 from testbed.records import outcomes
 from topologies.ring import host_of
@@ -49,17 +48,20 @@ _REST = 25
 
 
 class Observer:
-    """Takes snapshots of a testbed. ``describe``: tells what it is, ``_ABOUT`` at least."""
+    """Takes snapshots of a testbed. jobs: that were submitted. ``describe``: tells what it is,
+    ``_ABOUT`` at least."""
 
     def __init__(
         self,
         nodes: Nodes,
         jobs: Mapping[str, JobRun],
+        others: Others,
         dataplane: DataPlane,
         describe: Callable[[], Message],
     ) -> None:
         self._nodes = nodes
         self._jobs = jobs
+        self._others = others
         self._dataplane = dataplane
         self._describe = describe
         self._taking: asyncio.Task[Message] | None = None
@@ -107,7 +109,7 @@ class Observer:
             if switch.serving and switch.process is not None and not switch.process.stopped
         ]
         status, (counts, _), ports = await asyncio.gather(
-            asyncio.to_thread(_status),
+            asyncio.to_thread(status_of, _ANSWER_SECONDS),
             outcomes.read(serving, self._dataplane, _ANSWER_SECONDS),
             self._ports(serving),
         )
@@ -125,7 +127,10 @@ class Observer:
                 for name in self._nodes.switches
             ],
             "servers": [self._server(host, ports) for host in self._server_hosts],
-            "jobs": [self._job(job, jobs.get(job.number)) for job in self._jobs.values()],
+            "jobs": [
+                *(self._job(job, jobs.get(job.number)) for job in self._jobs.values()),
+                *(_untold(row, jobs.get(row["number"])) for row in self._others.rows(status)),
+            ],
         }
 
     async def _ports(
@@ -186,8 +191,8 @@ class Observer:
     def _server(self, host: str, ports: Mapping[str, dict[int, PortCounters] | None]) -> Message:
         """A host: its links are shared by its processes."""
         processes = [
-            {"name": name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
-            for name in self._nodes.servers
+            {"name": one.name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
+            for name, one in self._nodes.servers.items()
             if host_of(name) == host
         ]
         used = [one["cpu_seconds"] for one in processes if one["cpu_seconds"] is not None]
@@ -210,6 +215,9 @@ class Observer:
     @staticmethod
     def _job(job: JobRun, status: jobs_pb2.Job | None) -> Message:
         progress = job.progress()
+        rate = progress.get("chunks_per_second")
+        if rate is not None and job.state != "running":
+            rate = 0.0  # its last one is over
         return {
             "job": job.name,
             "number": job.number,
@@ -218,17 +226,33 @@ class Observer:
             "workers": len(job.placement.workers),
             "present": len(job.present) if job.state == "running" else None,
             "tree": status.tree.lower().replace("_", "-") if status else job.file.spec.tree,
-            "plan_epoch": status.epoch if status else None,
-            "window": status.window if status else None,
-            "slots": dict(status.slots) if status else None,
+            **_plan(status),
             "iteration": progress["iteration"],
             "iterations": progress["iterations"],
-            "passes": progress.get("epoch"),
+            "passes": progress.get("passes"),
             "loss": progress.get("loss"),
             "accuracy": progress.get("accuracy"),
-            "chunks_per_second": progress.get("chunks_per_second"),
+            "chunks_per_second": rate,
             "share_in_network": progress.get("share_in_network"),
         }
+
+
+def _plan(status: jobs_pb2.Job | None) -> Message:
+    """What the controller tells of a job's plan."""
+    return {
+        "plan_epoch": status.epoch if status else None,
+        "window": status.window if status else None,
+        "slots": dict(status.slots) if status else None,
+    }
+
+
+def _untold(row: Message, status: jobs_pb2.Job | None) -> Message:
+    """A job whose workers tell nobody how far they are."""
+    return {
+        **row,
+        **_plan(status),
+        **dict.fromkeys(("passes", "loss", "accuracy", "chunks_per_second", "share_in_network")),
+    }
 
 
 class OpenSlots:
@@ -266,19 +290,6 @@ async def _counters(switch: SwitchProcess) -> dict[int, PortCounters] | None:
     with contextlib.suppress(TimeoutError, OSError):
         return await switch.counters()
     return None
-
-
-def _status() -> jobs_pb2.StatusReply | None:
-    """What the controller says; None if it is not there."""
-    with grpc.insecure_channel(JOBS_ADDRESS) as channel:
-        stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-        try:
-            reply: jobs_pb2.StatusReply = stub.Status(
-                jobs_pb2.StatusRequest(), timeout=_ANSWER_SECONDS
-            )
-        except grpc.RpcError:
-            return None
-    return reply
 
 
 def _cpu_seconds(pid: int | None) -> float | None:

@@ -121,11 +121,16 @@ class Attendance:
         first = self._before + 1
         missing = [i for i in range(first, iterations + 1) if i not in self._entries]
         if missing:
-            return f"nobody lived to tell who took part in iteration {missing[0]}"
+            return (
+                f"no worker that was in iteration {missing[0]} is left to tell who else took part"
+            )
         everyone: Entry = ((tuple(range(world)), None),)
         if first <= iterations and not start and self._entries[first] != everyone:
             # Its exponent rounds may have had more workers than its sums.
-            return "a worker was lost in the first iteration, whose exponents nobody can tell"
+            return (
+                "a worker was lost in the first iteration, and whether its values counted for that"
+                " one's exponents is not recorded"
+            )
         return ""
 
 

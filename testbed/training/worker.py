@@ -66,7 +66,7 @@ class _Reporter:
         emit(
             "progress",
             iteration=progress.iteration,
-            epoch=progress.iteration / self._per_pass,
+            passes=progress.iteration / self._per_pass,
             losses=self._losses,
             spans=self._spans,
             plan=self._plan(),

@@ -7,6 +7,7 @@ a worker's counts have to begin where the other job stopped.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,22 @@ def test_a_job_goes_on_as_if_it_had_never_stopped(rackhub: Rackhub) -> None:
             assert [one["iteration"] for one in gone_on["checkpoints"]] == [10, 12]
             if at == "workers":
                 check_links(gone_on)
+        # Servers that have such a state take steps with single gradients from there, too.
+        apart = rackhub.folder / "apart.yaml"
+        text = job.read_text().replace("name: servers", "name: apart")
+        text = re.sub("checkpoint:.*", "consistency: asynchronous", text)
+        apart.write_text(text)
+        gone_on = rackhub.json("submit", apart, "--restore", files[-1])
+        assert (gone_on["state"], gone_on["iterations_before"]) == ("done", 5)
+        assert len(gone_on["seconds_per_iteration"]) == 7
+        assert gone_on["staleness_seen"]["max"] >= 0
+        over = rackhub.json("status", "--live")["jobs"]
+        assert len(over) == 5
+        assert {one["chunks_per_second"] for one in over} <= {0, None}  # nothing goes on
         for file, said in ((files[0], "another optimizer than adam at servers"), (job, "no check")):
             refused = rackhub.call("submit", job, "--restore", file)
             assert refused.returncode == 1
-            assert f"restore: {file}: " in refused.stderr
+            assert f"error: --restore {file}: " in refused.stderr
             assert said in refused.stderr
     finally:
         rackhub.call("down")

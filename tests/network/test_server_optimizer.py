@@ -76,10 +76,20 @@ def trained(
 def test_weights_are_the_references_to_the_bit(rackhub: Rackhub, target: str, tree: str) -> None:
     job = rackhub.job.read_text().replace(f"iterations: {ITERATIONS}", "iterations: 12")
     rackhub.job.write_text(job.replace("tree: none", f"tree: {tree}"))
-    summary = rackhub.json("run", rackhub.topology, "--job", rackhub.job, "--target", target)
+    # Beside it, one whose workers do not wait for each other.
+    apart = rackhub.folder / "apart.yaml"
+    rate = job.replace("name: brief", "name: apart").replace("rate: 0.05", "rate: 0.01")
+    apart.write_text(f"{rate}consistency: {{staleness: 1}}\n")
+    jobs = ("--job", rackhub.job, "--job", apart)
+    summary = rackhub.json("run", rackhub.topology, *jobs, "--target", target)
     assert summary["matches_reference"] is True
     assert summary["restored"] == []
     assert summary["chunks"]["in_float32"] == 0
+    beside = summary["jobs"][1]
+    assert (beside["state"], beside["consistency"]) == ("done", "staleness 1")
+    assert len(beside["seconds_per_iteration"]) == 12
+    assert beside["staleness_seen"]["max"] <= 1
+    assert beside["matches_reference"] is None
 
 
 def test_a_worker_that_was_killed_goes_on_with_the_servers_parameters(rackhub: Rackhub) -> None:

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from typing import Any
 
 import pytest
 
 from controller.job import Job, Role, State
+from controller.notices import tell
 from controller.orders import obey
 from controller.trees import TreeKind
 from protocol import jobs_pb2
@@ -218,3 +221,35 @@ def test_what_is_no_order_is_refused_and_changes_nothing(
     assert answers[0].startswith(f"refused {why}")
     assert answers[1:] == ["done"]
     assert impaired(embedded) == {}
+
+
+def test_a_job_is_stopped_without_its_nonce(
+    embedded: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = embedded.train()
+    stop = {"stop": job.number, "why": "stopped on request"}
+    assert told(embedded, capsys, stop) == ["done"]
+    assert (job.state, job.reason) == (State.FAILED, "stopped on request")
+    assert embedded.whole()
+    assert all(budget.used == 0 for budget in embedded.table.resources.budgets.values())
+    assert told(embedded, capsys, stop) == [f"refused no job {job.number} is alive"]
+
+
+def test_whoever_started_it_hears_of_each_job_and_of_its_end(embedded: Plant) -> None:
+    """In lines on a pipe, each of all that are alive."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as lines, os.fdopen(writing, "w") as output, redirect_stdout(output):
+        threading.Thread(target=tell, args=[embedded.table], daemon=True).start()
+        assert json.loads(lines.readline()) == {"jobs": []}
+        job = embedded.table.create("mine", ["w0", "w2"], ["s1", "s0"], TreeKind.TWO_LEVEL)
+        (heard,) = json.loads(lines.readline())["jobs"]
+        embedded.table.stop(job.number, "enough")
+        assert json.loads(lines.readline()) == {"jobs": []}
+    assert heard == {
+        "job": job.number,
+        "name": "mine",
+        "nonce": job.nonce,
+        "workers": ["w0", "w2"],
+        "servers": ["s1", "s0"],
+        "switches": ["core0", "tor0", "tor1"],
+    }

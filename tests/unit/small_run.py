@@ -56,7 +56,7 @@ def train(writer: SeriesWriter, job: str = "digits", last: int = ITERATIONS) -> 
         began = writer.started + iteration
         for rank in range(len(WORKERS)):
             report = {
-                "iteration": iteration, "losses": [2.0 / iteration], "epoch": iteration / 4,
+                "iteration": iteration, "losses": [2.0 / iteration], "passes": iteration / 4,
                 "spans": [(began, began + SECONDS)], "accuracy": iteration / 10,
                 "statistics": {"completed": 1, "completed_direct": 0},
             }  # fmt: skip

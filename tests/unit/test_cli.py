@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,72 @@ def test_what_emulation_cannot_do_is_refused_with_the_reason(
     result = rackhub("up", str(path))
     assert result.exit_code == 1
     assert reason in result.output
+
+
+@pytest.mark.parametrize(("installed", "target"), [(True, "bmv2"), (False, "embedded")])
+def test_validate_says_which_target_it_plans_for_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool, target: str
+) -> None:
+    if installed:
+        (tmp_path / "simple_switch_grpc").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    why = "simple_switch_grpc is on PATH (" if installed else "no simple_switch_grpc is on PATH"
+    told = rackhub("validate", TWO_RACKS).stdout
+    assert f"planned for target {target}: {why}" in told
+    # Its ports' queues are shorter, whatever their bytes.
+    assert f"window {32 if installed else 64} " in told
+    asked = rackhub("validate", TWO_RACKS, "--target", "embedded").stdout
+    assert "planned for target embedded: --target\n" in asked
+
+
+FAULTS = str(ROOT / "faults" / "every-kind.yaml")
+DIGITS = str(ROOT / "jobs" / "digits.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["validate", DIGITS], "digits.yaml:6: this is a job, and a topology is wanted here"),
+        (["graph", FAULTS], "this is a file of faults, and a topology is wanted here"),
+        (["validate", TWO_RACKS, "--job", TWO_RACKS], "this is a topology, and a job is wanted"),
+        (["chaos", TWO_RACKS, "--faults", DIGITS], "this is a job, and a file of faults is wanted"),
+        (["validate", str(ROOT / "LICENSE")], "LICENSE:93: not valid YAML: mapping values are not"),
+        (["validate", "empty.yaml"], "empty.yaml:1: is empty; needed: at least name, racks"),
+        (["validate", TWO_RACKS, "--job", "empty.yaml"], "needed: at least name, iterations"),
+        (["validate", "pipe.yaml"], "pipe.yaml:1: is no regular file, and it is read more than"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_to_be_one_in_a_line(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.yaml").write_text("# nothing\n")
+    os.mkfifo("pipe.yaml")
+    result = rackhub(*arguments)
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert says in line
+    assert not runs.exists()
+
+
+def test_a_file_of_which_everything_is_wrong_is_no_flood(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: x\niterations: 5\n" + "".join(f"k{n}: 1\n" for n in range(3000)))
+    result = rackhub("validate", TWO_RACKS, "--job", str(path))
+    assert result.exit_code == 1
+    first, *others, last = result.output.splitlines()
+    assert f"{path}:3: k0: unknown field; allowed here: name, " in first
+    assert len(others) < 30
+    assert max(map(len, others)) < len(str(path)) + 40  # what is allowed there is told once
+    assert last == f"... and {3000 - 1 - len(others):,} more"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_a_benchmark_of_no_time_is_refused(seconds: str) -> None:
+    for which in ("worker", "server"):
+        result = rackhub("bench", which, "--seconds", seconds)
+        assert result.exit_code == 2
+        assert "Invalid value for '--seconds'" in result.output
 
 
 def test_the_virtual_clock_is_refused_with_the_reason(runs: Path) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from small_service import LANES, SmallService
 
+from hosts import surroundings
 from hosts.chunks import Layout
 from hosts.client import Client, Stall
 from hosts.errors import (
@@ -149,6 +150,27 @@ def reference(values: list[list[dict[str, np.ndarray]]]) -> list[dict[str, np.nd
             }
         )
     return rounds
+
+
+def test_the_environment_tells_a_program_of_the_testbed_that_it_runs_on(
+    service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(surroundings.SERVICE, raising=False)
+    for call in (Client, lambda: Client.create_service(None, "test", ["w0"], ["s0"])):
+        with pytest.raises(ServiceUnavailableError, match="RACKHUB_SERVICE is not set"):
+            call()
+    monkeypatch.setenv(surroundings.SERVICE, service.address)
+    monkeypatch.setenv(surroundings.ADDRESS, "127.0.0.1")
+    monkeypatch.setenv(surroundings.QUEUE_BYTES, "many")
+    with pytest.raises(ValueError, match="RACKHUB_QUEUE_BYTES=many"):
+        Client()
+    monkeypatch.setenv(surroundings.QUEUE_BYTES, "131072")
+    nonce = Client.create_service(None, "test", ["w0"], ["s0"]).nonce
+    assert server.command(f"join {nonce} 0") == "joined 1"
+    with Client() as client:
+        client.connect_service(nonce, 0)
+        client.init_service({"w": 7})
+        assert client.push_pull({"w": np.ones(7, np.float32)})["w"].tolist() == [1] * 7
 
 
 def test_every_worker_gets_the_sums_of_a_single_process_bit_for_bit(

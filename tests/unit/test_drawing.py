@@ -45,8 +45,34 @@ def test_every_node_and_link_is_there_and_nothing_overlaps(path: Path) -> None:
         for other in nodes[:number]:
             apart = right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
             assert apart
-    rates = [t.text for t in svg.iter(f"{SVG}text") if t.get("class") == "rate"]
-    assert rates == ["20 Mbit/s"] * len(topology.links)
+    rates = [str(t.text) for t in svg.iter(f"{SVG}text") if t.get("class") == "rate"]
+    told = [re.fullmatch(r"(?:(\d+) x )?20 Mbit/s", rate) for rate in rates]
+    assert sum(int(one[1] or 1) for one in told if one) == len(topology.links)
+
+
+def test_links_side_by_side_are_told_together_and_apart_from_others() -> None:
+    topology = parse(
+        "name: odd\nracks: [{workers: 2, servers: 2}, {workers: 2, servers: 1}]\ncores: 1\n"
+        "links:\n"
+        "  - {ends: [s0, tor0], add: true, loss: 1 %}\n"
+        "  - {ends: [s0, tor0], add: true, loss: 1 %}\n"
+        "  - {ends: [s0, tor0], add: true, rate: 5 Mbit/s}\n"
+        "  - {ends: [s2, tor0], add: true, rate: 5 Mbit/s, reorder: 1 %}\n"
+        "  - {ends: [s2, tor0], add: true, rate: 5 Mbit/s, reorder: 1 %}\n"
+    )
+    svg = ElementTree.fromstring(draw(topology))
+    labels = [t for t in svg.iter(f"{SVG}text") if t.get("class") in ("rate", "fault")]
+    told = [str(t.text) for t in labels]
+    for text in ("3 x 20 Mbit/s", "2 x loss 1 %", "5 Mbit/s", "2 x 5 Mbit/s"):
+        assert told.count(text) == 1
+    assert "2 x reorder 1 %" in told
+    flat = [t for t in labels if not t.get("transform")]
+    for number, one in enumerate(flat):
+        for other in flat[:number]:
+            far = abs(float(one.get("x", 0)) - float(other.get("x", 0)))
+            # Letters of 10 px are about 5 px wide.
+            below = abs(float(one.get("y", 0)) - float(other.get("y", 0))) >= 10
+            assert below or far >= 2.5 * len(f"{one.text}{other.text}"), (one.text, other.text)
 
 
 THREE_RACKS = "name: three\nracks: [{workers: 4, servers: 1}, {workers: 2}, {workers: 4}]\n"

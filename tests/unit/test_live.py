@@ -106,6 +106,18 @@ def test_of_several_processes_of_a_server_those_that_are_down_are_named() -> Non
     assert any(line.startswith("s1 (down) ") for line in of)
 
 
+def test_what_a_job_that_was_not_submitted_tells_nobody_is_left_open() -> None:
+    """With and without rates, which bring progress bars."""
+    now = later()
+    (job,) = now["jobs"]
+    fields = ("iteration", "iterations", "loss", "accuracy", "chunks_per_second", "tree", "state")
+    now["jobs"].append({**job, **dict.fromkeys(fields), "job": "own", "share_in_network": None})
+    for before in (small_run.snapshot(), None):
+        own = row(lines(now, before), "own")
+        assert (own["iteration"], own["loss"], own["in network"]) == ("-", "-", "-")
+        assert own["workers"] == "8 of 8"
+
+
 def test_a_testbed_without_a_job_says_so() -> None:
     assert "no job has been submitted" in lines(small_run.snapshot(jobs=[]), None)
 

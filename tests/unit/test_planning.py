@@ -91,6 +91,15 @@ def test_links_of_a_topology_carry_what_the_closed_forms_say(tmp_path: Path) -> 
     assert (central["bottleneck"]["to"], central["servers"]) == ("s0", ["s0"])
 
 
+def test_what_cannot_be_had_is_told_in_a_line() -> None:
+    result = CliRunner().invoke(main, ["plan", str(ROOT / "topologies" / "two-racks.yaml")])
+    assert result.stdout.splitlines()[-1] == (
+        "not here: inc (core), inc-server (core-server): packets from w0 to s0 pass no core, only"
+        " tor0"
+    )
+    assert result.stdout.count("not here") == 1
+
+
 def test_a_jobs_own_placement_comes_first(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("name: x\niterations: 5\nplacement: {kind: cc, workers: [w0, w1, w4, w5]}\n")

@@ -93,17 +93,24 @@ def test_a_batch_is_no_more_than_the_training_set(tmp_path: Path, batch: int, fi
 
 def test_jobs_are_admitted_together(tmp_path: Path) -> None:
     half = JOB + "window: 2048\n"
-    found = problems(tmp_path, "two-racks", half, half, half)
-    assert len(found) == 1
-    assert found[0].startswith("job2.yaml:4: window: core0 has no run of 4096 free slots")
+    refused = problems(tmp_path, "two-racks", half, half, half)
+    assert len(refused) == 1
+    assert refused[0].startswith("job2.yaml:4: window: core0 has no run of 4096 free slots")
     (tmp_path / "job2.yaml").write_text(f"{half}admission: servers\n")
-    files = [tmp_path / f"job{number}.yaml" for number in range(3)]
-    jobs = preflight.facts(checked(SHIPPED / "two-racks.yaml", *files), "embedded")["jobs"]
-    assert [(job["tree"], bool(job["slots"])) for job in jobs] == [
-        ("two-level", True),
-        ("two-level", True),
-        ("none", False),
+    # So is one whose server is the root over switches: that takes all steps by itself then.
+    (tmp_path / "job3.yaml").write_text(f"{half}admission: servers\nplacement: inc-server\n")
+    files = [tmp_path / f"job{number}.yaml" for number in range(4)]
+    found = checked(SHIPPED / "two-racks.yaml", *files)
+    jobs = preflight.facts(found, "embedded")["jobs"]
+    assert [(job["tree"], bool(job["slots"]), job["servers"]) for job in jobs] == [
+        ("two-level", True, ["s0", "s1"]),
+        ("two-level", True, ["s0", "s1"]),
+        ("none", False, ["s0", "s1"]),
+        ("none", False, ["s0"]),
     ]
+    said = "\n".join(preflight.describe(found, PLANE))
+    assert "none (no slots are left for two-level): the servers over w0..w7" in said
+    assert "none (no slots are left for two-level-server): the servers over w0..w7" in said
 
 
 @pytest.mark.parametrize(
@@ -168,11 +175,24 @@ def test_a_checkpoint_is_one_that_the_job_can_go_on_from(tmp_path: Path) -> None
     assert "cut off" in said
 
 
-@pytest.mark.parametrize("job", ["digits", "characters", "core"])
+def test_a_checkpoint_that_was_given_is_no_problem_of_the_job_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for given, says in (("empty", "begins with other bytes"), ("none", "No such file"), ("", "")):
+        file = tmp_path / given
+        with pytest.raises(DocumentError) as caught:
+            preflight.check(
+                read(SHIPPED / "two-racks.yaml"), [ROOT / "jobs" / "digits.yaml"], PLANE,
+                "embedded", file,
+            )  # fmt: skip
+        (line,) = str(caught.value).splitlines()
+        assert line.startswith(f"--restore {file}: ")
+        assert says in line
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "jobs").glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
-def test_shipped_files(path: Path, job: str) -> None:
-    file = ROOT / "jobs" / f"{job}.yaml"
-    if job == "core" and path.stem != "server-rack":
+def test_shipped_files(path: Path, file: Path) -> None:
+    if file.stem == "core" and path.stem != "server-rack":
         with pytest.raises(DocumentError, match="tree core needs"):
             checked(path, file)
         return

@@ -19,7 +19,7 @@ def report(
     first = iteration - len(losses) + 1
     return {
         "iteration": iteration,
-        "epoch": iteration / 4,
+        "passes": iteration / 4,
         "losses": list(losses),
         "spans": [(i, i + 0.5 + late) for i in range(first, iteration + 1)],
         "accuracy": accuracy,
@@ -34,7 +34,7 @@ def test_losses_of_one_iteration_are_averaged_whenever_they_arrive() -> None:
     assert progress.message()["iteration"] == 0
     assert progress.take(1, report(2, 6.0, 5.0))
     told = progress.message()
-    assert (told["iteration"], told["loss"], told["epoch"]) == (2, 4.5, 0.5)
+    assert (told["iteration"], told["loss"], told["passes"]) == (2, 4.5, 0.5)
     assert told["share_in_tree"] == 0.9
     assert progress.take(1, report(4, 4.0, 3.0))
     assert (progress.message()["iteration"], progress.message()["loss"]) == (3, 3.0)
@@ -86,7 +86,7 @@ def test_a_job_whose_worker_is_lost_gets_on_with_the_others() -> None:
     assert not progress.take(1, report(4, 3.0, 2.0, 1.0))
     assert progress.take(2, report(4, 5.0, 4.0, 3.0))
     told = progress.message()
-    assert (told["iteration"], told["loss"], told["epoch"]) == (4, 2.0, 1.0)
+    assert (told["iteration"], told["loss"], told["passes"]) == (4, 2.0, 1.0)
 
 
 def rates(monkeypatch: pytest.MonkeyPatch, *reports: tuple[float, int]) -> list[float | None]:

@@ -177,6 +177,33 @@ def test_weights_that_differ_are_what_is_said_first() -> None:
     page = Page(make(small_run.finished(jobs=[small_run.job(matches=False)])))
     assert page.verdict == "the weights of digits differ from the reference's"
     assert page.all("p", "bad") == [page.verdict]
+    apart = small_run.job(matches=False, matches_reference=None, no_reference="nobody counted")
+    page = Page(make(small_run.finished(jobs=[apart])))
+    why = "whether the weights of digits are right is not known: nobody counted"
+    assert page.verdict == f"done; {why}"
+
+
+def test_switches_of_which_nobody_held_slots_are_named_and_not_drawn() -> None:
+    def page(*idle: str) -> Page:
+        with small_run.begun() as (run, writer):
+            writer.state("digits", "running")
+            for n in range(1, 4):
+                now = small_run.snapshot(monotonic=writer.started + n)
+                for switch in now["switches"]:
+                    if switch["name"] in idle:
+                        switch["slots"] = {**switch["slots"], "held": 0}
+                writer.sample(now)
+            run.write_summary(small_run.summary())
+        return Page(make(run))
+
+    drawn = ["tor0", "tor1", "core0"]
+    assert page().all("strong")[: len(drawn)] == drawn
+    some = page("tor1")
+    assert [name for name in some.all("strong") if name in drawn] == ["tor0", "core0"]
+    assert "No job held slots of tor1." in some.all("p")
+    none = page(*drawn)
+    assert not set(drawn) & set(none.all("strong"))
+    assert "No job held slots of a switch: what switches do not sum needs none." in none.all("p")
 
 
 def test_several_jobs_are_told_apart() -> None:

@@ -104,7 +104,7 @@ def test_the_live_view_keeps_its_heading_on_one_line(width: int) -> None:
         starting = rendered(view.picture(), width)
         view.event(
             {"event": "progress", "job": "digits", "iteration": 93, "iterations": 100,
-             "epoch": 33.0, "loss": 0.0913, "accuracy": 0.969, "chunks_per_second": 1234.5,
+             "passes": 33.0, "loss": 0.0913, "accuracy": 0.969, "chunks_per_second": 1234.5,
              "share_in_network": 1.0}
         )  # fmt: skip
         heading, row = rendered(view.picture(), width)
@@ -138,6 +138,28 @@ def test_bytes_of_chunks_in_float32_are_explained() -> None:
     show_results(overflown, [job(chunks=chunks)], LINKS)
     assert "float32" not in "\n".join(lines(plain))
     assert "9 chunks did not fit fixed point" in lines(overflown)[-1]
+
+
+def test_links_of_a_host_that_has_several_to_a_switch_have_a_row_each() -> None:
+    piped = console(None)
+    rows = [link("w0", "tor0", 5_000_000, None), link("w1", "tor0", 6_000_000, None)]
+    rows += [
+        {**link(*ends, 1_000_000 * number, None), "interface": f"{ends[0]}-eth{number}"}
+        for ends in (("s0", "tor0"), ("tor0", "s0"))
+        for number in (1, 2)
+    ]
+    show_results(piped, [job()], rows)
+    told = [line.split("  ")[0] for line in lines(piped)]
+    wanted = ["s0-eth1", "s0-eth2", "tor0-eth1", "tor0-eth2"]
+    assert [line.split()[0] for line in told if "eth" in line] == wanted
+    assert "w0..w1 to tor0" in told
+
+
+def test_weights_that_nothing_can_be_compared_with_are_said_to_be_such_and_why() -> None:
+    piped = console(None)
+    show_results(piped, [job(matches_reference=None, no_reference="nobody counted")], LINKS)
+    said = "digits: whether its weights are right is not known: nobody counted."
+    assert said in lines(piped)
 
 
 def test_links_shared_with_another_job_are_said_to_be() -> None:

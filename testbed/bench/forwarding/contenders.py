@@ -17,19 +17,19 @@ from controller.connection import GrpcConnection, SwitchError
 from controller.entries import Entity, P4Info, insertion, multicast_group
 from protocol.header import Op
 from testbed.bench.common import BenchError, pin
-from testbed.bench.forwarding import traffic
+from testbed.bench.forwarding import builds, traffic
 from testbed.bench.forwarding.traffic import Mode, Traffic
 from testbed.nodes.dataplane import SOURCES
-from testbed.nodes.processes import ROOT, environment, python, tail
+from testbed.nodes.processes import ROOT, describe, environment, python, tail
 from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID
 
 Kind = Literal["null", "embedded", "bmv2"]
 
 
-OWN_PROGRAMS = Path(__file__).parent / "p4"
+OWN_PROGRAMS = builds.DIRECTORY / "build"
 _SMALL_PROGRAMS = ROOT / "tests" / "p4"
 _GROUP = 1
-_MASK = 8191  # of all slots that the program has
+_BARE_SLOTS = 1024  # p4/bare.p4
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 # BMv2's queues hold 64 packets (testbed.nodes.targets), whatever is under way.
@@ -57,10 +57,16 @@ class Contender:
             return traffic.aggregation(False, min(window, _BMV2_WINDOW), answer, _BMV2_TRAIN)
         return traffic.aggregation(mode == "gso", window, answer)
 
+    def slots(self, window: int) -> int:
+        """That its program uses under such a load; the first use of each takes longer."""
+        if self.kind == "null":
+            return 0
+        return slots_of(window) if self.checked else _BARE_SLOTS
+
     @property
     def checked(self) -> bool:
         """Whether it answers with sums of all workers."""
-        return self.program is not None and not self.program.is_relative_to(OWN_PROGRAMS)
+        return self.program is not None and self.program.name.startswith("aggregation")
 
 
 def build(name: str) -> Path:
@@ -72,7 +78,7 @@ NULL = Contender("null", "null", None)
 EMBEDDED = Contender("embedded", "embedded", build("aggregation"))
 BMV2_CONTENDERS = (
     Contender("bmv2", "bmv2", build("aggregation")),
-    Contender("bmv2_lanes", "bmv2", build("aggregation_lanes")),
+    Contender("bmv2_lanes", "bmv2", OWN_PROGRAMS / "aggregation_lanes"),
     Contender("bmv2_bare", "bmv2", OWN_PROGRAMS / "bare"),
     Contender("bmv2_bare_lanes", "bmv2", OWN_PROGRAMS / "bare_lanes"),
 )
@@ -91,16 +97,17 @@ def contenders(names: Sequence[str]) -> list[Contender]:
 
 @contextlib.contextmanager
 def running(
-    contender: Contender, mode: Mode, interfaces: Sequence[str], cores: tuple[int, int]
+    contender: Contender, load: Traffic, interfaces: Sequence[str], cores: tuple[int, int]
 ) -> Iterator[int]:
-    """A contender on its core, ready to forward; its process id. Raises BenchError.
+    """A contender on its core, ready to forward what it is loaded with; its process id. Raises
+    BenchError.
 
     cores: that of the contender, and this process's own.
     """
     with tempfile.TemporaryDirectory(prefix="rh-bench-") as folder:
         log = Path(folder, "log")
         address = f"unix:{folder}/p4"
-        command = _command(contender, mode, interfaces, address)
+        command = _command(contender, load.mode, interfaces, address)
         with log.open("wb") as output:
             pin(cores[0])  # what is started inherits it, with all its threads
             try:
@@ -111,10 +118,15 @@ def running(
             finally:
                 pin(cores[1])
         try:
-            with _given(contender, mode, address, process, log):
+            with _given(contender, load, address, process, log):
                 yield process.pid
-            if process.poll() is not None:
-                raise BenchError(f"{contender.name} ended by itself:\n{tail(log)}")
+                if process.poll() is not None:
+                    raise BenchError("it ended while it was measured")
+        except BenchError as error:
+            if process.poll() is None:
+                raise
+            how = describe(process.returncode)
+            raise BenchError(f"{contender.name} {how}:\n{tail(log)}") from error
         finally:
             _end(process)
 
@@ -147,7 +159,7 @@ def _command(
 
 @contextlib.contextmanager
 def _given(
-    contender: Contender, mode: Mode, address: str, process: subprocess.Popen[bytes], log: Path
+    contender: Contender, load: Traffic, address: str, process: subprocess.Popen[bytes], log: Path
 ) -> Iterator[None]:
     """Its program and entries; until then nothing is sent."""
     if contender.kind != "bmv2":
@@ -157,16 +169,16 @@ def _given(
     if contender.program is None:
         yield
         return
-    program = ROUTER if mode == "tcp" else contender.program
+    program = ROUTER if load.mode == "tcp" else contender.program
     p4info = P4Info.load(program.with_suffix(".p4info.txtpb"))
     switch = GrpcConnection(contender.name, address, DEVICE_ID)
     try:
         switch.open(_START_SECONDS)
         switch.push(p4info.message, program.with_suffix(".json").read_bytes())
-        if mode == "tcp":
-            switch.write([insertion(one) for one in _routes(p4info)])
+        if load.mode == "tcp":
+            switch.write([insertion(one) for one in routes(p4info)])
         elif contender.checked:
-            switch.write([insertion(one) for one in _tree(p4info)])
+            switch.write([insertion(one) for one in tree(p4info, load.window)])
     except SwitchError as error:
         raise BenchError(f"{contender.name}: {error}\n{tail(log)}") from error
     try:
@@ -175,8 +187,13 @@ def _given(
         switch.close()
 
 
-def _tree(p4info: P4Info) -> list[Entity]:
-    """The switch as the root of four workers."""
+def slots_of(window: int) -> int:
+    """Twice as many as the window, rounded up to a power of two."""
+    return 2 << (window - 1).bit_length()
+
+
+def tree(p4info: P4Info, window: int) -> list[Entity]:
+    """The switch as the root of four workers; window: packets of one that may be under way."""
     entry = p4info.table_entry
     stream = {"job": traffic.JOB, "epoch": traffic.EPOCH, "stream": traffic.STREAM}
     node = {**stream, "node": traffic.NODE}
@@ -195,18 +212,24 @@ def _tree(p4info: P4Info) -> list[Entity]:
         }
         key = {**stream, "child": child}
         entities.append(entry("receivers.children", key, "address", values))
-    values = {"base": 0, "mask": _MASK, "full": (1 << len(children)) - 1, "group": _GROUP}
+    values = {
+        "base": 0,
+        "mask": slots_of(window) - 1,
+        "full": (1 << len(children)) - 1,
+        "group": _GROUP,
+    }
     return [*entities, entry("aggregation.nodes", node, "root", values)]
 
 
-def _routes(p4info: P4Info) -> list[Entity]:
-    """From each port to its neighbour."""
+def routes(p4info: P4Info) -> list[Entity]:
+    """Of the router: to every worker, and what is for the server to the first."""
+    hops = [(traffic.WORKER_ADDRESSES + worker, worker) for worker in range(traffic.PORTS)]
     return [
         p4info.table_entry(
             "routes",
-            {"hdr.ipv4.destination": (traffic.WORKER_ADDRESSES + worker, 32)},
+            {"hdr.ipv4.destination": (address, 32)},
             "forward",
             {"port": worker + 1, "next_hop": traffic.WORKER_MACS + worker},
         )
-        for worker in range(traffic.PORTS)
+        for address, worker in [*hops, (traffic.SERVER_ADDRESS, 0)]
     ]

@@ -8,11 +8,13 @@ turn came to as one line of JSON.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ SWITCH_ENDS = [f"s{n}" for n in range(1, PORTS + 1)]
 WORKER_ENDS = [f"w{n}" for n in range(1, PORTS + 1)]
 _OFFLOADS_OFF = "tx off rx off sg off tso off gso off gro off tx-udp-segmentation off"
 _WARM_SECONDS = 0.1
+_WARM_MOST_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
 _LOOKED_AT = 8  # frames
 _WINDOW = 504
@@ -54,20 +57,22 @@ class Turn:
     lost: int
 
 
-def links() -> None:
-    """Pairs of interfaces, one for each port. Raises BenchError."""
+def links(offloads: bool) -> None:
+    """Pairs of interfaces, one for each port; BMv2 needs offloads off before it starts. Raises
+    BenchError."""
     lines = []
     for switch, worker in zip(SWITCH_ENDS, WORKER_ENDS, strict=True):
         lines.append(f"ip link add {switch} type veth peer name {worker}")
-        lines += [f"ip link set {name} arp off up" for name in (switch, worker)]
+        for name in (switch, worker):
+            if not offloads:
+                lines.append(f"ethtool -K {name} {_OFFLOADS_OFF} >/dev/null")
+            lines.append(f"ip link set {name} arp off up")
     _shell(lines)
 
 
-def offloads(on: bool) -> None:
-    """BMv2 needs them off, before it starts."""
-    words = _OFFLOADS_OFF if not on else _OFFLOADS_OFF.replace(" off", " on")
-    ends = (*SWITCH_ENDS, *WORKER_ENDS)
-    _shell([f"ethtool -K {name} {words} >/dev/null" for name in ends])
+def no_links() -> None:
+    """Takes the pairs away: there is no other way back to all that offloads were."""
+    _shell([f"ip link del {switch}" for switch in SWITCH_ENDS])
 
 
 def _shell(lines: list[str]) -> None:
@@ -92,17 +97,18 @@ def turns(those: list[Contender], modes: list[Mode], rounds: int, seconds: float
     """All contenders in each of their modes, one after the other, so many times."""
     cores = two_cores()
     pin(cores[1])
-    links()
     widest = window()
     offloaded = True
+    links(offloaded)
     for number in range(rounds):
-        for one in those:
-            for mode in one.modes():
-                if mode not in modes:
+        for mode in modes:  # what is compared comes close together
+            for one in those:
+                if mode not in one.modes():
                     continue
                 if offloaded != (one.kind != "bmv2"):
                     offloaded = not offloaded
-                    offloads(offloaded)
+                    no_links()
+                    links(offloaded)
                 yield _turn(one, mode, number, seconds, cores, widest)
 
 
@@ -112,20 +118,22 @@ def _turn(
     load = one.traffic(mode, widest)
     with (
         Ends(WORKER_ENDS, load) as ends,
-        running(one, mode, SWITCH_ENDS, cores) as process,
+        running(one, load, SWITCH_ENDS, cores) as process,
     ):
         if one.checked and mode != "tcp":
             _look(one, ends)
-        ends.run(_WARM_SECONDS)
+        warmed, most = 0, time.monotonic() + _WARM_MOST_SECONDS
+        while warmed <= PORTS * one.slots(load.window) and time.monotonic() < most:
+            warmed += ends.run(_WARM_SECONDS).received
         before, idle = _threads(process), _idle(cores[0])
         counts = ends.run(seconds)
         after, idle = _threads(process), _idle(cores[0]) - idle
         ends.run(0)
-    if counts.received == 0 or counts.strange > counts.received // 1000:
-        raise BenchError(
-            f"{one.name} ({mode}): {counts.received} packets came back as they should,"
-            f" {counts.strange} frames not, {counts.lost} were lost"
-        )
+        if counts.received == 0 or counts.strange > counts.received // 1000:
+            raise BenchError(
+                f"{one.name} ({mode}): {counts.received} packets came back as they should,"
+                f" {counts.strange} frames not, {counts.lost} were lost"
+            )
     spent = [
         (ran - before.get(thread, (0.0, 0.0))[0], waited - before.get(thread, (0.0, 0.0))[1])
         for thread, (ran, waited) in after.items()
@@ -161,11 +169,15 @@ def _look(one: Contender, ends: Ends) -> None:
 
 def _threads(process: int) -> dict[str, tuple[float, float]]:
     """Seconds that each thread of a process has been on a core, kernel included, and those that it
-    waited for one."""
+    waited for one. Raises BenchError if the process has ended."""
     found = {}
-    for thread in Path("/proc", str(process), "task").iterdir():
-        ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
-        found[thread.name] = ran / 1e9, waited / 1e9
+    with contextlib.suppress(FileNotFoundError):
+        for thread in Path("/proc", str(process), "task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
+                found[thread.name] = ran / 1e9, waited / 1e9
+    if not found:
+        raise BenchError(f"process {process} has ended")
     return found
 
 

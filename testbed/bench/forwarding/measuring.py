@@ -4,11 +4,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from testbed.bench.common import LEAST_BUSY, BenchError, Message, Spread, machine
+from testbed.bench.common import (
+    LEAST_BUSY,
+    BenchError,
+    Message,
+    Spread,
+    machine,
+    pin,
+    two_cores,
+)
+from testbed.bench.forwarding import inprocess
 from testbed.bench.forwarding.inside import Turn
 from testbed.bench.forwarding.traffic import Mode
 from testbed.network.namespaces import command
@@ -17,6 +27,8 @@ from testbed.nodes.processes import environment, python
 MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
 _FIGURE = {"gso": "gso", "plain": "plain", "tcp": "tcp_bytes"}
 _SHORTEST_SECONDS = 1e-9
+_MOST_OF_ENTRIES = 1.3
+_MOST_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -115,6 +127,7 @@ def report(turns: Sequence[Turn]) -> Message:
                 told[name][_FIGURE[mode]] = one["per_second"]["median"]
     told["rows"] = details
     told["ratios"] = ratios(turns)
+    told["in_process"] = {}
     told["busy"] = {
         name: {_FIGURE[one["mode"]]: one["busy"] for one in details if one["contender"] == name}
         for name in names
@@ -163,3 +176,33 @@ def ratios(turns: Sequence[Turn]) -> list[Message]:
             }
         )
     return told
+
+
+def in_process(told: Message, rounds: int, seconds: float) -> None:
+    """Adds what the embedded target does without links to a report."""
+    cores = os.sched_getaffinity(0)
+    pin(two_cores()[0])
+    told["in_process"] = inprocess.programs(rounds, seconds)
+    told["tables"] = inprocess.tables(rounds, seconds)
+    os.sched_setaffinity(0, cores)  # a compiler may use all
+    told["compilation"] = inprocess.compilation()
+    for kind, one in told["tables"].items():
+        told["ratios"].append(
+            {
+                "ratio": f"10,000 entries / 10, {kind}",
+                "asked": f"<= {_MOST_OF_ENTRIES:g}",
+                "received": None,
+                "of_core": one["ratio"],
+                "holds": one["ratio"]["median"] <= _MOST_OF_ENTRIES,
+            }
+        )
+    slowest = max(told["compilation"].values(), key=lambda one: one["seconds"])
+    told["ratios"].append(
+        {
+            "ratio": "seconds to compile a program, at most",
+            "asked": f"< {_MOST_SECONDS:g}",
+            "received": Spread.of([slowest["seconds"]]).message(),
+            "of_core": Spread.of([slowest["cpu_seconds"]]).message(),
+            "holds": slowest["seconds"] < _MOST_SECONDS,
+        }
+    )

@@ -113,7 +113,8 @@ class Ends:
         counts = _Counts()
         result = self._native.ends_run(self._handle, seconds, counts)
         if result < 0:
-            raise BenchError(f"the load cannot be sent: {os.strerror(-result)}")
+            hint = " (without UDP segmentation offload, only --mode plain can be measured)"
+            raise BenchError(f"the load cannot be sent: {os.strerror(-result)}{hint}")
         return Counts(*(getattr(counts, one.name) for one in fields(Counts)))
 
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from protocol.header import Op
 from testbed.bench.forwarding.native import CROSS, GATHER, forward_nothing
-from testbed.bench.forwarding.traffic import aggregation
-
-_NUMBER_AT = aggregation(False, 1, Op.RESULT).number_at
+from testbed.bench.forwarding.traffic import NUMBER_AT
 
 
 def main() -> None:
@@ -28,7 +25,7 @@ def main() -> None:
     forward_nothing(
         options.interfaces,
         CROSS if options.cross else GATHER,
-        _NUMBER_AT,
+        NUMBER_AT,
         options.gso,
         options.batch,
         lambda: print("ready", flush=True),

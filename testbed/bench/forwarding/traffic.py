@@ -40,6 +40,7 @@ _VNET = 10  # struct virtio_net_hdr
 _NEEDS_CSUM, _GSO_TCPV4, _GSO_UDP_L4 = 1, 1, 5
 _PAYLOAD_AT = _ETHERNET + _IPV4 + _UDP
 _SEQ, _CHUNK = 8, 12  # within the aggregation header
+NUMBER_AT = _PAYLOAD_AT + _SEQ  # of a packet's number, in its frame
 
 Words = NDArray[Any]
 
@@ -81,7 +82,7 @@ def aggregation(gso: bool, window: int, answer: Op, packets: int | None = None) 
         if gso:
             trains.append(_udp(worker, segment * count, size))
         else:
-            trains.append(_udp(worker, segment, None) * count)
+            trains.append(packet(worker) * count)
     vnet = _VNET if gso else 0
     return Traffic(
         mode="gso" if gso else "plain",
@@ -89,7 +90,7 @@ def aggregation(gso: bool, window: int, answer: Op, packets: int | None = None) 
         messages=1 if gso else count,
         vnet=gso,
         numbers=count if gso else 1,
-        number_at=vnet + _PAYLOAD_AT + _SEQ,
+        number_at=vnet + NUMBER_AT,
         number_stride=size,
         number_step=1,
         number_again=_CHUNK - _SEQ,
@@ -137,22 +138,27 @@ def tcp(window: int) -> Traffic:
     )
 
 
-def words(worker: int) -> Words:
-    """(LANES,) int32: what a worker contributes to every chunk."""
-    drawn = np.random.default_rng(worker).integers(-(1 << 20), 1 << 20, LANES, np.int32)
+def words(worker: int, lanes: int = LANES) -> Words:
+    """(lanes,) int32: what a worker contributes to every chunk."""
+    drawn = np.random.default_rng(worker).integers(-(1 << 20), 1 << 20, lanes, np.int32)
     return drawn.astype(">i4")
 
 
-def contribution(worker: int) -> bytes:
+def packet(worker: int, lanes: int = LANES) -> bytes:
+    """A frame with one contribution, without offload and UDP checksum."""
+    return _udp(worker, contribution(worker, lanes), None)
+
+
+def contribution(worker: int, lanes: int = LANES) -> bytes:
     """A packet's UDP payload. The number and the chunk are 0, and so is what the checksum says
     of them, which no switch looks at."""
     header = blank(1, Op.CONTRIBUTE)
     for name, value in (
         ("job", JOB), ("epoch", EPOCH), ("stream", STREAM), ("sender", worker), ("workers", 1),
-        ("lanes", LANES), ("node", NODE),
+        ("lanes", lanes), ("node", NODE),
     ):  # fmt: skip
         header[name] = value
-    payload = words(worker)
+    payload = words(worker, lanes)
     header["checksum"] = word_sums(payload[None]) + header_hashes(header)
     return header.tobytes() + payload.tobytes()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from testbed.cli.view import deviation
+from testbed.cli.view import deviation, sending_ends
 from topologies.addressing import Addressing
 from topologies.drawing import Lane, draw
 from topologies.topology import LinkQuality, Topology
@@ -53,12 +53,13 @@ def loads(topology: Topology | None, links: list[Message], seconds: float | None
     rows = [
         {
             **row,
+            "sender": sender,
             "share": share,
             "class": None if share is None else math.ceil(CLASSES * share / top - 1e-9),
             "deviation": _deviation(row),
             "off": _off(row, max(wanted, default=0)),
         }
-        for row, share in zip(links, shares, strict=True)
+        for row, sender, share in zip(links, sending_ends(links), shares, strict=True)
     ]
     step = top / CLASSES
     classes = [f"{100 * n * step:g} to {100 * (n + 1) * step:g} %" for n in range(CLASSES)]
@@ -136,7 +137,7 @@ def _lane(node: str, quality: LinkQuality, row: Message | None) -> Lane:
     if row is None or row["class"] is None:
         why = f": {row['unknown']}" if row is not None and row["unknown"] else ""
         return Lane("load-unknown", _WIDTHS[1], f"{node}: bytes unknown{why}")
-    lines = [f"{row['from']} to {row['to']}: {size(row['bytes'])}"]
+    lines = [f"{row['sender']} to {row['to']}: {size(row['bytes'])}"]
     if row["packets"] is not None:
         lines[0] += f" in {row['packets']:,} packets"
     lines.append(f"{100 * row['share']:.3g} % of {quality.rate / 1e6:,g} Mbit/s")

@@ -52,7 +52,8 @@ def tell(story: Story) -> Message:
         "undrawable": story.undrawable,
         "curves": _curves(series, marks),
         "slots": _slots(series, marks),
-        "slots_left_out": max(0, len(_switches(series)) - MOST_PANELS),
+        "slots_left_out": max(0, sum(map(bool, _most_held(series).values())) - MOST_PANELS),
+        "slots_never": _never_held(series),
         "servers": _servers(series, marks),
         "faults": faults,
         "machine": _machine(summary.get("machine", {})),
@@ -96,9 +97,12 @@ def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
     undone = [job["name"] for job in jobs if job["state"] != "done"]
     if undone:
         return {"kind": "open", "text": f"not done: {', '.join(undone)}"}
-    unknown = [job["name"] for job in jobs if job["matches"] is None]
+    unknown = [job for job in jobs if job["matches"] is None]
     if unknown:
-        text = f"done; whether the weights of {', '.join(unknown)} are right, nobody can tell"
+        names = ", ".join(job["name"] for job in unknown)
+        reasons = {job["no_reference"] for job in unknown}
+        why = reasons.pop() if len(reasons) == 1 else "each one has its reason below"
+        text = f"done; whether the weights of {names} are right is not known: {why}"
         return {"kind": "open", "text": text}
     return {"kind": "good", "text": "done: weights match the reference, bit by bit"}
 
@@ -111,6 +115,8 @@ def _job(row: Message, current: Message | None) -> Message:
     state = (current or row)["state"]
     seconds = row.get("seconds_per_iteration") or []
     done = len(seconds) or row.get("iterations_done", 0)
+    if seconds:
+        done += row.get("iterations_before", 0)
     if current is not None and state != "done":
         done = current["iteration"]
     return {
@@ -213,13 +219,25 @@ def _loss_axis(lines: Sequence[Line]) -> Axis:
     return Axis("loss", 0.0)
 
 
-def _switches(series: Series) -> list[str]:
-    """Names, in the order of the topology."""
-    return list(dict.fromkeys(name for sample in series.samples for name in sample.switches))
+def _most_held(series: Series) -> dict[str, int]:
+    """How many slots of each switch jobs held at most, in the order of the topology."""
+    most: dict[str, int] = {}
+    for sample in series.samples:
+        for name, slots in sample.switches.items():
+            most[name] = max(most.get(name, 0), slots["held"] or 0)
+    return most
+
+
+def _never_held(series: Series) -> list[str]:
+    """Switches of which no job held slots; none if too little was recorded to tell."""
+    if series.began is None or len(series.samples) < _FEWEST_SAMPLES:
+        return []
+    return [name for name, most in _most_held(series).items() if not most]
 
 
 def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
-    """A chart of each switch: slots that jobs hold, and those with a sum under way."""
+    """A chart of each switch that ever held any: slots that jobs hold, and those with a sum under
+    way."""
     began = series.began
     if began is None or len(series.samples) < _FEWEST_SAMPLES:
         return []
@@ -232,8 +250,8 @@ def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
             parts = slots["aggregating"], slots["partial"]
             known = None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
             busy.setdefault(name, []).append((t, known))
-    most = {name: max((n or 0 for _, n in points), default=0) for name, points in held.items()}
-    chosen = sorted(held, key=lambda name: -most[name])[:MOST_PANELS]
+    most = {name: count for name, count in _most_held(series).items() if count}
+    chosen = sorted(most, key=lambda name: -most[name])[:MOST_PANELS]
     x = Axis(_SECONDS.title, 0.0)
     y = Axis("slots", 0.0, max(most.values(), default=0) or 1.0)
     return [
@@ -248,7 +266,7 @@ def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
                 x, y, marks, height=150.0,
             ),
         }
-        for name in held
+        for name in most
         if name in chosen
     ]  # fmt: skip
 

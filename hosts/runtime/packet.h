@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The aggregation header as it is on the wire (protocol/header.py), and what is read of it.
+#ifndef RACKHUB_PACKET_H
+#define RACKHUB_PACKET_H
+
+#include <endian.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Numbers are in network order. Headers begin anywhere: nothing in one may need alignment.
+struct header {
+    uint8_t version_op, flags;
+    uint16_t job, epoch;
+    uint8_t stream, sender;
+    uint32_t seq, chunk, children;
+    uint16_t workers;
+    int8_t exponent, max_exponent;
+    uint16_t lanes, node;
+    uint32_t checksum;
+} __attribute__((packed));
+
+_Static_assert(sizeof(struct header) == 32, "the header has 32 bytes");
+
+struct peer {
+    uint32_t ipv4;
+    uint16_t port;
+} __attribute__((packed));
+
+// A payload's words, and rows of the machine's own integers. Neither is aligned for certain.
+typedef uint32_t word __attribute__((aligned(1), may_alias));
+
+enum { VERSION = 1 };
+enum { CONTRIBUTE = 1, RESULT = 2, STATE = 4 };
+enum { OVERFLOW = 0x01, DIRECT = 0x04, NONFINITE = 0x08, ECN = 0x40 };
+
+static inline uint16_t two(uint16_t value) { return be16toh(value); }
+static inline uint32_t four(uint32_t value) { return be32toh(value); }
+
+static inline int op_of(const struct header *header) { return header->version_op & 15; }
+
+// See carries_payload() in protocol/header.py.
+static inline int carries_payload(const struct header *header) {
+    int op = op_of(header);
+    int whole = !(header->flags & (OVERFLOW | NONFINITE)) || (header->flags & DIRECT);
+    return header->lanes != 0 && (op == CONTRIBUTE || op == RESULT) && whole;
+}
+
+// See chunk_hash() in protocol/fixed_point.py.
+static inline uint32_t chunk_hash(const struct header *header) {
+    uint32_t words[3] = {
+        (uint32_t)two(header->job) << 16 | (uint32_t)header->stream << 8 | (uint8_t)header->exponent,
+        four(header->seq),
+        four(header->chunk),
+    };
+    uint32_t hash = 0x9E3779B9;
+    for (int i = 0; i < 3; i++) {
+        hash = (hash ^ words[i]) * 0x85EBCA6B;
+        hash ^= hash >> 15;
+    }
+    hash *= 0xC2B2AE35;
+    return hash ^ hash >> 13;
+}
+
+#endif

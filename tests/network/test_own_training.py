@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's own program trains on a testbed that is up, as docs/api.md says."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.network.testbeds import Rackhub, wait_for
+
+pytestmark = pytest.mark.network
+
+PROGRAM = Path(__file__).parents[2] / "jobs" / "regression.py"
+WORKERS = ["w0", "w1", "w2", "w3"]
+STEPS = 60
+
+
+def create(rackhub: Rackhub) -> str:
+    """What the starter of the job prints."""
+    how = ("--servers", "s0", "s1", "--tree", "two-level-server", "--steps", str(STEPS))
+    started = rackhub.call("exec", "w0", "python", PROGRAM, "create", *WORKERS, *how)
+    assert started.returncode == 0, started.stderr
+    return started.stdout
+
+
+def plain() -> np.ndarray:
+    """The same training in one process."""
+    names = runpy.run_path(str(PROGRAM))
+    parts = [names["data"](rank) for rank in range(len(WORKERS))]
+    inputs, targets = (np.concatenate(each).astype(np.float64) for each in zip(*parts, strict=True))
+    weights = np.zeros(inputs.shape[1])
+    for _ in range(STEPS):
+        weights -= names["RATE"] * inputs.T @ (inputs @ weights - targets) / len(inputs)
+    return weights
+
+
+def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) -> None:
+    rackhub = Rackhub(tmp_path)
+    try:
+        rackhub.json("up", rackhub.topology, "--target", "embedded")
+        job = create(rackhub)
+        assert rackhub.call("why", "regression").returncode == 3  # it waits, for its workers
+        # It shares switches with a job that was submitted, and is told from it.
+        summary = rackhub.json("submit", rackhub.job)
+        assert summary["matches_reference"] is True
+        assert summary["shared_with"] == summary["alongside"] == ["regression"]
+        # A server that has joined it dies; the next process joins it again.
+        log = rackhub.latest() / "logs" / "s0.log"
+        assert log.read_text().count("joined 1\n") == 1
+        os.kill(rackhub.pid("hosts.server_main --address 10.0.1.1 "), signal.SIGKILL)
+        wait_for(lambda: log.read_text().count("joined 1\n") == 2, "s0 to join again")
+        told = tmp_path / "job.json"
+        told.write_text(job)
+        with ExitStack() as stack:
+            workers = []
+            for host in WORKERS:
+                command = ("exec", host, "python", PROGRAM, "train", "--save", tmp_path / host)
+                given = stack.enter_context(told.open())
+                worker = subprocess.Popen(
+                    rackhub.command(*command), stdin=given, env=rackhub.environment
+                )
+                stack.callback(worker.kill)
+                workers.append(worker)
+            assert [worker.wait(60) for worker in workers] == [0] * len(WORKERS)
+        found = [np.load(tmp_path / f"{host}.npy") for host in WORKERS]
+        assert {weights.tobytes() for weights in found} == {found[0].tobytes()}
+        np.testing.assert_allclose(found[0], plain(), atol=1e-5)
+
+        create(rackhub)  # the name is free again
+        assert rackhub.call("stop", "regression").returncode == 0
+        create(rackhub)
+        snapshot = rackhub.json("status", "--live")
+        rows = [row for row in snapshot["jobs"] if row["job"] == "regression"]
+        assert [row["state"] for row in rows] == ["done", "stopped", "starting"]
+        assert {row["iteration"] for row in rows} == {None}
+        (*over, alive) = [row["slots"] for row in rows]
+        assert over == [{}, {}]
+        held = {one["name"]: one["slots"]["held"] for one in snapshot["switches"]}
+        assert held == {"tor0": 0, "tor1": 0, "core0": 0} | alive
+        nonce = json.loads(job)["nonce"]
+        for file in (rackhub.latest() / "logs").iterdir():
+            assert nonce not in file.read_text()
+    finally:
+        down = rackhub.call("down")
+    assert "stopped regression\n" in down.stdout
+    assert not rackhub.processes()
