@@ -333,7 +333,7 @@ class _Writer:
         self.function(
             "void program_reset(struct program_context *c)",
             [
-                f"    memset(c, 0, {metadata});",
+                f"    sw_clear(c, {metadata});",
                 *(f"    {one}.valid = 0;" for one in (*copied, *tail) if one not in early),
                 *(f"    if ({one}.touched) memset(&{one}, 0, sizeof {one});" for one in early),
                 *(f"    memset(&{one}, 0, sizeof {one});" for one in spare),

@@ -170,6 +170,9 @@ static inline void sw_count(struct sw *sw, uint32_t array, uint64_t index, uint3
     sw->counters[array][index].bytes += bytes;
 }
 
+// Zeroes, by the library's function: with a size that is constant compilers may choose what is slow.
+void sw_clear(void *at, size_t bytes);
+
 // v1model's random(): uniform in low..high (low <= high), the same sequence in every run.
 uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high);
 

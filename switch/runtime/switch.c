@@ -204,6 +204,8 @@ int sw_register_write(struct sw *sw, uint32_t array, uint64_t index, const uint6
 // ---------------------------------------------------------------------------------------------
 // For the program: random numbers and messages
 
+void sw_clear(void *at, size_t bytes) { memset(at, 0, bytes); }
+
 // splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high) {
     uint64_t value = sw->random += 0x9e3779b97f4a7c15u;

@@ -17,7 +17,7 @@ enum {
     BATCH = 64,        // frames read at once
     // Of which so many bytes, or what is read first is out of the cache when its turn comes.
     BATCH_BYTES = 256 * 1024,
-    HEADROOM = 64,     // in front of a frame: its VLAN tag may go back in
+    HEADROOM = 64,     // in front of a frame: the offload header; its VLAN tag may go back in
     LARGEST = 65536 + 64,
     // Not a multiple of 4 KiB, or all buffers would compete for the same cache sets.
     STRIDE = HEADROOM + LARGEST + 192,
@@ -28,8 +28,7 @@ enum {
 
 struct receive_buffers {
     struct mmsghdr messages[BATCH];
-    struct iovec parts[2 * BATCH];
-    struct offload_header headers[BATCH];
+    struct iovec parts[BATCH]; // offload header and frame in one piece
     _Alignas(struct cmsghdr) uint8_t control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
     uint8_t *frames;
     uint32_t usual; // bytes of a frame, of late
@@ -45,12 +44,12 @@ struct receive_buffers *receive_buffers_create(void) {
         return NULL;
     }
     for (int i = 0; i < BATCH; i++) {
-        struct iovec *parts = &buffers->parts[2 * i];
-        parts[0] = (struct iovec){&buffers->headers[i], sizeof buffers->headers[i]};
-        parts[1] = (struct iovec){buffers->frames + (size_t)i * STRIDE + HEADROOM, LARGEST};
+        uint8_t *frame = buffers->frames + (size_t)i * STRIDE + HEADROOM;
+        size_t header = sizeof(struct offload_header);
+        buffers->parts[i] = (struct iovec){frame - header, header + LARGEST};
         buffers->messages[i].msg_hdr = (struct msghdr){
-            .msg_iov = parts,
-            .msg_iovlen = 2,
+            .msg_iov = &buffers->parts[i],
+            .msg_iovlen = 1,
             .msg_control = buffers->control[i],
         };
     }
@@ -309,21 +308,22 @@ static uint32_t frame_in(struct ports *ports, struct port *port, uint32_t index)
     struct receive_buffers *buffers = ports->buffers;
     struct msghdr *message = &buffers->messages[index].msg_hdr;
     size_t length = buffers->messages[index].msg_len;
-    struct offload_header *header = &buffers->headers[index];
+    struct offload_header header;
     port->statistics.rx_frames++;
     if (message->msg_flags & MSG_TRUNC) {
         port->statistics.rx_truncated++;
         return 0;
     }
-    if (length <= sizeof *header) {
+    if (length <= sizeof header) {
         port->statistics.rx_bad_offload++;
         return 0;
     }
-    length -= sizeof *header;
-    uint8_t *frame = buffers->parts[2 * index + 1].iov_base;
-    frame = restore_vlan(message, frame, &length, header);
+    uint8_t *frame = buffers->parts[index].iov_base;
+    memcpy(&header, frame, sizeof header);
+    length -= sizeof header;
+    frame = restore_vlan(message, frame + sizeof header, &length, &header);
     struct segments segments;
-    uint32_t count = segments_open(&segments, header, frame, length);
+    uint32_t count = segments_open(&segments, &header, frame, length);
     if (count == 0) {
         port->statistics.rx_bad_offload++;
         return 0;

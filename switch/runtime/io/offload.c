@@ -287,21 +287,35 @@ bool train_open(struct train *train, const struct outgoing *outgoing) {
     return true;
 }
 
-// 0 if so many bytes (at most 8) are equal.
-static inline uint64_t differ(const uint8_t *a, const uint8_t *b, size_t count) {
-    uint64_t one = 0, other = 0;
-    memcpy(&one, a, count);
-    memcpy(&other, b, count);
+// Of 8 bytes those that differ and are in the mask: loads that match the stores by which a header
+// was written just before, or they would wait for these.
+static inline uint64_t differ8(const uint8_t *a, const uint8_t *b, const uint8_t mask[8]) {
+    uint64_t one, other, wanted;
+    memcpy(&one, a, 8);
+    memcpy(&other, b, 8);
+    memcpy(&wanted, mask, 8);
+    return (one ^ other) & wanted;
+}
+
+static inline uint32_t differ4(const uint8_t *a, const uint8_t *b) {
+    uint32_t one, other;
+    memcpy(&one, a, 4);
+    memcpy(&other, b, 4);
     return one ^ other;
 }
 
 // Equal in everything that splitting copies from the first packet.
 static bool same_flow(const struct train *train, const uint8_t *packet) {
+    static const uint8_t all[8] = {255, 255, 255, 255, 255, 255, 255, 255};
+    static const uint8_t start[8] = {255, 255, 0, 0, 0, 0, 255, 255}; // version, TOS; fragment bits
+    static const uint8_t middle[8] = {255, 255, 0, 0, 255, 255, 255, 255}; // TTL, protocol; source
     const uint8_t *first = train->first;
-    uint64_t difference = differ(packet, first, 8) | differ(packet + 8, first + 8, 8); // up to TOS
-    difference |= differ(packet + IP + 6, first + IP + 6, 4);    // fragment bits, TTL, protocol
-    difference |= differ(packet + IP + 12, first + IP + 12, 8);  // addresses
-    difference |= differ(packet + IP + 20, first + IP + 20, 4);  // ports
+    uint64_t difference = differ8(packet, first, all) | differ4(packet + 8, first + 8);
+    difference |= (uint64_t)(load16(packet + 12) ^ load16(first + 12));
+    difference |= differ8(packet + IP, first + IP, start);
+    difference |= differ8(packet + IP + 8, first + IP + 8, middle);
+    difference |= differ4(packet + IP + 16, first + IP + 16); // destination
+    difference |= differ4(packet + IP + 20, first + IP + 20); // ports
     if (difference)
         return false;
     if (!train->tcp)
