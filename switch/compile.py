@@ -19,12 +19,15 @@ from pathlib import Path
 
 RUNTIME = Path(__file__).parent / "runtime"
 
+INCLUDED = "flow.c"  # by the generated source itself
+
 FLAGS = (
     "-std=gnu11",
     "-O3",
     "-march=native",
     "-fno-strict-aliasing",
     "-fno-semantic-interposition",
+    "-Wl,-Bsymbolic-functions",
     "-fPIC",
     "-shared",
     "-pthread",
@@ -82,8 +85,8 @@ def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
     key = hashlib.sha256()
     for part in (compiler_identity(tuple(command)), " ".join(flags), source):
         key.update(part.encode() + b"\0")
-    units = sorted(RUNTIME.glob("*.c"))
-    for file in sorted([*units, *RUNTIME.glob("*.h")]):
+    sources = sorted(RUNTIME.glob("*.c"))
+    for file in sorted([*sources, *RUNTIME.glob("*.h")]):
         key.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     directory = cache_directory()
     library = directory / f"{key.hexdigest()[:40]}.so"
@@ -100,7 +103,7 @@ def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
             "-o",
             str(made),
             str(program),
-            *map(str, units),
+            *(str(one) for one in sources if one.name != INCLUDED),
         ]
         run = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if run.returncode:

@@ -18,6 +18,7 @@ FLAGS = (
     "-shared",
     "-pthread",
     "-fno-semantic-interposition",
+    "-Wl,-Bsymbolic-functions",  # calls within the library go straight
     "-Wall",
     "-Wextra",
 )

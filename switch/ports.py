@@ -137,8 +137,8 @@ class _Options(ctypes.Structure):
 
 # The functions of runtime/target.h that struct ports_program wants, in its order.
 _PROGRAM = (
-    "sw_set_traffic_manager", "sw_lock", "sw_unlock", "sw_ingress", "sw_egress", "sw_recirculate",
-    "sw_packet_free",
+    "sw_set_traffic_manager", "sw_lock", "sw_unlock", "sw_receive", "sw_send", "sw_packet_keep",
+    "sw_recirculate", "sw_packet_free",
 )  # fmt: skip
 
 

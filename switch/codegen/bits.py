@@ -111,6 +111,21 @@ def _store_run(out: Emitter, at: str, run: list[_Piece]) -> None:
         place += size
 
 
+def emit_sum(out: Emitter, total: str, parts: Sequence[Part]) -> None:
+    """Adds whole 16-bit words to the Internet checksum's sum: a value counts the same in each of
+    them, as 2^16 is 1 modulo 2^16 - 1."""
+    for piece in _pieces(parts):
+        shift = -(piece.offset + piece.width * piece.count) % 16
+        for i in range(piece.count):
+            value = f"{piece.value}[{i}]" if piece.count > 1 else piece.value
+            if piece.width + shift <= 48:
+                out.emit(f"{total} += (uint64_t){value} << {shift};")
+            else:
+                name = out.keep(f"(uint64_t){value}")
+                out.emit(f"{total} += ({name} & 0xffffffff) << {shift};")
+                out.emit(f"{total} += ({name} >> 32) << {shift};")
+
+
 def emit_put(out: Emitter, bits: str, parts: Sequence[Part]) -> None:
     """Appends values at any bit place to the `struct hash_bits` of this name."""
     for value, width in parts:

@@ -27,16 +27,22 @@ class ControlWriter:
         for table in self.control.tables.values():
             out.lines.append(f"{self.labels[table.name]}:")
             out.emit("{")
+            self._open_tail(out, table)
             with refused_at(table.source, f"table '{table.name}'"):
                 self._table(out, table)
             out.emit("}")
         for conditional in self.control.conditionals.values():
             out.lines.append(f"{self.labels[conditional.name]}:")
             out.emit("{")
+            self._open_tail(out, conditional)
             with refused_at(conditional.source, "a condition"):
                 self._conditional(out, conditional)
             out.emit("}")
         return out.lines
+
+    def _open_tail(self, out: Emitter, node: Table | Conditional) -> None:
+        if self.control is self.program.egress and self.layout.usage.opens_tail(node):
+            out.emit("if (c->state.sealed) program_open_tail(packet);")
 
     def _go(self, node: str | None) -> str:
         return f"goto {self.labels[node]};" if node is not None else "return;"
@@ -54,7 +60,8 @@ class ControlWriter:
         if table.key:
             self._key(out, table)
             out.emit(
-                f"struct sw_entry *entry = sw_lookup(table, key, {layout.words}, {layout.ranges});"
+                f"struct sw_entry *entry = sw_lookup(table, key, {layout.words}, {layout.ranges}, "
+                f"{layout.arg_words});"
             )
         else:
             out.emit("struct sw_entry *entry = 0;")
@@ -63,11 +70,12 @@ class ControlWriter:
             out.emit("if (hit) {", "entry->packets++;")
             out.emit("entry->bytes += c->state.ingress_length;", "}")
         out.emit("if (!hit) entry = table->fallback;")
+        arguments = f"entry->words + {layout.words + 2 * layout.ranges}"
         out.emit("switch (entry->action) {")
         for action in table.action_ids:
             out.emit(f"case {action}:")
             name = action_name(self.program.actions[action])
-            out.emit(f"    {name}(sw, packet, c, entry->args);")
+            out.emit(f"    {name}(sw, packet, c, {arguments});")
             self._exit(out, action)
             out.emit(
                 "    break;" if table.by_hit else f"    {self._go(table.next_by_action[action])}"

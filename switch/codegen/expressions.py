@@ -58,9 +58,8 @@ class Emitter(WideEmitter):
         """C lvalue of a field."""
         program = self.layout.program
         if isinstance(value.header, ex.HeaderRef):
-            header_type = program.headers[value.header.name].type
-        else:
-            header_type = program.stacks[value.header.stack].type
+            return self.layout.field_path(program.headers[value.header.name], value.field)
+        header_type = program.stacks[value.header.stack].type
         return f"{self.header(value.header)}.{self.layout.member(header_type, value.field)}"
 
     def valid(self, header: ex.HeaderExpression) -> str:
@@ -280,6 +279,25 @@ class Emitter(WideEmitter):
             self.layout.program.headers[target.header.name].metadata
         ):
             self.emit(f"{self.header(target.header)}.touched = 1;")
+        self.overwritten(target.header, target.field)
+        self._fetch(target)
+
+    def _fetch(self, target: ex.FieldValue) -> None:
+        """Cells that the field just assigned is the index of."""
+        if not isinstance(target.header, ex.HeaderRef):
+            return
+        path, layout = self.field(target), self.layout
+        for name in layout.usage.indices.get((target.header.name, target.field), ()):
+            size, count = layout.program.registers[name].size, layout.register_index[name]
+            width = limbs(layout.program.registers[name].width)
+            self.emit(f"sw_fetch(sw, {count}, {path}, {size}u, {width});")
+
+    def overwritten(self, header: ex.HeaderExpression, name: str) -> None:
+        """A checksum that was to be completed if the packet leaves has been given a value."""
+        number = isinstance(header, ex.HeaderRef) and self.layout.pending(header.name, name)
+        if number:
+            self.emit(f"if (c->state.pending == {number}) {{", "c->state.pending = 0;")
+            self.emit("packet->sum_field = SW_COMPLETE;", "}")
 
     def store(self, path: str, width: int, value: ex.Data) -> None:
         """The same for any C lvalue: an integer of up to 64 bits or an array of limbs."""

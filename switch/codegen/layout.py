@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a program's headers, metadata, table keys and action arguments lie in the generated C.
 
-A packet's context is one C struct: metadata instances, then headers, then header stacks. A field
-of up to 64 bits is an unsigned integer just large enough, a wider one an array of 64-bit limbs,
-least significant first. Signed fields are stored as the bits that they have on the wire.
+A packet's context is one C struct: metadata instances, then headers, then header stacks, then
+transient fields (usage.py). A field of up to 64 bits is an unsigned integer just large enough, a
+wider one an array of 64-bit limbs, least significant first. Signed fields are stored as the bits
+that they have on the wire.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from switch.codegen.usage import Usage
 from switch.program import Action, Field, Header, HeaderType, KeyField, Program, Table
 
 LIMB = 64
@@ -105,6 +107,7 @@ class Layout:
     """Names and places of everything in one program's C."""
 
     program: Program
+    usage: Usage = field(init=False)
     types: dict[str, str] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
     stacks: dict[str, str] = field(default_factory=dict)
@@ -115,6 +118,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         program = self.program
+        self.usage = Usage(program)
         for header in program.headers.values():
             name = header.type.name
             self.types.setdefault(name, f"struct type{len(self.types)}_{identifier(name)}")
@@ -136,6 +140,13 @@ class Layout:
         arguments = [argument_offsets(self.program.actions[one])[1] for one in table.action_ids]
         return TableLayout(places, words, ranges, max(arguments, default=0))
 
+    def pending(self, header: str, name: str) -> int | None:
+        """Number (1..) by which the runtime knows an idle checksum (usage.py), else None."""
+        if name not in self.usage.idle_checksums.get(header, ()):
+            return None
+        places = [(one, each) for one, found in self.usage.idle_checksums.items() for each in found]
+        return 1 + sorted(places).index((header, name))
+
     def member(self, header_type: HeaderType, name: str) -> str:
         """C name of a field within its header's struct."""
         for position, one in enumerate(header_type.fields):
@@ -144,7 +155,13 @@ class Layout:
         raise KeyError(f"header type '{header_type.name}' has no field '{name}'")
 
     def field_path(self, header: Header, name: str) -> str:
+        if (header.name, name) in self.usage.transient:
+            return self._transient_path(header, name)
         return f"{self.paths[header.name]}.{self.member(header.type, name)}"
+
+    def _transient_path(self, header: Header, name: str) -> str:
+        """Transient fields lie behind everything that is cleared and copied."""
+        return f"{self.paths[header.name]}_{self.member(header.type, name)}"
 
     def declarations(self) -> list[str]:
         """The structs: one per header type, then struct program_context."""
@@ -154,7 +171,7 @@ class Layout:
             if header.type.name in seen:
                 continue
             seen.add(header.type.name)
-            lines += self._type(header.type)
+            lines += self._type(header)
         lines += ["struct program_context {", "    struct sw_state state;"]
         for header in self.program.headers.values():
             if header.stack is None and header.metadata:
@@ -169,20 +186,28 @@ class Layout:
                 f"    struct {{ uint32_t next; {self.types[stack.type.name]} "
                 f"e[{len(stack.headers) + 1}]; }} {self.stacks[stack.name].removeprefix('c->')};"
             )
+        for header in self.program.headers.values():
+            for one in header.type.fields:
+                if (header.name, one.name) in self.usage.transient:
+                    name = self._transient_path(header, one.name).removeprefix("c->")
+                    lines.append(self._member(name, one.width))
         return [*lines, "};", ""]
 
     def _instance(self, header: Header) -> str:
         path = self.paths[header.name].removeprefix("c->")
         return f"    {self.types[header.type.name]} {path};"
 
-    def _type(self, header_type: HeaderType) -> list[str]:
-        lines = [f"{self.types[header_type.name]} {{", "    uint8_t valid, touched;"]
-        for position, one in enumerate(header_type.fields):
-            name = field_name(position, one)
-            if one.width <= LIMB:
-                lines.append(f"    {c_type(one.width)} {name};")
-            else:
-                size = limbs(one.width)
-                align = " __attribute__((aligned(32)))" if size % 4 == 0 else ""
-                lines.append(f"    uint64_t {name}[{size}]{align};")
+    def _type(self, header: Header) -> list[str]:
+        lines = [f"{self.types[header.type.name]} {{", "    uint8_t valid, touched;"]
+        for position, one in enumerate(header.type.fields):
+            if (header.name, one.name) not in self.usage.transient:
+                lines.append(self._member(field_name(position, one), one.width))
         return [*lines, "};"]
+
+    @staticmethod
+    def _member(name: str, width: int) -> str:
+        if width <= LIMB:
+            return f"    {c_type(width)} {name};"
+        size = limbs(width)
+        align = " __attribute__((aligned(32)))" if size % 4 == 0 else ""
+        return f"    uint64_t {name}[{size}]{align};"

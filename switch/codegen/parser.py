@@ -129,10 +129,25 @@ class ParserWriter:
             assert operation.header is not None
             header = self.layout.paths[operation.header]
             header_type = self.program.headers[operation.header].type
-        self._need(f"{header_type.bits // 8}")
+        size = header_type.bits // 8
+        self._need(f"{size}")
+        self._complete(operation.header, header_type)
         self._fill(header, header_type)
         if operation.stack is not None:
             out.emit(f"{path}.next++;")
+
+    def _complete(self, header: str | None, header_type: HeaderType) -> None:
+        """A checksum that is still to be completed is, if it lies in the header; or is noted as
+        pending, if nobody looks at it before the packet leaves."""
+        reads = f"sw_reads(packet, frame, length, at, at + {header_type.bits // 8});"
+        offset = 0
+        for one in header_type.fields:
+            number = self.layout.pending(header, one.name) if header else None
+            if number:
+                condition = f"packet->sum_field == at + {offset // 8}"
+                reads = f"if ({condition}) c->state.pending = {number}; else {reads}"
+            offset += one.width
+        self.out.emit(reads)
 
     def _fill(self, header: str, header_type: HeaderType) -> None:
         out = self.out
@@ -159,6 +174,7 @@ class ParserWriter:
     def _lookahead(self, out: Emitter, e: ex.Lookahead) -> str:
         end = (e.offset + e.width + 7) // 8
         self._need(str(end))
+        out.emit(f"sw_reads(packet, frame, length, at, at + {end});")
         name, count = out.temporary("ahead"), limbs(e.width)
         out.emit(f"limb {name}[{count}];")
         for i in range(count):

@@ -71,7 +71,11 @@ class PrimitiveWriter:
         path, size = out.header(header), self._bytes(out, header)
         out.emit(f"if (!{path}.valid) {{", f"memset(&{path}, 0, sizeof {path});")
         out.emit(f"{path}.valid = {path}.touched = 1;")
-        out.emit(f"c->state.packet_length += {size};", "}")
+        out.emit(f"c->state.packet_length += {size};")
+        if isinstance(header, ex.HeaderRef):
+            for name in sorted(self.layout.usage.idle_checksums.get(header.name, ())):
+                out.overwritten(header, name)
+        out.emit("}")
 
     def remove_header(self, out: Emitter, one: Primitive) -> None:
         header = _header(one, 0)
@@ -130,6 +134,8 @@ class PrimitiveWriter:
             inner.offsets, inner.depth = [0], out.depth
             inner.store(path, target.width, ex.Parameter(0, register.width))
             out.lines += inner.lines
+        if id(one) in self.layout.usage.cleared_reads:
+            out.emit("} else {", f"memset({path}, 0, sizeof {path});")
         out.emit("}")
         self._touch(out, target)
 
@@ -154,6 +160,7 @@ class PrimitiveWriter:
 
     def _touch(self, out: Emitter, target: ex.FieldValue) -> None:
         header = target.header
+        out.overwritten(header, target.field)
         if isinstance(header, ex.HeaderRef) and self.program.headers[header.name].metadata:
             return
         out.emit(f"{out.header(header)}.touched = 1;")

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from switch.codegen.bits import emit_store
+from collections.abc import Sequence
+
+from switch.codegen.bits import emit_load, emit_store
 from switch.codegen.calculations import CalculationWriter
 from switch.codegen.controls import ControlWriter
 from switch.codegen.expressions import Emitter
@@ -42,11 +44,14 @@ class _Writer:
         self._actions()
         self._standard()
         self._parse()
+        self._tail_opening()
         self._control("program_ingress", self.program.ingress)
         self._control("program_egress", self.program.egress)
         self._deparse()
         self._lifecycle()
         self._lists()
+        # Compiled as one with the way of a packet, which calls all of the above.
+        self.lines.append('#include "flow.c"')
         return "\n".join(self.lines) + "\n"
 
     def function(self, head: str, body: list[str]) -> None:
@@ -83,6 +88,7 @@ class _Writer:
         ):
             self.lines.append(f"const uint32_t program_{kind}_count = {count};")
         self.lines += [
+            f"const int program_reads_payload = {int(self.layout.usage.reads_payload)};",
             "const size_t program_context_size = sizeof(struct program_context);",
             "",
         ]
@@ -187,6 +193,11 @@ class _Writer:
             path = standard_field(self.layout, name)
             if path:
                 body.append(f"    {path} = c->state.{name};")
+        late = [
+            self.layout.paths[one.name]
+            for one in self.program.headers.values()
+            if not one.metadata and self._late(one)
+        ]
         self.function(
             "size_t program_parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame,\n"
             "                     size_t length)",
@@ -195,8 +206,12 @@ class _Writer:
                 "    (void)sw, (void)frame, (void)length;",
                 "    c->state.parser_error = c->state.checksum_error = 0;",
                 *body[: body.index("end:") + 1],
-                "    packet->payload = frame + at;",
+                "    packet->payload = (uint8_t *)frame + at;",
                 "    packet->payload_length = (uint32_t)(length - at);",
+                *(
+                    f"    if ({one}.touched && !{one}.valid) memset(&{one}, 0, sizeof {one});"
+                    for one in late
+                ),
                 *body[body.index("end:") + 1 :],
                 "    return at;",
             ],
@@ -228,8 +243,55 @@ class _Writer:
             out.emit("}")
         self.function(head, body + out.lines)
 
+        self._emission("program_header_length", "program_emit", self.program.deparse_order)
+        tail = self.layout.usage.tail
+        self._emission("program_tail_length", "program_emit_tail", tail)
+        sealed = [
+            f"    if ({self.layout.paths[one]}.valid) c->state.sealed |= 1u << {i};"
+            for i, one in enumerate(tail)
+        ]
+        invalid = [f"    {self.layout.paths[one]}.valid = 0;" for one in tail]
+        self.function(
+            "void program_drop_tail(struct program_context *c)",
+            ["    c->state.sealed = 0;", *sealed, *invalid],
+        )
+
+        cases = []
+        for header, names in self.layout.usage.idle_checksums.items():
+            for name in sorted(names):
+                path = self.layout.field_path(self.program.headers[header], name)
+                number = self.layout.pending(header, name)
+                cases.append(f"    if (c->state.pending == {number}) {path} = checksum;")
+        self.function(
+            "void program_settle(struct program_context *c, uint16_t checksum)",
+            ["    (void)c, (void)checksum;", *cases],
+        )
+
+    def _tail_opening(self) -> None:
+        """The tail as headers again."""
+        out = Emitter(self.layout)
+        for i, name in enumerate(self.layout.usage.tail):
+            header, path = self.program.headers[name], self.layout.paths[name]
+            out.emit(f"if (c->state.sealed >> {i} & 1) {{")
+            parts = [
+                (self.layout.field_path(header, one.name), one.width) for one in header.type.fields
+            ]
+            emit_load(out, "packet->payload", parts)
+            out.emit(f"{path}.valid = {path}.touched = 1;")
+            out.emit(f"sw_payload_less(packet, {header.type.bits // 8});", "}")
+        self.function(
+            "void program_open_tail(struct sw_packet *packet)",
+            [
+                "    struct program_context *c = (struct program_context *)packet->context;",
+                *out.lines,
+                "    c->state.sealed = 0;",
+            ],
+        )
+
+    def _emission(self, length_name: str, emit_name: str, headers: Sequence[str]) -> None:
+        """Functions for the bytes of those headers that are valid: how many, and writing them."""
         length, emit = [], Emitter(self.layout)
-        for name in self.program.deparse_order:
+        for name in headers:
             header, path = self.program.headers[name], self.layout.paths[name]
             length.append(f"    if ({path}.valid) length += {header.type.bits // 8};")
             emit.emit(f"if ({path}.valid) {{")
@@ -240,11 +302,11 @@ class _Writer:
             emit_store(emit, "out", parts)
             emit.emit(f"out += {header.type.bits // 8};", "}")
         self.function(
-            "size_t program_header_length(const struct program_context *c)",
-            ["    size_t length = 0;", *length, "    return length;"],
+            f"size_t {length_name}(const struct program_context *c)",
+            ["    (void)c;", "    size_t length = 0;", *length, "    return length;"],
         )
         self.function(
-            "void program_emit(const struct program_context *c, uint8_t *out)",
+            f"void {emit_name}(const struct program_context *c, uint8_t *out)",
             ["    (void)c, (void)out;", *emit.lines],
         )
 
@@ -252,20 +314,29 @@ class _Writer:
 
     def _lifecycle(self) -> None:
         metadata = "offsetof(struct program_context, end_of_metadata)"
-        headers = [one for one in self.program.headers.values() if not one.metadata]
-        paths = [self.layout.paths[one.name] for one in headers]
+        early: list[str] = []
+        copied: list[str] = []
+        tail: list[str] = []
+        for header in self.program.headers.values():
+            path = self.layout.paths[header.name]
+            if header.metadata:
+                continue
+            (tail if header.name in self.layout.usage.tail else copied).append(path)
+            if not self._late(header):
+                early.append(path)
         # The spare element of each stack is written by indices out of range.
-        spare = {
-            name: f"{self.layout.stacks[name]}.e[{len(stack.headers)}]"
+        spare = [
+            f"{self.layout.stacks[name]}.e[{len(stack.headers)}]"
             for name, stack in self.program.stacks.items()
-        }
+        ]
         stacks = [f"{self.layout.stacks[name]}.next" for name in self.program.stacks]
         self.function(
             "void program_reset(struct program_context *c)",
             [
-                f"    memset(c, 0, {metadata});",
-                *(f"    if ({one}.touched) memset(&{one}, 0, sizeof {one});" for one in paths),
-                *(f"    memset(&{one}, 0, sizeof {one});" for one in spare.values()),
+                f"    sw_clear(c, {metadata});",
+                *(f"    {one}.valid = 0;" for one in (*copied, *tail) if one not in early),
+                *(f"    if ({one}.touched) memset(&{one}, 0, sizeof {one});" for one in early),
+                *(f"    memset(&{one}, 0, sizeof {one});" for one in spare),
                 *(f"    {one} = 0;" for one in stacks),
             ],
         )
@@ -273,7 +344,13 @@ class _Writer:
             "void program_copy(struct program_context *to, const struct program_context *c)",
             [
                 f"    memcpy(to, c, {metadata});",
-                *(f"    if ({one}.touched) {self._to(one)} = {one};" for one in paths),
+                *(
+                    f"    if ({one}.touched) {self._to(one)} = {one}; "
+                    f"else if ({self._to(one)}.touched) memset(&{self._to(one)}, 0, sizeof {one});"
+                    for one in copied
+                ),
+                *(f"    {self._to(one)}.valid = 0;" for one in tail),
+                *(f"    memset(&{self._to(one)}, 0, sizeof {one});" for one in spare),
                 *(f"    {self._to(one)} = {one};" for one in stacks),
             ],
         )
@@ -286,6 +363,10 @@ class _Writer:
                 f"    memset((uint8_t *)c + from, 0, {metadata} - from);",
             ],
         )
+
+    def _late(self, header: Header) -> bool:
+        """Whether what an earlier packet left in it can wait until after the parser."""
+        return header.stack is None and header.name not in self.layout.usage.early
 
     def _to(self, path: str) -> str:
         return path.replace("c->", "to->", 1)

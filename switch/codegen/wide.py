@@ -9,6 +9,10 @@ from switch import expressions as ex
 from switch.codegen.layout import LIMB, limbs, words_of
 from switch.codegen.limbs import Stream, carries, literal, natural_limbs, possible_ones
 
+# Loops of so few limbs are written out: then the compiler sees which limbs an assignment to some
+# bits of a field leaves alone, and keeps the field in registers.
+UNROLLED = 8
+
 
 class WideEmitter(ABC):
     """Writes statements, and values as arrays of limbs; what fits in one limb is a subclass's."""
@@ -74,6 +78,11 @@ class WideEmitter(ABC):
         if count == 1:
             self.emit(*(line.replace("[i]", "[0]") for line in stream.body))
             self.emit(f"{target}[0] = {stream.limb.replace('[i]', '[0]')};")
+            return
+        if count <= UNROLLED:
+            for limb in range(count):
+                self.emit("{", *(line.replace("[i]", f"[{limb}]") for line in stream.body))
+                self.emit(f"{target}[{limb}] = {stream.limb.replace('[i]', f'[{limb}]')};", "}")
             return
         self.emit(f"for (int i = 0; i < {count}; i++) {{", *stream.body)
         self.emit(f"{target}[i] = {stream.limb};", "}")

@@ -39,12 +39,25 @@ static inline void store64(uint8_t *at, uint64_t value) {
     memcpy(at, &swapped, sizeof swapped);
 }
 
-// A field of 64 n bits that begins at a byte.
+// A field of 64 n bits that begins at a byte: its bytes in reverse order, 32 at a time.
+typedef uint8_t sw_bytes32 __attribute__((vector_size(32)));
+
+static inline void copy_reversed32(void *to, const void *from) {
+    sw_bytes32 bytes;
+    memcpy(&bytes, from, sizeof bytes);
+    bytes = __builtin_shufflevector(bytes, bytes, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19,
+                                    18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1,
+                                    0);
+    memcpy(to, &bytes, sizeof bytes);
+}
+
 static inline void load_limbs(uint64_t *field, int n, const uint8_t *at) {
-    for (int i = 0; i < n; i++) field[i] = load64(at + 8 * (n - 1 - i));
+    for (int i = 0; i < n / 4; i++) copy_reversed32(field + 4 * i, at + 8 * (n - 4 - 4 * i));
+    for (int i = 0; i < n % 4; i++) field[n - 1 - i] = load64(at + 8 * i);
 }
 static inline void store_limbs(uint8_t *at, const uint64_t *field, int n) {
-    for (int i = 0; i < n; i++) store64(at + 8 * (n - 1 - i), field[i]);
+    for (int i = 0; i < n / 4; i++) copy_reversed32(at + 8 * (n - 4 - 4 * i), field + 4 * i);
+    for (int i = 0; i < n % 4; i++) store64(at + 8 * i, field[n - 1 - i]);
 }
 
 // A field of any width at any bit: offset and width in bits.

@@ -5,16 +5,65 @@
 
 #include "flow.h"
 
-// ---------------------------------------------------------------------------------------------
-// Between ingress and egress
+static struct sw_packet *take_clean(struct sw *sw) {
+    struct sw_packet *packet = sw_packet_take(sw);
+    if (packet) program_reset(context_of(packet));
+    return packet;
+}
 
-// What the packet keeps of the frame that it came from must outlive the frame.
-static void keep_payload(struct sw_packet *packet) {
-    if (packet->payload >= packet->buffer && packet->payload <= packet->buffer + SW_MAX_FRAME)
-        return;
+// ---------------------------------------------------------------------------------------------
+// Payloads
+
+static int in_own_buffer(const struct sw_packet *packet) {
+    return packet->payload >= packet->buffer && packet->payload <= packet->buffer + SW_MAX_FRAME;
+}
+
+void sw_packet_keep(struct sw *sw, struct sw_packet *packet) {
+    (void)sw;
+    packet->on_loan = 0;
+    if (in_own_buffer(packet)) return;
     if (packet->payload_length) memcpy(packet->buffer, packet->payload, packet->payload_length);
     packet->payload = packet->buffer;
+    packet->room = packet->fragile = 0;
 }
+
+// The bytes of the last headers (usage.py, "tail") join the payload, in front of it. False if the
+// packet becomes too long.
+static int seal(struct sw *sw, struct sw_packet *packet) {
+    size_t tail = program_tail_length(context_of(packet));
+    if (!tail) return 1;
+    if (tail + packet->payload_length > SW_MAX_FRAME) return 0;
+    if (packet->room < tail) {
+        if (packet->payload_length)
+            memmove(packet->buffer + tail, packet->payload, packet->payload_length);
+        packet->payload = packet->buffer + tail;
+        packet->room = (uint32_t)tail;
+        packet->on_loan = packet->fragile = 0;
+    }
+    packet->payload -= tail;
+    packet->payload_length += (uint32_t)tail;
+    packet->room -= (uint32_t)tail;
+    if (packet->sum_field != SW_COMPLETE) {
+        packet->sum_start += (uint32_t)tail;
+        packet->sum_field += (uint32_t)tail;
+    }
+    program_emit_tail(context_of(packet), packet->payload);
+    program_drop_tail(context_of(packet));
+    (void)sw;
+    return 1;
+}
+
+// Completes the checksum in the payload. Others may share a payload on loan, and know nothing of
+// it: so in memory of its own.
+static void complete_payload(struct sw *sw, struct sw_packet *packet) {
+    if (packet->sum_field == SW_COMPLETE) return;
+    sw_packet_keep(sw, packet);
+    complete_sum(packet->payload, packet->payload_length, packet->sum_start, packet->sum_field);
+    packet->sum_field = SW_COMPLETE;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Between ingress and egress
 
 static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint32_t priority,
                     uint64_t now_us) {
@@ -27,11 +76,12 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
     if (port >= SW_DROP_PORT || priority >= SW_PRIORITIES) {
         sw->stats.dropped++;
         sw_packet_free(sw, packet);
-    } else if (sw->enqueue) {
-        keep_payload(packet);
+        return;
+    }
+    if (!packet->on_loan) sw_packet_keep(sw, packet);
+    if (sw->enqueue) {
         sw->enqueue(sw->tm, packet, now_us);
     } else if (sw->injecting) {
-        keep_payload(packet);
         ring_push(&sw->fifo, packet);
     } else {
         sw_packet_free(sw, packet);
@@ -45,8 +95,16 @@ static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     if (!copy) return NULL;
     program_copy(context_of(copy), context_of(packet));
     copy->payload_length = packet->payload_length;
-    if (copy->payload_length) memcpy(copy->buffer, packet->payload, copy->payload_length);
-    copy->payload = copy->buffer;
+    copy->sum_start = packet->sum_start;
+    copy->sum_field = packet->sum_field;
+    copy->fragile = packet->fragile;
+    copy->on_loan = packet->on_loan;
+    copy->room = 0;
+    copy->payload = packet->payload;
+    if (!copy->on_loan) {
+        copy->payload = copy->buffer;
+        if (copy->payload_length) memcpy(copy->buffer, packet->payload, copy->payload_length);
+    }
     return copy;
 }
 
@@ -75,39 +133,76 @@ static void replicate(struct sw *sw, struct sw_packet *packet, const struct sw_r
 // ---------------------------------------------------------------------------------------------
 // Ingress
 
-static void parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length) {
-    size_t parsed = program_parse(sw, packet, frame, length);
+// writable: bytes of the frame may be overwritten, those from `fragile` on for good.
+static void parse(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
+                  int writable, uint32_t fragile) {
+    uint32_t parsed = (uint32_t)program_parse(sw, packet, frame, length);
     packet->payload = frame + parsed;
-    packet->payload_length = (uint32_t)(length - parsed);
+    packet->payload_length = (uint32_t)length - parsed;
+    packet->room = writable && parsed > fragile ? parsed - fragile : 0;
+    packet->fragile = fragile > parsed ? fragile - parsed : 0;
+    if (packet->sum_field == SW_COMPLETE || state_of(packet)->pending) return;
+    if (packet->sum_start < parsed) { // the program may change part of what is summed
+        complete_sum(frame, length, packet->sum_start, packet->sum_field);
+        packet->sum_field = SW_COMPLETE;
+    } else {
+        packet->sum_start -= parsed;
+        packet->sum_field -= parsed;
+    }
+}
+
+// The checksum that the frame still lacks, where somebody will see it: in the header if the parser
+// came by it, and in the frame if that is looked at again.
+static void settle(struct sw_packet *packet, uint8_t *frame, size_t length, int in_frame) {
+    struct sw_state *state = state_of(packet);
+    if (packet->sum_field == SW_COMPLETE) return;
+    uint32_t parsed = state->pending ? 0 : (uint32_t)(packet->payload - frame);
+    uint32_t start = packet->sum_start + parsed, field = packet->sum_field + parsed;
+    if (state->pending) {
+        uint16_t checksum = sum_checksum(sum_bytes(0, frame + start, length - start));
+        program_settle(context_of(packet), (uint16_t)load16((uint8_t *)&checksum));
+        if (in_frame) memcpy(frame + field, &checksum, sizeof checksum);
+        state->pending = 0;
+    } else if (in_frame) {
+        complete_sum(frame, length, start, field);
+    } else {
+        return;
+    }
+    packet->sum_field = SW_COMPLETE;
 }
 
 // A copy of the frame as it came in, parsed anew, straight to egress.
-static void clone_to_egress(struct sw *sw, struct sw_packet *packet, const uint8_t *frame,
-                            size_t length, uint64_t now_us) {
+static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
+                            uint64_t now_us) {
     struct sw_state *state = state_of(packet);
     const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
     if (!session) {
         sw->stats.no_session++;
         return;
     }
-    struct sw_packet *clone = sw_packet_take(sw);
+    struct sw_packet *clone = take_clean(sw);
     if (!clone) return;
     struct sw_state *own = state_of(clone);
     own->packet_length = state->ingress_length;
     own->ingress_length = state->ingress_length;
     program_set_port(context_of(clone), packet->arrival);
-    parse(sw, clone, frame, length);
-    keep_payload(clone);
+    parse(sw, clone, frame, length, 0, 0);
+    sw_packet_keep(sw, clone);
     program_reset_metadata(context_of(clone));
     program_copy_list(context_of(clone), context_of(packet), state->clone_list);
     program_set_kind(context_of(clone), SW_INGRESS_CLONE);
+    if (!seal(sw, clone)) {
+        sw->stats.oversized++;
+        sw_packet_free(sw, clone);
+        return;
+    }
     replicate(sw, clone, session, session->priority, now_us);
 }
 
 // The frame goes through ingress again, with some metadata of this time.
 static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
                      uint32_t list, uint32_t kind) {
-    struct sw_packet *again = sw_packet_take(sw);
+    struct sw_packet *again = take_clean(sw);
     if (!again) return;
     memcpy(again->buffer, frame, length);
     again->frame_length = (uint32_t)length;
@@ -120,11 +215,20 @@ static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *fra
     ring_push(&sw->again, again);
 }
 
-static void ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
-                    uint64_t now_us) {
+// What is left to do for a packet that goes on. False if it is too long, and gone.
+static int leave_ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length) {
+    settle(packet, frame, length, 0);
+    if (seal(sw, packet)) return 1;
+    sw->stats.oversized++;
+    sw_packet_free(sw, packet);
+    return 0;
+}
+
+static void ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
+                    int writable, uint32_t fragile, uint64_t now_us) {
     struct program_context *context = context_of(packet);
     struct sw_state *state = state_of(packet);
-    parse(sw, packet, frame, length);
+    parse(sw, packet, frame, length, writable, fragile);
     program_ingress(sw, packet);
     state->exited = 0;
     if (state->failed) {
@@ -132,6 +236,8 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *fram
         sw_packet_free(sw, packet);
         return;
     }
+    if (state->clone_session || state->resubmit_list || packet->truncate != SW_WHOLE)
+        settle(packet, frame, length, 1);
     if (state->clone_session) clone_to_egress(sw, packet, frame, length, now_us);
     state->clone_session = state->clone_list = 0;
     if (state->resubmit_list) {
@@ -144,6 +250,7 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *fram
         const struct sw_replicas *replicas = group < SW_GROUPS ? sw->groups[group] : NULL;
         program_set_kind(context, SW_REPLICATED);
         if (replicas) {
+            if (!leave_ingress(sw, packet, frame, length)) return;
             replicate(sw, packet, replicas, priority, now_us);
         } else {
             sw->stats.no_group++;
@@ -153,29 +260,44 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *fram
     }
     uint32_t port = program_egress_spec(context);
     program_set_kind(context, SW_NORMAL);
+    if (port < SW_DROP_PORT && !leave_ingress(sw, packet, frame, length)) return;
     enqueue(sw, packet, port, priority, now_us);
 }
 
-void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length,
-                uint64_t now_us) {
+void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us) {
     sw->stats.received++;
+    uint32_t length = frame->length;
     if (length > SW_MAX_FRAME) {
         sw->stats.oversized++;
         return;
     }
-    struct sw_packet *packet = sw_packet_take(sw);
+    struct sw_packet *packet = take_clean(sw);
     if (!packet) return;
     packet->arrival = port;
-    state_of(packet)->packet_length = (uint32_t)length;
-    state_of(packet)->ingress_length = (uint32_t)length;
-    program_arrive(context_of(packet), port, (uint32_t)length, now_us);
-    ingress(sw, packet, frame, length, now_us);
+    packet->on_loan = frame->lasting;
+    packet->sum_start = frame->sum_start;
+    packet->sum_field = frame->sum_field;
+    if (program_reads_payload) sw_reads(packet, frame->bytes, length, 0, length);
+    state_of(packet)->packet_length = length;
+    state_of(packet)->ingress_length = length;
+    program_arrive(context_of(packet), port, length, now_us);
+    ingress(sw, packet, frame->bytes, length, (int)frame->writable, frame->fragile, now_us);
+}
+
+void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length,
+                uint64_t now_us) {
+    struct sw_frame one = {
+        .bytes = (uint8_t *)frame, // neither lasting nor to be completed: only read
+        .length = length > SW_MAX_FRAME ? SW_MAX_FRAME + 1 : (uint32_t)length,
+        .sum_field = SW_COMPLETE,
+    };
+    sw_receive(sw, port, &one, now_us);
 }
 
 size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit) {
     while (limit-- && sw->again.head) {
         struct sw_packet *packet = ring_pop(&sw->again);
-        ingress(sw, packet, packet->buffer, packet->frame_length, now_us);
+        ingress(sw, packet, packet->buffer, packet->frame_length, 1, 0, now_us);
     }
     return sw->again.count;
 }
@@ -190,7 +312,7 @@ static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t no
         sw->stats.no_session++;
         return;
     }
-    struct sw_packet *clone = copy_packet(sw, packet);
+    struct sw_packet *clone = seal(sw, packet) ? copy_packet(sw, packet) : NULL;
     if (!clone) return;
     program_reset_metadata(context_of(clone));
     program_copy_list(context_of(clone), context_of(packet), state->clone_list);
@@ -208,22 +330,37 @@ size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet) {
     return length > packet->truncate ? packet->truncate : length;
 }
 
-static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap) {
+static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap,
+                      struct sw_leaving *leaving) {
     program_update_checksums(sw, packet);
     size_t headers = program_header_length(context_of(packet));
-    if (headers + packet->payload_length > cap ||
-        headers + packet->payload_length > SW_MAX_FRAME) {
+    size_t length = headers + packet->payload_length;
+    if (length > cap || length > SW_MAX_FRAME) {
         sw->stats.oversized++;
         return 0;
     }
     program_emit(context_of(packet), out);
-    if (packet->payload_length) memcpy(out + headers, packet->payload, packet->payload_length);
-    size_t length = headers + packet->payload_length;
+    int whole = length <= packet->truncate && !state_of(packet)->recirculate_list;
+    if (!whole) complete_payload(sw, packet);
+    leaving->sum_field = SW_COMPLETE;
+    if (packet->sum_field != SW_COMPLETE) {
+        leaving->sum_start = (uint32_t)headers + packet->sum_start;
+        leaving->sum_field = (uint32_t)headers + packet->sum_field;
+    }
+    leaving->payload = NULL;
+    leaving->payload_length = leaving->fragile = 0;
+    if (packet->on_loan && whole) {
+        leaving->payload = packet->payload;
+        leaving->payload_length = packet->payload_length;
+        leaving->fragile = packet->fragile;
+    } else if (packet->payload_length) {
+        memcpy(out + headers, packet->payload, packet->payload_length);
+    }
     return length > packet->truncate ? packet->truncate : length;
 }
 
-size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
-                 size_t cap) {
+size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out, size_t cap,
+               struct sw_leaving *leaving) {
     struct program_context *context = context_of(packet);
     struct sw_state *state = state_of(packet);
     size_t length = 0;
@@ -239,7 +376,7 @@ size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8
     if (program_egress_spec(context) == SW_DROP_PORT) {
         sw->stats.dropped++;
     } else {
-        length = deparse(sw, packet, out, cap);
+        length = deparse(sw, packet, out, cap, leaving);
         if (state->recirculate_list && length) {
             go_round(sw, packet, out, length, state->recirculate_list, SW_RECIRCULATED);
             length = 0;
@@ -247,5 +384,17 @@ size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8
         sw->stats.sent += length != 0;
     }
     sw_packet_free(sw, packet);
+    return length;
+}
+
+size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
+                 size_t cap) {
+    struct sw_leaving leaving;
+    size_t length = sw_send(sw, packet, now_us, out, cap, &leaving);
+    if (!length) return 0;
+    if (leaving.payload)
+        memcpy(out + length - leaving.payload_length, leaving.payload, leaving.payload_length);
+    if (leaving.sum_field != SW_COMPLETE)
+        complete_sum(out, length, leaving.sum_start, leaving.sum_field);
     return length;
 }

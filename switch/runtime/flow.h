@@ -19,7 +19,7 @@ struct sw_replicas {
 
 void sw_replicas_free(struct sw *sw);
 
-// A clean packet of the pool, or NULL (counted).
+// A packet of the pool, or NULL (counted). Its context is as an earlier packet left it.
 struct sw_packet *sw_packet_take(struct sw *sw);
 
 static inline void ring_push(struct sw_ring *ring, struct sw_packet *packet) {

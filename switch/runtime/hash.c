@@ -31,19 +31,6 @@ uint64_t hash_crc32(const uint8_t *bytes, size_t length) {
     return crc ^ 0xffffffff;
 }
 
-uint64_t hash_csum16(const uint8_t *bytes, size_t length) {
-    uint64_t sum = 0;
-    for (; length >= 4; bytes += 4, length -= 4) sum += load32(bytes);
-    if (length >= 2) {
-        sum += load16(bytes);
-        bytes += 2;
-        length -= 2;
-    }
-    if (length) sum += (uint64_t)*bytes << 8;
-    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
-    return ~sum & 0xffff;
-}
-
 uint64_t hash_xor16(const uint8_t *bytes, size_t length) {
     uint64_t value = 0;
     for (; length >= 2; bytes += 2, length -= 2) value ^= load16(bytes);

@@ -8,11 +8,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sums.h"
+
 uint64_t hash_crc16(const uint8_t *bytes, size_t length);  // CRC-16/ARC
 uint64_t hash_crc32(const uint8_t *bytes, size_t length);  // CRC-32 of IEEE 802.3
-uint64_t hash_csum16(const uint8_t *bytes, size_t length); // RFC 1071
 uint64_t hash_xor16(const uint8_t *bytes, size_t length);
 uint64_t hash_identity(const uint8_t *bytes, size_t length); // the first 8 bytes
+
+static inline uint64_t hash_csum16(const uint8_t *bytes, size_t length) { // RFC 1071
+    uint16_t sum = (uint16_t)~sum_fold(sum_bytes(0, bytes, length));
+    return (uint64_t)*(const uint8_t *)&sum << 8 | ((const uint8_t *)&sum)[1];
+}
 
 // A string of bytes put together from fields of any width.
 struct hash_bits {

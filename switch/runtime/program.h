@@ -11,6 +11,7 @@
 
 #include "bytes.h"
 #include "hash.h"
+#include "sums.h"
 #include "tables.h"
 #include "target.h"
 #include "wide.h"
@@ -27,9 +28,11 @@ struct sw_state {
     uint32_t packet_length;  // bytes, follows headers that are added and removed
     uint32_t ingress_length; // bytes that counters add
     uint32_t parser_error;
+    uint32_t sealed; // which headers of the tail are in front of the payload
     uint8_t checksum_error;
     uint8_t exited; // `exit` was executed in this control
     uint8_t failed; // an assertion failed: the packet is dropped
+    uint8_t pending; // != 0: an idle checksum (usage.py) that is to be completed if the packet leaves
 };
 
 struct sw_counter {
@@ -89,9 +92,15 @@ void program_arrive(struct program_context *context, uint32_t port, uint32_t len
 void program_set_kind(struct program_context *context, uint32_t kind);
 void program_set_length(struct program_context *context, uint32_t length);
 void program_set_port(struct program_context *context, uint32_t port);
-// Parser and verify_checksum: fills headers, returns how many bytes it consumed (<= length).
+// Whether it computes something of the payload, which must then be complete before.
+extern const int program_reads_payload;
+// Parser and verify_checksum: fills headers, returns how many bytes it consumed (<= length). A
+// checksum of the frame that is still to be completed (packet->sum_field) is completed when the
+// parser comes to it, or noted as pending.
 size_t program_parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length);
 void program_ingress(struct sw *sw, struct sw_packet *packet);
+// The value of the pending checksum.
+void program_settle(struct program_context *context, uint16_t checksum);
 // What the ingress decided.
 uint32_t program_egress_spec(const struct program_context *context);
 uint32_t program_group(const struct program_context *context);
@@ -105,7 +114,15 @@ void program_egress(struct sw *sw, struct sw_packet *packet);
 void program_update_checksums(struct sw *sw, struct sw_packet *packet);
 size_t program_header_length(const struct program_context *context);
 void program_emit(const struct program_context *context, uint8_t *out);
-// Everything zero and invalid again. / All of it into a context that is so. / Metadata only.
+// Of that the tail, headers that nothing looks at after ingress, or not for many packets; their end
+// as headers, and their return from the payload.
+size_t program_tail_length(const struct program_context *context);
+void program_emit_tail(const struct program_context *context, uint8_t *out);
+void program_drop_tail(struct program_context *context);
+void program_open_tail(struct sw_packet *packet);
+// Metadata zero, headers invalid, whatever was there before (a header's leftovers are cleared where
+// they could be seen: by program_parse at the latest). / All but the tail into any context. /
+// Metadata only.
 void program_reset(struct program_context *context);
 void program_copy(struct program_context *to, const struct program_context *from);
 void program_reset_metadata(struct program_context *context);
@@ -115,10 +132,36 @@ void program_copy_list(struct program_context *to, const struct program_context 
 // ---------------------------------------------------------------------------------------------
 // Provided to it
 
+// The first bytes of the payload belong to it no longer.
+static inline void sw_payload_less(struct sw_packet *packet, uint32_t bytes) {
+    packet->payload += bytes;
+    packet->payload_length -= bytes;
+    packet->room = 0;
+    if (packet->sum_field == SW_COMPLETE) return;
+    packet->sum_start -= bytes;
+    packet->sum_field -= bytes;
+}
+
+// The parser is about to read the bytes from .. to of the frame.
+static inline void sw_reads(struct sw_packet *packet, const uint8_t *frame, size_t length,
+                            size_t from, size_t to) {
+    if (packet->sum_field >= to || packet->sum_field + 2 <= from) return;
+    complete_sum((uint8_t *)frame, length, packet->sum_start, packet->sum_field);
+    packet->sum_field = SW_COMPLETE;
+}
+
 static inline int sw_index_ok(struct sw *sw, uint64_t index, uint64_t size) {
     if (index < size) return 1;
     sw->stats.out_of_range++;
     return 0;
+}
+
+// A register's cell will be used soon.
+static inline void sw_fetch(const struct sw *sw, uint32_t array, uint64_t index, uint64_t size,
+                            uint32_t limbs) {
+    if (index >= size) return;
+    const uint64_t *cell = sw->registers[array] + index * limbs;
+    for (uint32_t i = 0; i < limbs; i += 8) __builtin_prefetch(cell + i, 1);
 }
 
 static inline void sw_count(struct sw *sw, uint32_t array, uint64_t index, uint32_t bytes) {
@@ -126,6 +169,9 @@ static inline void sw_count(struct sw *sw, uint32_t array, uint64_t index, uint3
     sw->counters[array][index].packets++;
     sw->counters[array][index].bytes += bytes;
 }
+
+// Zeroes, by the library's function: with a size that is constant compilers may choose what is slow.
+void sw_clear(void *at, size_t bytes);
 
 // v1model's random(): uniform in low..high (low <= high), the same sequence in every run.
 uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high);

@@ -129,12 +129,12 @@ struct sw_packet *sw_packet_take(struct sw *sw) {
     }
     packet->next = NULL;
     packet->truncate = SW_WHOLE;
-    packet->payload_length = 0;
+    packet->sum_field = SW_COMPLETE;
+    packet->payload_length = packet->room = packet->fragile = packet->on_loan = 0;
     return packet;
 }
 
 void sw_packet_free(struct sw *sw, struct sw_packet *packet) {
-    program_reset((struct program_context *)packet->context);
     packet->next = sw->free;
     sw->free = packet;
 }
@@ -203,6 +203,8 @@ int sw_register_write(struct sw *sw, uint32_t array, uint64_t index, const uint6
 
 // ---------------------------------------------------------------------------------------------
 // For the program: random numbers and messages
+
+void sw_clear(void *at, size_t bytes) { memset(at, 0, bytes); }
 
 // splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high) {

@@ -12,49 +12,55 @@
 
 #define FIRST_SLOTS 16
 
-static struct sw_entry *entry_make(const struct sw_table_spec *spec) {
-    size_t words = spec->key_words + 2 * (size_t)spec->ranges + spec->arg_words;
-    struct sw_entry *entry = calloc(1, sizeof *entry + words * sizeof(uint64_t));
-    if (!entry) return NULL;
-    entry->value = entry->words;
-    entry->low = entry->words + spec->key_words;
-    entry->high = entry->low + spec->ranges;
-    entry->args = entry->words + spec->key_words + 2 * (size_t)spec->ranges;
-    return entry;
+static size_t stride_of(const struct sw_table_spec *spec) {
+    return sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words);
+}
+
+static struct sw_entry *entry_at(const struct sw_table *table, uint32_t number) {
+    return (struct sw_entry *)(table->entries + stride_of(table->spec) * number);
+}
+
+static uint64_t *ranges_of(const struct sw_table_spec *spec, struct sw_entry *entry) {
+    return entry->words + spec->key_words;
+}
+
+static uint64_t *args_of(const struct sw_table_spec *spec, struct sw_entry *entry) {
+    return ranges_of(spec, entry) + 2 * (size_t)spec->ranges;
 }
 
 int sw_table_start(struct sw_table *table, const struct sw_table_spec *spec) {
     table->spec = spec;
-    table->fallback = entry_make(spec);
+    table->fallback = calloc(1, stride_of(spec));
     if (!table->fallback) return SW_NO_MEMORY;
     table->fallback->action = spec->default_action;
-    memcpy(table->fallback->args, spec->default_args, spec->arg_words * sizeof(uint64_t));
+    memcpy(args_of(spec, table->fallback), spec->default_args,
+           spec->arg_words * sizeof(uint64_t));
     return 0;
 }
 
 void sw_table_free(struct sw_table *table) {
-    for (uint32_t i = 0; i < table->entry_used; i++) free(table->entries[i]);
     for (uint32_t i = 0; i < table->mask_count; i++) {
         free(table->masks[i]->slots);
         free(table->masks[i]);
     }
     free(table->masks);
     free(table->entries);
-    free(table->generations);
-    free(table->free_handles);
+    free(table->records);
+    free(table->free_numbers);
     free(table->fallback);
 }
 
 // ---------------------------------------------------------------------------------------------
 // One mask's hash table
 
-static struct sw_slot *slot_of(const struct sw_mask *mask, uint64_t hash, const uint64_t *value,
-                               uint32_t words) {
+static struct sw_slot *slot_of(const struct sw_table *table, const struct sw_mask *mask,
+                               uint32_t hash, const uint64_t *value) {
+    size_t bytes = table->spec->key_words * sizeof *value;
     for (uint64_t at = hash & (mask->size - 1);; at = (at + 1) & (mask->size - 1)) {
         struct sw_slot *slot = &mask->slots[at];
         if (!slot->strongest) return slot;
         if (slot->hash == hash &&
-            memcmp(slot->strongest->value, value, words * sizeof *value) == 0)
+            memcmp(entry_at(table, slot->strongest - 1)->words, value, bytes) == 0)
             return slot;
     }
 }
@@ -88,7 +94,7 @@ static void slot_clear(struct sw_mask *mask, struct sw_slot *slot) {
         mask->slots[hole] = mask->slots[at];
         hole = at;
     }
-    mask->slots[hole].strongest = NULL;
+    mask->slots[hole].strongest = 0;
     mask->used--;
 }
 
@@ -145,67 +151,93 @@ static void mask_remove(struct sw_table *table, struct sw_mask *mask) {
     free(mask);
 }
 
-static void mask_find_strongest(struct sw_mask *mask) {
+static void mask_find_strongest(const struct sw_table *table, struct sw_mask *mask) {
     mask->strongest = INT32_MIN;
-    for (uint64_t i = 0; i < mask->size; i++)
-        if (mask->slots[i].strongest && mask->slots[i].strongest->priority > mask->strongest)
-            mask->strongest = mask->slots[i].strongest->priority;
+    for (uint64_t i = 0; i < mask->size; i++) {
+        if (!mask->slots[i].strongest) continue;
+        int32_t priority = entry_at(table, mask->slots[i].strongest - 1)->priority;
+        if (priority > mask->strongest) mask->strongest = priority;
+    }
 }
 
 // ---------------------------------------------------------------------------------------------
 // Entries
 
-static int same_key(const struct sw_table_spec *spec, const struct sw_entry *a,
-                    const struct sw_entry *b) {
-    size_t bytes = spec->ranges * sizeof(uint64_t);
-    return a->priority == b->priority && memcmp(a->low, b->low, bytes) == 0 &&
-           memcmp(a->high, b->high, bytes) == 0;
-}
-
-static int handle_take(struct sw_table *table, struct sw_entry *entry) {
-    uint32_t index;
-    if (table->free_count) {
-        index = table->free_handles[--table->free_count];
-    } else {
-        if (table->entry_used == table->entry_room) {
-            uint32_t room = table->entry_room ? 2 * table->entry_room : 16;
-            struct sw_entry **entries = realloc(table->entries, room * sizeof(struct sw_entry *));
-            if (entries) table->entries = entries;
-            uint32_t *generations = realloc(table->generations, room * sizeof(uint32_t));
-            if (generations) table->generations = generations;
-            uint32_t *handles = realloc(table->free_handles, room * sizeof(uint32_t));
-            if (handles) table->free_handles = handles;
-            if (!entries || !generations || !handles) return SW_NO_MEMORY;
-            table->entry_room = room;
-        }
-        index = table->entry_used++;
-        table->generations[index] = 0;
-    }
-    table->entries[index] = entry;
-    table->entry_count++;
-    entry->handle = (int64_t)table->generations[index] << 32 | index;
+static int entries_grow(struct sw_table *table) {
+    uint32_t room = table->entry_room ? 2 * table->entry_room : 16;
+    size_t stride = stride_of(table->spec);
+    uint8_t *entries = aligned_alloc(64, room * stride);
+    if (!entries) return SW_NO_MEMORY;
+    memset(entries, 0, room * stride);
+    if (table->entries) memcpy(entries, table->entries, table->entry_used * stride);
+    free(table->entries);
+    table->entries = entries;
+    struct sw_entry_record *records = realloc(table->records, room * sizeof *records);
+    if (records) table->records = records;
+    uint32_t *numbers = realloc(table->free_numbers, room * sizeof *numbers);
+    if (numbers) table->free_numbers = numbers;
+    if (!records || !numbers) return SW_NO_MEMORY;
+    table->entry_room = room;
     return 0;
 }
 
+// The place of a new entry, or NULL.
+static struct sw_entry *entry_take(struct sw_table *table) {
+    uint32_t number;
+    if (table->free_count) {
+        number = table->free_numbers[--table->free_count];
+    } else {
+        if (table->entry_used == table->entry_room && entries_grow(table)) return NULL;
+        number = table->entry_used++;
+        table->records[number].generation = 0;
+    }
+    struct sw_entry *entry = entry_at(table, number);
+    memset(entry, 0, stride_of(table->spec));
+    entry->number = number;
+    table->records[number].mask = NULL;
+    return entry;
+}
+
+static int64_t handle_of(const struct sw_table *table, uint32_t number) {
+    return (int64_t)table->records[number].generation << 32 | number;
+}
+
 static struct sw_entry *entry_of(const struct sw_table *table, int64_t handle) {
-    uint64_t index = (uint64_t)handle & 0xffffffffu;
-    if (handle < 0 || index >= table->entry_used) return NULL;
-    struct sw_entry *entry = table->entries[index];
-    return entry && entry->handle == handle ? entry : NULL;
+    uint64_t number = (uint64_t)handle & 0xffffffffu;
+    if (handle < 0 || number >= table->entry_used) return NULL;
+    if (!table->records[number].mask || handle_of(table, (uint32_t)number) != handle) return NULL;
+    return entry_at(table, (uint32_t)number);
+}
+
+// The link behind which an entry of this priority belongs, in the slot's list. Says whether one
+// with the same priority and ranges is there.
+static uint32_t *place_of(struct sw_table *table, struct sw_slot *slot, struct sw_entry *entry,
+                          int *exists) {
+    const struct sw_table_spec *spec = table->spec;
+    size_t bytes = 2 * (size_t)spec->ranges * sizeof(uint64_t);
+    uint32_t *place = &slot->strongest;
+    *exists = 0;
+    while (*place) {
+        struct sw_entry *other = entry_at(table, *place - 1);
+        if (other->priority < entry->priority) break;
+        if (other->priority == entry->priority &&
+            memcmp(ranges_of(spec, other), ranges_of(spec, entry), bytes) == 0)
+            *exists = 1;
+        place = &other->weaker;
+    }
+    return place;
 }
 
 static int entry_link(struct sw_table *table, struct sw_entry *entry, const uint64_t *mask_words) {
     const struct sw_table_spec *spec = table->spec;
     struct sw_mask *mask = mask_find(table, mask_words);
     if (!mask && !(mask = mask_add(table, mask_words))) return SW_NO_MEMORY;
-    int result = mask_grow(mask);
-    uint64_t hash = sw_hash_words(entry->value, mask->words, spec->key_words);
-    struct sw_slot *slot = slot_of(mask, hash, entry->value, spec->key_words);
-    struct sw_entry **place = &slot->strongest;
-    for (; !result && *place && (*place)->priority >= entry->priority; place = &(*place)->weaker)
-        if (same_key(spec, *place, entry)) result = SW_EXISTS;
+    int exists, result = mask_grow(mask);
+    uint32_t hash = sw_hash_words(entry->words, mask->words, spec->key_words);
+    struct sw_slot *slot = slot_of(table, mask, hash, entry->words);
+    uint32_t *place = place_of(table, slot, entry, &exists);
+    if (!result && exists) result = SW_EXISTS;
     if (!result && table->entry_count >= spec->max_size) result = SW_FULL;
-    if (!result) result = handle_take(table, entry);
     if (result) {
         if (!mask->entries) mask_remove(table, mask);
         masks_order(table);
@@ -216,33 +248,38 @@ static int entry_link(struct sw_table *table, struct sw_entry *entry, const uint
         mask->used++;
     }
     entry->weaker = *place;
-    *place = entry;
-    entry->mask = mask;
-    entry->sequence = table->sequence++;
+    *place = entry->number + 1;
+    table->records[entry->number].mask = mask;
+    table->records[entry->number].sequence = table->sequence++;
+    table->entry_count++;
     mask->entries++;
     if (entry->priority > mask->strongest) mask->strongest = entry->priority;
     masks_order(table);
     return 0;
 }
 
+static void entry_give_back(struct sw_table *table, struct sw_entry *entry) {
+    table->free_numbers[table->free_count++] = entry->number;
+}
+
 static void entry_unlink(struct sw_table *table, struct sw_entry *entry) {
-    struct sw_mask *mask = entry->mask;
-    uint64_t hash = sw_hash_words(entry->value, mask->words, table->spec->key_words);
-    struct sw_slot *slot = slot_of(mask, hash, entry->value, table->spec->key_words);
-    struct sw_entry **place = &slot->strongest;
-    while (*place != entry) place = &(*place)->weaker;
+    struct sw_entry_record *record = &table->records[entry->number];
+    struct sw_mask *mask = record->mask;
+    uint32_t hash = sw_hash_words(entry->words, mask->words, table->spec->key_words);
+    struct sw_slot *slot = slot_of(table, mask, hash, entry->words);
+    uint32_t *place = &slot->strongest;
+    while (*place != entry->number + 1) place = &entry_at(table, *place - 1)->weaker;
     *place = entry->weaker;
     if (!slot->strongest) slot_clear(mask, slot);
     if (--mask->entries == 0)
         mask_remove(table, mask);
     else if (entry->priority == mask->strongest)
-        mask_find_strongest(mask);
+        mask_find_strongest(table, mask);
     masks_order(table);
-    uint32_t index = (uint32_t)entry->handle;
-    table->entries[index] = NULL;
-    table->generations[index] = (table->generations[index] + 1) & 0x7fffffffu;
-    table->free_handles[table->free_count++] = index;
+    record->mask = NULL;
+    record->generation = (record->generation + 1) & 0x7fffffffu;
     table->entry_count--;
+    entry_give_back(table, entry);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -258,22 +295,26 @@ int64_t sw_table_insert(struct sw *sw, uint32_t index, const uint64_t *value, co
     struct sw_table *table = table_of(sw, index);
     if (!table) return SW_RANGE;
     const struct sw_table_spec *spec = table->spec;
-    struct sw_entry *entry = entry_make(spec);
-    if (!entry) return SW_NO_MEMORY;
-    uint64_t *words = entry->words;
-    for (uint32_t i = 0; i < spec->key_words; i++) *words++ = value[i] & mask[i];
-    if (spec->ranges) {
-        memcpy(words, low, spec->ranges * sizeof *low);
-        memcpy(words + spec->ranges, high, spec->ranges * sizeof *high);
+    sw_lock_control(sw);
+    struct sw_entry *entry = entry_take(table);
+    if (!entry) {
+        sw_unlock(sw);
+        return SW_NO_MEMORY;
     }
-    if (spec->arg_words) memcpy(entry->args, args, spec->arg_words * sizeof *args);
+    for (uint32_t i = 0; i < spec->key_words; i++) entry->words[i] = value[i] & mask[i];
+    if (spec->ranges) {
+        memcpy(ranges_of(spec, entry), low, spec->ranges * sizeof *low);
+        memcpy(ranges_of(spec, entry) + spec->ranges, high, spec->ranges * sizeof *high);
+    }
+    if (spec->arg_words) memcpy(args_of(spec, entry), args, spec->arg_words * sizeof *args);
     entry->action = action;
     entry->priority = priority;
-    sw_lock_control(sw);
     int64_t result = entry_link(table, entry, mask);
-    if (result == 0) result = entry->handle;
+    if (result == 0)
+        result = handle_of(table, entry->number);
+    else
+        entry_give_back(table, entry);
     sw_unlock(sw);
-    if (result < 0) free(entry);
     return result;
 }
 
@@ -286,7 +327,7 @@ int sw_table_modify(struct sw *sw, uint32_t index, int64_t handle, uint32_t acti
     if (entry) {
         entry->action = action;
         if (table->spec->arg_words)
-            memcpy(entry->args, args, table->spec->arg_words * sizeof *args);
+            memcpy(args_of(table->spec, entry), args, table->spec->arg_words * sizeof *args);
     }
     sw_unlock(sw);
     return entry ? 0 : SW_NOT_FOUND;
@@ -299,7 +340,6 @@ int sw_table_delete(struct sw *sw, uint32_t index, int64_t handle) {
     struct sw_entry *entry = entry_of(table, handle);
     if (entry) entry_unlink(table, entry);
     sw_unlock(sw);
-    free(entry);
     return entry ? 0 : SW_NOT_FOUND;
 }
 
@@ -309,7 +349,8 @@ int sw_table_set_default(struct sw *sw, uint32_t index, uint32_t action, const u
     sw_lock_control(sw);
     table->fallback->action = action;
     if (table->spec->arg_words)
-        memcpy(table->fallback->args, args, table->spec->arg_words * sizeof *args);
+        memcpy(args_of(table->spec, table->fallback), args,
+               table->spec->arg_words * sizeof *args);
     sw_unlock(sw);
     return 0;
 }

@@ -8,11 +8,14 @@
 //   driver    whoever moves packets: inject.c in process, in the same library; io/ on interfaces,
 //             a library of its own, so that interfaces and queues outlive a program
 //
+// Payloads are not copied on their way: a packet refers to the frame that it came in (it is "on
+// loan") until the driver reuses that memory, and copies made by multicast share it.
+//
 // The life of a packet, as in simple_switch:
 //
-//   sw_ingress: parse, verify checksums, ingress control, clone / resubmit / multicast / unicast
+//   sw_receive: parse, verify checksums, ingress control, clone / resubmit / multicast / unicast
 //      -> enqueue(tm, packet)          the traffic manager queues it (or drops it: sw_packet_free)
-//   sw_egress: egress control, clone, update checksums, deparse
+//   sw_send: egress control, clone, update checksums, deparse
 //      -> bytes for packet->port, or 0 (dropped, or sent round again)
 //   sw_recirculate: ingress for what was resubmitted or recirculated meanwhile
 //
@@ -51,18 +54,46 @@ struct sw_packet {
     uint32_t length;        // bytes it would have on the wire now; egress may still change it
     uint32_t enq_qdepth;    // (tm) packets in its queue when it was enqueued, without itself
     uint32_t deq_qdepth;    // (tm) packets in its queue when it was dequeued, without itself
-    uint32_t reserved;
+    uint32_t on_loan;       // its payload lies in the frame given to sw_receive: see sw_packet_keep
     uint64_t enq_us;        // (tm) time of enqueue; sw_enqueue's now_us is good for it
     void *tm;               // (tm) free for the traffic manager
 
     // Private to the runtime from here on: what the generated program knows about the packet.
-    const uint8_t *payload; // the part of the frame that the parser did not extract
+    uint8_t *payload;        // the part of the frame that the parser did not extract
     uint32_t payload_length;
+    uint32_t room;           // bytes in front of the payload that may be overwritten
+    uint32_t fragile;        // bytes of a payload on loan that are good only until sw_receive returns
+    uint32_t sum_start;      // of a checksum to be completed: see struct sw_frame; offsets within
+    uint32_t sum_field;      // the payload (within the frame during ingress)
     uint32_t frame_length;  // of the whole frame in buffer, while it waits to go round again
     uint32_t truncate;      // bytes to cut it to when it is sent, SW_WHOLE = do not
     uint32_t arrival;       // port that the frame in buffer came in on
     uint8_t *buffer;        // SW_MAX_FRAME bytes of its own
     uint64_t *context;      // struct program_context of the generated program
+};
+
+#define SW_COMPLETE UINT32_MAX // as sum_field: no checksum is to be completed
+
+// A frame that has arrived. lasting: it stays for a while after the call, so that packets may refer
+// to it. writable: the switch may overwrite it.
+struct sw_frame {
+    uint8_t *bytes;
+    uint32_t length;
+    // The 16-bit checksum at sum_field still lacks the sum of everything from sum_start on (it holds
+    // that of the pseudo header), or SW_COMPLETE. The program never notices: what it reads is
+    // completed first, what leaves is complete or says so in struct sw_leaving.
+    uint32_t sum_start, sum_field;
+    uint32_t lasting, writable; // writable: always, if there is a checksum to complete
+    uint32_t fragile;           // so many bytes at its beginning do not last
+};
+
+// The part of a packet that sw_send has not written: it belongs behind what it has. On loan: good
+// until the frame that it came in is reused.
+struct sw_leaving {
+    const uint8_t *payload;
+    uint32_t payload_length;
+    uint32_t fragile;              // its first bytes, to be copied at once
+    uint32_t sum_start, sum_field; // as in struct sw_frame; offsets within the whole packet
 };
 
 // standard_metadata.instance_type as simple_switch numbers it.
@@ -113,14 +144,24 @@ void sw_lock(struct sw *sw);   // lets waiting control calls through first
 void sw_unlock(struct sw *sw);
 void sw_lock_control(struct sw *sw); // for control calls: before the data plane; then sw_unlock
 
-// A frame has arrived on `port`. The frame is read only during the call. now_us: microseconds
-// since the switch started (any monotonic clock; the same one for all calls).
+// A frame has arrived on `port`. now_us: microseconds since the switch started (any monotonic
+// clock; the same one for all calls).
+void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us);
+// The same for a complete frame that is only read, and only during the call.
 void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length, uint64_t now_us);
 
-// A packet has left its queue. Frees it. Returns the length of the frame written to out (at most
-// cap; cap should be SW_MAX_FRAME), to be sent on the port that the packet had (read it before
-// the call), or 0 when there is nothing to send. May call enqueue() for egress clones.
+// A packet has left its queue. Frees it. Returns the length of the frame (at most cap; cap should be
+// SW_MAX_FRAME), to be sent on the port that the packet had (read it before the call), or 0 when
+// there is nothing to send. Its first bytes are written to out, the rest is in *leaving (payload
+// NULL: all is written). May call enqueue() for egress clones.
+size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out, size_t cap,
+               struct sw_leaving *leaving);
+// The same, with the whole and complete frame written to out.
 size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out, size_t cap);
+
+// The payload of a packet on loan moves into memory of its own: for packets that still wait when
+// the frames they came in are about to be reused.
+void sw_packet_keep(struct sw *sw, struct sw_packet *packet);
 
 // Runs ingress for up to `limit` packets that were resubmitted or recirculated; returns how many
 // are still waiting. Call it once per batch: those packets come before new ones from the ports.

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from switch.codegen import generate
-from switch.compile import FLAGS, RUNTIME
+from switch.compile import FLAGS, INCLUDED, RUNTIME
 from switch.program import Program
 from tests.fuzz.programs import Subject
 
@@ -48,7 +48,7 @@ def build(subjects: dict[str, Subject], directory: Path, more: Sequence[str] = (
     common = [
         *((HERE / name, [], name) for name in OURS),
         *((RUNTIME / "io" / name, renamed, f"io-{name}") for name in IO),
-        *((path, [], path.name) for path in sorted(RUNTIME.glob("*.c"))),
+        *((path, [], path.name) for path in sorted(RUNTIME.glob("*.c")) if path.name != INCLUDED),
     ]
     jobs = [(source, extra, directory / f"{name}.o") for source, extra, name in common]
     shared = [made for _, _, made in jobs]

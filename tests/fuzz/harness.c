@@ -3,6 +3,10 @@
 // One input of the fuzzer: a switch with full tables on five ports, and what happens to it, record
 // by record. The switch, its queues and ports are the real ones from system calls inwards
 // (kernel.h); so is everything that the sanitizers look at.
+//
+// Beside it a second switch, the plain one, gets a complete copy of every packet, and each packet of
+// the first one's queues has its counterpart: what leaves has to be the same, whatever is shared,
+// lent or put off on the fast way.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,48 +19,168 @@
 #include "records.h"
 #include "setup.h"
 
-enum { POOL = 48, CPU_PORT = 64, ROUNDS = 4, OWN_GROUPS = 16 };
+enum { POOL = 128, CPU_PORT = 64, ROUNDS = 4, OWN_GROUPS = 16 };
 
 static struct ports *ports;
 static struct sw *sw; // NULL: to be made for the next input
+static struct sw *plain;
 static bool changed;  // tables or ports are not what they were at the beginning
-static int64_t *handles; // of the setup's entries, -1: deleted
+static int64_t *handles; // of the setup's entries, -1: deleted; the same in both switches
 static bool attached;
 static uint8_t *egress_frame; // SW_MAX_FRAME bytes, exactly
 
 static uint32_t number_of(uint32_t wire) { return wire ? wire : CPU_PORT; }
 
 // ---------------------------------------------------------------------------------------------
-// The program's functions, each buffer exactly as long as promised
+// Counterparts
 
-static void ingress(struct sw *of, uint32_t port, const uint8_t *frame, size_t length,
-                    uint64_t now_us) {
-    uint8_t *exact = malloc(length);
-    if (length && !exact)
-        wrong("no memory");
-    memcpy(exact, frame, length);
-    sw_ingress(of, port, exact, length, now_us);
-    free(exact);
+static struct pair {
+    struct sw_packet *packet, *counterpart;
+} pairs[POOL]; // of what is queued
+static size_t pair_count;
+static struct sw_packet *queued[POOL + 32]; // by the plain switch, for the fast one to follow
+static size_t queued_count, queued_taken;
+static bool lost; // the fast switch had no packet left for a copy: no counterparts any more
+static sw_enqueue_fn forward;
+
+static void plain_enqueue(void *tm, struct sw_packet *packet, uint64_t now_us) {
+    (void)tm;
+    (void)now_us;
+    if (queued_count == sizeof queued / sizeof *queued)
+        wrong("the plain switch queues too much");
+    queued[queued_count++] = packet;
 }
 
-static size_t egress(struct sw *of, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
-                     size_t cap) {
+static void enqueue(void *tm, struct sw_packet *packet, uint64_t now_us) {
+    if (!lost) {
+        if (queued_taken == queued_count || pair_count == POOL)
+            wrong("the plain switch did not queue this packet");
+        struct sw_packet *counterpart = queued[queued_taken++];
+        if (counterpart->port != packet->port || counterpart->priority != packet->priority ||
+            counterpart->length != packet->length)
+            wrong("port %u, priority %u, %u bytes, but plainly %u, %u, %u", packet->port,
+                  packet->priority, packet->length, counterpart->port, counterpart->priority,
+                  counterpart->length);
+        pairs[pair_count++] = (struct pair){packet, counterpart};
+    }
+    forward(tm, packet, now_us);
+}
+
+static struct sw_packet *counterpart_of(const struct sw_packet *packet) {
+    for (size_t i = 0; i < pair_count; i++)
+        if (pairs[i].packet == packet) {
+            struct sw_packet *counterpart = pairs[i].counterpart;
+            pairs[i] = pairs[--pair_count];
+            return counterpart;
+        }
+    if (!lost)
+        wrong("a packet without a counterpart");
+    return NULL;
+}
+
+static void forget_counterparts(void) {
+    while (queued_taken < queued_count)
+        sw_packet_free(plain, queued[queued_taken++]);
+    while (pair_count)
+        sw_packet_free(plain, pairs[--pair_count].counterpart);
+    struct sw_packet *packet;
+    while ((packet = ring_pop(&plain->again)))
+        sw_packet_free(plain, packet);
+}
+
+// After the same was done with both.
+static void followed(uint64_t no_buffer) {
+    if (sw->stats.no_buffer != no_buffer && !lost) {
+        lost = true;
+        forget_counterparts();
+    }
+    if (!lost && queued_taken != queued_count)
+        wrong("%zu packets are queued, plainly %zu", queued_taken, queued_count);
+    queued_taken = queued_count = 0;
+}
+
+// ---------------------------------------------------------------------------------------------
+// The program's functions
+
+static void receive_frame(struct sw *of, uint32_t port, const struct sw_frame *frame,
+                          uint64_t now_us) {
+    uint64_t no_buffer = of->stats.no_buffer;
+    if (!lost) {
+        uint8_t *exact = malloc(frame->length);
+        if (frame->length && !exact)
+            wrong("no memory");
+        memcpy(exact, frame->bytes, frame->length);
+        if (frame->sum_field != SW_COMPLETE)
+            complete_sum(exact, frame->length, frame->sum_start, frame->sum_field);
+        sw_ingress(plain, port, exact, frame->length, now_us);
+        free(exact);
+    }
+    sw_receive(of, port, frame, now_us);
+    followed(no_buffer);
+}
+
+static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
+                   size_t cap, struct sw_leaving *leaving) {
     uint32_t port = packet->port;
+    uint64_t no_buffer = of->stats.no_buffer;
+    size_t expected = 0;
+    static uint8_t whole[SW_MAX_FRAME];
     if (cap != SW_MAX_FRAME)
         wrong("egress has room for %zu bytes", cap);
-    size_t length = sw_egress(of, packet, now_us, egress_frame, cap);
+    struct sw_packet *counterpart = counterpart_of(packet);
+    if (counterpart) {
+        counterpart->enq_qdepth = packet->enq_qdepth;
+        counterpart->deq_qdepth = packet->deq_qdepth;
+        counterpart->enq_us = packet->enq_us;
+        expected = sw_egress(plain, counterpart, now_us, egress_frame, cap);
+    }
+    size_t length = sw_send(of, packet, now_us, out, cap, leaving);
+    followed(no_buffer);
+    if (counterpart && length != expected)
+        wrong("%zu bytes leave, plainly %zu", length, expected);
+    if (length == 0)
+        return 0;
     if (length > SW_MAX_FRAME)
         wrong("egress returned %zu bytes", length);
-    memcpy(out, egress_frame, length);
-    if (length)
-        kernel_expect(port == CPU_PORT ? 0 : port, out, length);
+    size_t rest = leaving->payload ? leaving->payload_length : 0;
+    memcpy(whole, out, length - rest);
+    if (rest)
+        memcpy(whole + length - rest, leaving->payload, rest);
+    if (leaving->sum_field != SW_COMPLETE)
+        complete_sum(whole, length, leaving->sum_start, leaving->sum_field);
+    if (counterpart && memcmp(whole, egress_frame, length) != 0)
+        wrong("%zu bytes leave that are not what leaves plainly", length);
+    kernel_expect(port == CPU_PORT ? 0 : port, whole, length);
     return length;
+}
+
+static size_t recirculate(struct sw *of, uint64_t now_us, size_t limit) {
+    uint64_t no_buffer = of->stats.no_buffer;
+    if (!lost)
+        sw_recirculate(plain, now_us, limit);
+    size_t left = sw_recirculate(of, now_us, limit);
+    followed(no_buffer);
+    if (!lost && left != plain->again.count)
+        wrong("%zu packets go round, plainly %zu", left, plain->again.count);
+    return left;
+}
+
+static void packet_free(struct sw *of, struct sw_packet *packet) {
+    struct sw_packet *counterpart = counterpart_of(packet);
+    if (counterpart)
+        sw_packet_free(plain, counterpart);
+    sw_packet_free(of, packet);
+}
+
+static void set_traffic_manager(struct sw *of, sw_enqueue_fn function, void *tm) {
+    forward = function;
+    sw_set_traffic_manager(of, function ? enqueue : NULL, tm);
 }
 
 static void attach(bool program) {
     const struct ports_program functions = {
-        sw, POOL, sw_set_traffic_manager, sw_lock, sw_unlock, ingress, egress, sw_recirculate,
-        sw_packet_free,
+        sw, POOL, set_traffic_manager, sw_lock, sw_unlock, receive_frame, send_packet, sw_packet_keep,
+        recirculate, packet_free,
     };
     attached = program;
     if (ports_attach(ports, program ? &functions : NULL))
@@ -67,41 +191,42 @@ static void attach(bool program) {
 // The beginning
 
 // Every packet of the pool gets memory of its own, so that a byte too far is seen.
-static void guard_packets(void) {
-    static uint8_t *buffers[POOL];
-    static void *contexts[POOL];
-    struct sw_packet *taken[POOL];
-    for (int i = 0; i < POOL; i++) {
-        if (!buffers[i])
-            buffers[i] = malloc(SW_MAX_FRAME);
-        if (!contexts[i] && posix_memalign(&contexts[i], 64, program_context_size))
+static void guard_packets(struct sw *of, int count) {
+    static uint8_t *buffers[2][2 * POOL];
+    static void *contexts[2][2 * POOL];
+    struct sw_packet *taken[2 * POOL];
+    int which = of == plain;
+    for (int i = 0; i < count; i++) {
+        if (!buffers[which][i])
+            buffers[which][i] = malloc(SW_MAX_FRAME);
+        if (!contexts[which][i] && posix_memalign(&contexts[which][i], 64, program_context_size))
             wrong("no memory");
-        taken[i] = sw_packet_take(sw);
-        taken[i]->buffer = buffers[i];
-        taken[i]->context = contexts[i];
-        memset(contexts[i], 0, program_context_size);
+        taken[i] = sw_packet_take(of);
+        taken[i]->buffer = buffers[which][i];
+        taken[i]->context = contexts[which][i];
+        memset(contexts[which][i], 0, program_context_size);
     }
-    for (int i = POOL; i-- > 0;)
-        sw_packet_free(sw, taken[i]);
+    for (int i = count; i-- > 0;)
+        sw_packet_free(of, taken[i]);
 }
 
-static int64_t insert(const struct setup_entry *entry) {
-    return sw_table_insert(sw, entry->table, entry->value, entry->mask, entry->low, entry->high,
+static int64_t insert(struct sw *of, const struct setup_entry *entry) {
+    return sw_table_insert(of, entry->table, entry->value, entry->mask, entry->low, entry->high,
                            entry->priority, entry->action, entry->args);
 }
 
-static void fill_tables(void) {
+static void fill_tables(struct sw *of) {
     for (size_t i = 0; i < setup_entry_count; i++)
-        if ((handles[i] = insert(&setup_entries[i])) < 0)
+        if ((handles[i] = insert(of, &setup_entries[i])) < 0)
             wrong("entry %zu: %ld", i, (long)handles[i]);
     for (size_t i = 0; i < setup_group_count; i++) {
         const struct setup_list *one = &setup_groups[i];
-        if (sw_group_set(sw, one->number, one->replicas, one->count))
+        if (sw_group_set(of, one->number, one->replicas, one->count))
             wrong("group %u", one->number);
     }
     for (size_t i = 0; i < setup_session_count; i++) {
         const struct setup_list *one = &setup_sessions[i];
-        if (sw_session_set(sw, one->number, one->replicas, one->count, one->truncate,
+        if (sw_session_set(of, one->number, one->replicas, one->count, one->truncate,
                            one->priority))
             wrong("session %u", one->number);
     }
@@ -143,11 +268,16 @@ static void begin(void) {
         kernel_reset();
     }
     sw = sw_create(POOL);
-    if (!sw)
+    plain = sw_create(2 * POOL); // what is dropped by the queues of the one goes a little later there
+    if (!sw || !plain)
         wrong("no switch");
     sw_set_log(sw, log_nothing, NULL);
-    guard_packets();
-    fill_tables();
+    sw_set_log(plain, log_nothing, NULL);
+    guard_packets(sw, POOL);
+    guard_packets(plain, 2 * POOL);
+    fill_tables(sw);
+    fill_tables(plain);
+    sw_set_traffic_manager(plain, plain_enqueue, NULL);
     add_ports();
     attach(true);
 }
@@ -177,34 +307,44 @@ static void let_out(void) {
 
 // sw_destroy looks at every group and session that there could be, which takes longer than the rest
 // of an input; here it is known which ones there are.
-static void destroy(void) {
+static void destroy(struct sw *of) {
     for (uint32_t number = 0; number <= OWN_GROUPS; number++) {
-        (void)sw_group_delete(sw, number);
-        (void)sw_session_delete(sw, number);
+        (void)sw_group_delete(of, number);
+        (void)sw_session_delete(of, number);
     }
     for (size_t i = 0; i < setup_group_count; i++)
-        (void)sw_group_delete(sw, setup_groups[i].number);
+        (void)sw_group_delete(of, setup_groups[i].number);
     for (size_t i = 0; i < setup_session_count; i++)
-        (void)sw_session_delete(sw, setup_sessions[i].number);
-    munmap(sw->groups, SW_GROUPS * sizeof *sw->groups);
-    munmap(sw->sessions, SW_SESSIONS * sizeof *sw->sessions);
-    sw->groups = sw->sessions = NULL;
-    sw_destroy(sw);
-    sw = NULL;
+        (void)sw_session_delete(of, setup_sessions[i].number);
+    munmap(of->groups, SW_GROUPS * sizeof *of->groups);
+    munmap(of->sessions, SW_SESSIONS * sizeof *of->sessions);
+    of->groups = of->sessions = NULL;
+    sw_destroy(of);
+}
+
+static void destroy_all(void) {
+    destroy(sw);
+    destroy(plain);
+    sw = plain = NULL;
     for (uint32_t wire = 0; wire < WIRES; wire++)
         if (ports_remove(ports, number_of(wire)))
             wrong("removal of port %u", wire);
     kernel_reset();
 }
 
+static void check_pool(const struct sw *of, size_t size) {
+    size_t idle = 0;
+    for (const struct sw_packet *packet = of->free; packet; packet = packet->next)
+        idle++;
+    if (idle != size)
+        wrong("%zu of %zu packets are there", idle, size);
+}
+
 static void check_counts(void) {
     if (ports->tm.packets)
         wrong("%u packets wait in no queue", ports->tm.packets);
-    size_t idle = 0;
-    for (struct sw_packet *packet = sw->free; packet; packet = packet->next)
-        idle++;
-    if (idle != POOL)
-        wrong("%zu of %d packets are there", idle, POOL);
+    check_pool(sw, POOL);
+    check_pool(plain, 2 * POOL);
     for (uint32_t wire = 0; wire < WIRES; wire++) {
         struct ports_statistics statistics;
         if (ports_get_statistics(ports, number_of(wire), &statistics))
@@ -213,6 +353,14 @@ static void check_counts(void) {
             wrong("port %u counts %lu packets, %lu came", wire,
                   (unsigned long)statistics.tx_packets, (unsigned long)kernel_delivered(wire));
     }
+}
+
+static void zero(struct sw *of) {
+    for (uint32_t i = 0; i < program_register_count; i++)
+        if (madvise(of->registers[i], program_registers[i].size * program_registers[i].limbs * 8,
+                    MADV_DONTNEED))
+            wrong("registers: %s", strerror(errno));
+    of->random = 0;
 }
 
 // The next input finds the switch as this one did: made anew if tables or ports were changed, else
@@ -224,23 +372,22 @@ static void end(void) {
     struct sw_packet *packet;
     while ((packet = ring_pop(&sw->again)))
         sw_packet_free(sw, packet);
+    forget_counterparts();
     check_counts();
-    if (changed) {
-        destroy();
+    if (changed || lost) {
+        destroy_all();
+        lost = false;
         return;
     }
-    for (uint32_t i = 0; i < program_register_count; i++)
-        if (madvise(sw->registers[i], program_registers[i].size * program_registers[i].limbs * 8,
-                    MADV_DONTNEED))
-            wrong("registers: %s", strerror(errno));
-    sw->random = 0;
+    zero(sw);
+    zero(plain);
     attach(true);
 }
 
 // ---------------------------------------------------------------------------------------------
 // Records
 
-static void control(const struct record *record, const uint8_t *data) {
+static void control(struct sw *of, const struct record *record, const uint8_t *data) {
     const uint16_t *n = record->numbers;
     size_t which = setup_entry_count ? n[1] % setup_entry_count : 0;
     const struct setup_entry *entry = &setup_entries[which];
@@ -255,42 +402,47 @@ static void control(const struct record *record, const uint8_t *data) {
     switch (n[0] % CONTROLS) {
     case DELETE_ENTRY:
         if (setup_entry_count && handles[which] >= 0) {
-            result = sw_table_delete(sw, entry->table, handles[which]);
-            handles[which] = -1;
+            result = sw_table_delete(of, entry->table, handles[which]);
+            if (of == sw) // the last of the two
+                handles[which] = -1;
         }
         break;
     case INSERT_ENTRY:
-        if (setup_entry_count && handles[which] < 0)
-            result = (handles[which] = insert(entry)) < 0;
+        if (setup_entry_count && handles[which] < 0) {
+            int64_t handle = insert(of, entry);
+            result = handle < 0;
+            if (of == sw)
+                handles[which] = handle;
+        }
         break;
     case MODIFY_ENTRY:
         if (setup_entry_count && handles[which] >= 0 && other->table == entry->table)
-            result = sw_table_modify(sw, entry->table, handles[which], other->action, other->args);
+            result = sw_table_modify(of, entry->table, handles[which], other->action, other->args);
         break;
     case SET_DEFAULT:
         if (setup_entry_count)
-            result = sw_table_set_default(sw, entry->table, entry->action, entry->args);
+            result = sw_table_set_default(of, entry->table, entry->action, entry->args);
         break;
     case SET_GROUP:
-        result = sw_group_set(sw, n[1] % OWN_GROUPS + 1, replicas, count);
+        result = sw_group_set(of, n[1] % OWN_GROUPS + 1, replicas, count);
         break;
     case DELETE_GROUP:
-        (void)sw_group_delete(sw, n[1]);
+        (void)sw_group_delete(of, n[1]);
         break;
     case SET_SESSION:
-        result = sw_session_set(sw, n[1] % OWN_GROUPS, replicas, count, n[2], n[3] % SW_PRIORITIES);
+        result = sw_session_set(of, n[1] % OWN_GROUPS, replicas, count, n[2], n[3] % SW_PRIORITIES);
         break;
     case WRITE_REGISTER:
         if (program_register_count) {
             uint32_t array = n[1] % program_register_count;
             if (program_registers[array].limbs <= 64) {
-                (void)sw_register_write(sw, array, n[2], words);
-                (void)sw_register_read(sw, array, n[2], words);
+                (void)sw_register_write(of, array, n[2], words);
+                (void)sw_register_read(of, array, n[2], words);
             }
         }
         break;
     case READ_COUNTER:
-        (void)sw_counter_read(sw, n[1], n[2], &packets, &bytes);
+        (void)sw_counter_read(of, n[1], n[2], &packets, &bytes);
         break;
     }
     if (result)
@@ -345,7 +497,8 @@ static void happens(const struct record *record, uint32_t wire, const uint8_t *d
         forward_writable(ports, ports->ports[wire]);
         break;
     case CONTROL:
-        control(record, data);
+        control(plain, record, data);
+        control(sw, record, data);
         break;
     case ATTACH:
         attach(!attached);

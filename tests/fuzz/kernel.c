@@ -20,7 +20,7 @@
 #include "records.h"
 #include "target.h"
 
-enum { BATCH = 64, HEADROOM = 64, TAG = 4 };
+enum { BATCH = 64, TAG = 4 };
 
 struct arrival {
     struct offload_header header;
@@ -204,23 +204,38 @@ static bool same_joined(const struct expected *expected, const uint8_t *packet, 
     return sum_fold(sum_bytes(sum, packet + 34, length - 34)) == 0xffff;
 }
 
+static size_t message_length(const struct msghdr *message) {
+    size_t length = 0;
+    for (size_t i = 0; i < message->msg_iovlen; i++)
+        length += message->msg_iov[i].iov_len;
+    return length;
+}
+
+// The message's offload header and frame, in however many pieces it is; free(3) what it returns.
+static uint8_t *gather(const struct msghdr *message, struct offload_header *header,
+                       size_t *length) {
+    size_t total = message_length(message), at = 0;
+    if (total < sizeof *header)
+        wrong("a message without an offload header");
+    uint8_t *all = malloc(total + 1), *frame = malloc(total + 1);
+    if (!all || !frame)
+        wrong("no memory");
+    for (size_t i = 0; i < message->msg_iovlen; i++) {
+        memcpy(all + at, message->msg_iov[i].iov_base, message->msg_iov[i].iov_len);
+        at += message->msg_iov[i].iov_len;
+    }
+    memcpy(header, all, sizeof *header);
+    *length = total - sizeof *header;
+    memcpy(frame, all + sizeof *header, *length);
+    free(all);
+    return frame;
+}
+
 // Takes one message apart; returns how many packets it is. check: they have to be what is expected.
 static uint32_t take_apart(struct wire *wire, const struct msghdr *message, bool check) {
     struct offload_header header;
-    size_t length = 0;
-    if (message->msg_iovlen < 2 || message->msg_iov[0].iov_len != sizeof header)
-        wrong("a message without an offload header");
-    memcpy(&header, message->msg_iov[0].iov_base, sizeof header);
-    for (size_t i = 1; i < message->msg_iovlen; i++)
-        length += message->msg_iov[i].iov_len;
-    uint8_t *frame = malloc(length + 1);
-    if (!frame)
-        wrong("no memory");
-    size_t at = 0;
-    for (size_t i = 1; i < message->msg_iovlen; i++) {
-        memcpy(frame + at, message->msg_iov[i].iov_base, message->msg_iov[i].iov_len);
-        at += message->msg_iov[i].iov_len;
-    }
+    size_t length;
+    uint8_t *frame = gather(message, &header, &length);
     bool joined = header.gso_type != OFFLOAD_GSO_NONE;
     struct segments segments;
     uint32_t count = segments_open(&segments, &header, frame, length);
@@ -229,6 +244,8 @@ static uint32_t take_apart(struct wire *wire, const struct msghdr *message, bool
     uint8_t *packet;
     size_t size;
     while (check && (size = segments_next(&segments, &packet))) {
+        if (segments.sum_field != SW_COMPLETE)
+            complete_sum(packet, size, segments.sum_start, segments.sum_field);
         if (joined ? !same_joined(wire->first, packet, size) : !same(wire->first, packet, size))
             wrong("port %ld sent %zu bytes that are not the packet egress returned",
                   (long)(wire - wires), size);
@@ -241,20 +258,15 @@ static uint32_t take_apart(struct wire *wire, const struct msghdr *message, bool
     return count;
 }
 
-static size_t message_length(const struct msghdr *message) {
-    size_t length = 0;
-    for (size_t i = 1; i < message->msg_iovlen; i++)
-        length += message->msg_iov[i].iov_len;
-    return length;
-}
-
 // What a packet socket says to this message, apart from what the fuzzer wants it to say.
-static int refusal(const struct wire *wire, const struct msghdr *message) {
-    const struct offload_header *header = message->msg_iov[0].iov_base;
-    size_t length = message_length(message);
+static int refusal(const struct wire *wire, const struct msghdr *message, bool *joined) {
+    struct offload_header header;
+    size_t length;
+    free(gather(message, &header, &length));
+    *joined = header.gso_type != OFFLOAD_GSO_NONE;
     if (length < ETH_HLEN)
         return EINVAL;
-    if (header->gso_type == OFFLOAD_GSO_NONE && length > wire->mtu + ETH_HLEN + TAG)
+    if (!*joined && length > wire->mtu + ETH_HLEN + TAG)
         return EMSGSIZE;
     return 0;
 }
@@ -271,7 +283,8 @@ int fuzz_sendmmsg(int file, struct mmsghdr *messages, unsigned count, int flags)
     struct wire *wire = wire_of(file);
     unsigned taken = 0;
     for (; taken < count; taken++) {
-        int error = refusal(wire, &messages[taken].msg_hdr);
+        bool joined;
+        int error = refusal(wire, &messages[taken].msg_hdr, &joined);
         if (!error && wire->send_error && wire->takes-- == 0) {
             if (taken > 0) { // told at the next call
                 wire->takes = 0;
@@ -286,7 +299,6 @@ int fuzz_sendmmsg(int file, struct mmsghdr *messages, unsigned count, int flags)
         }
         if (taken > 0)
             break;
-        bool joined = messages[0].msg_hdr.msg_iovlen > 2;
         bool again = error == EAGAIN || error == EINTR ||
                      (joined && (error == EIO || error == EINVAL));
         if (!again)
@@ -311,17 +323,24 @@ uint64_t kernel_delivered(uint32_t port) { return wires[port].delivered; }
 // What arrives
 
 static void fill(struct mmsghdr *message, const struct arrival *arrival) {
-    struct iovec *parts = message->msg_hdr.msg_iov;
-    size_t room = parts[1].iov_len;
-    size_t length = arrival->length < room ? arrival->length : room;
-    memcpy(parts[0].iov_base, &arrival->header, sizeof arrival->header);
-    // Whatever is not the frame, or room for its tag, is out of bounds.
-    uint8_t *frame = parts[1].iov_base;
-    ASAN_POISON_MEMORY_REGION(frame - HEADROOM, HEADROOM + room);
-    ASAN_UNPOISON_MEMORY_REGION(frame - TAG, TAG + length);
-    memcpy(frame, arrival->bytes, length);
-    message->msg_len = (unsigned)(sizeof arrival->header + length);
-    message->msg_hdr.msg_flags = arrival->length > room ? MSG_TRUNC : 0;
+    // Offload header, then frame, over the pieces; what lies behind the frame is out of bounds.
+    const struct msghdr *to = &message->msg_hdr;
+    size_t total = sizeof arrival->header + arrival->length, done = 0;
+    uint8_t *all = malloc(total);
+    if (!all)
+        wrong("no memory");
+    memcpy(all, &arrival->header, sizeof arrival->header);
+    memcpy(all + sizeof arrival->header, arrival->bytes, arrival->length);
+    for (size_t i = 0; i < to->msg_iovlen; i++) {
+        size_t room = to->msg_iov[i].iov_len;
+        size_t count = total - done < room ? total - done : room;
+        ASAN_UNPOISON_MEMORY_REGION(to->msg_iov[i].iov_base, count);
+        memcpy(to->msg_iov[i].iov_base, all + done, count);
+        done += count;
+    }
+    free(all);
+    message->msg_len = (unsigned)done;
+    message->msg_hdr.msg_flags = done < total ? MSG_TRUNC : 0;
     struct cmsghdr *control = CMSG_FIRSTHDR(&message->msg_hdr);
     struct tpacket_auxdata aux = {.tp_len = (unsigned)arrival->length};
     if (arrival->tag >= 0) {
@@ -345,10 +364,17 @@ int fuzz_recvmmsg(int file, struct mmsghdr *messages, unsigned count, int flags,
     wire->receive_error = 0;
     if (errno != EAGAIN || wire->arrived == 0)
         return -1;
+    for (unsigned i = 0; i < count; i++)
+        for (size_t n = 0; n < messages[i].msg_hdr.msg_iovlen; n++)
+            ASAN_POISON_MEMORY_REGION(messages[i].msg_hdr.msg_iov[n].iov_base,
+                                      messages[i].msg_hdr.msg_iov[n].iov_len);
     unsigned given = wire->arrived < count ? wire->arrived : count;
     for (unsigned i = 0; i < given; i++)
         fill(&messages[i], &wire->arrivals[i]);
-    forget_arrivals(wire);
+    for (unsigned i = 0; i < given; i++)
+        free(wire->arrivals[i].bytes);
+    wire->arrived -= given;
+    memmove(wire->arrivals, wire->arrivals + given, wire->arrived * sizeof *wire->arrivals);
     return (int)given;
 }
 

@@ -71,6 +71,11 @@ static size_t make_packet(uint8_t *at, bool tcp, uint16_t id, uint32_t sequence,
     return 34 + header + payload;
 }
 
+static struct outgoing whole(uint8_t *packet, size_t length) {
+    return (struct outgoing){
+        .start = packet, .length = (uint32_t)length, .sum_field = SW_COMPLETE};
+}
+
 static void walk(const struct offload_header *header, uint8_t *frame, size_t length) {
     struct segments segments;
     uint32_t count = segments_open(&segments, header, frame, length);
@@ -82,6 +87,10 @@ static void walk(const struct offload_header *header, uint8_t *frame, size_t len
         uint32_t touched = 0;
         for (size_t i = 0; i < size; i++)
             touched += packet[i];
+        if (segments.sum_field != SW_COMPLETE)
+            complete_sum(packet, size, segments.sum_start, segments.sum_field);
+        segments_swap(&segments);
+        segments_swap(&segments);
         CHECK(touched < UINT32_MAX);
         seen++;
     }
@@ -150,11 +159,12 @@ static void split(void) {
             lengths[n] = make_packet(packets[n], tcp, (uint16_t)(id + n), sequence, flags, payload,
                                      tcp || below(2));
             sequence += (uint32_t)payload;
+            struct outgoing packet = whole(n ? packets[n] : first, lengths[n]);
             if (n == 0) {
                 memcpy(first, packets[0], lengths[0]);
-                if (!train_open(&train, first, lengths[0]))
+                if (!train_open(&train, &packet))
                     break; // too small to lead one
-            } else if (!train_join(&train, packets[n], lengths[n], 1 << 20)) {
+            } else if (!train_join(&train, &packet, 1 << 20)) {
                 break;
             }
             joined++;
@@ -179,6 +189,8 @@ static void split(void) {
         for (uint32_t n = 0; n < joined; n++) {
             uint8_t *packet;
             CHECK(segments_next(&segments, &packet) == lengths[n]);
+            if (segments.sum_field != SW_COMPLETE)
+                complete_sum(packet, lengths[n], segments.sum_start, segments.sum_field);
             if (!tcp && load16(packets[n] + 40) == 0) {
                 uint32_t after = (uint32_t)lengths[n] - 34;
                 uint64_t sum = sum_pseudo4(packets[n] + 14, 17, after);
@@ -215,7 +227,14 @@ static void fallback(void) {
         CHECK(room);
         size_t length = make_packet(room, false, (uint16_t)n, 0, 0, PAYLOAD, true);
         memcpy(sent[n], room, length);
-        transmit_add(transmit, length);
+        // Its second half lies elsewhere.
+        struct sw_leaving leaving = {
+            .payload = sent[n] + length / 2,
+            .payload_length = (uint32_t)(length - length / 2),
+            .sum_field = SW_COMPLETE,
+        };
+        memset(room + length / 2, 0, length - length / 2);
+        transmit_add(transmit, length, &leaving);
     }
     CHECK(transmit->frame_count == 1);
     CHECK(transmit_flush(transmit, sender));

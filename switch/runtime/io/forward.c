@@ -15,7 +15,9 @@
 
 enum {
     BATCH = 64,        // frames read at once
-    HEADROOM = 64,     // in front of a frame: its VLAN tag may go back in
+    // Of which so many bytes, or what is read first is out of the cache when its turn comes.
+    BATCH_BYTES = 256 * 1024,
+    HEADROOM = 64,     // in front of a frame: the offload header; its VLAN tag may go back in
     LARGEST = 65536 + 64,
     // Not a multiple of 4 KiB, or all buffers would compete for the same cache sets.
     STRIDE = HEADROOM + LARGEST + 192,
@@ -26,10 +28,10 @@ enum {
 
 struct receive_buffers {
     struct mmsghdr messages[BATCH];
-    struct iovec parts[2 * BATCH];
-    struct offload_header headers[BATCH];
+    struct iovec parts[BATCH]; // offload header and frame in one piece
     _Alignas(struct cmsghdr) uint8_t control[BATCH][CMSG_SPACE(sizeof(struct tpacket_auxdata))];
     uint8_t *frames;
+    uint32_t usual; // bytes of a frame, of late
 };
 
 struct receive_buffers *receive_buffers_create(void) {
@@ -42,12 +44,12 @@ struct receive_buffers *receive_buffers_create(void) {
         return NULL;
     }
     for (int i = 0; i < BATCH; i++) {
-        struct iovec *parts = &buffers->parts[2 * i];
-        parts[0] = (struct iovec){&buffers->headers[i], sizeof buffers->headers[i]};
-        parts[1] = (struct iovec){buffers->frames + (size_t)i * STRIDE + HEADROOM, LARGEST};
+        uint8_t *frame = buffers->frames + (size_t)i * STRIDE + HEADROOM;
+        size_t header = sizeof(struct offload_header);
+        buffers->parts[i] = (struct iovec){frame - header, header + LARGEST};
         buffers->messages[i].msg_hdr = (struct msghdr){
-            .msg_iov = parts,
-            .msg_iovlen = 2,
+            .msg_iov = &buffers->parts[i],
+            .msg_iovlen = 1,
             .msg_control = buffers->control[i],
         };
     }
@@ -80,8 +82,13 @@ static void add_pending(struct ports *ports, struct port *port) {
 void forward_enqueue(void *context, struct sw_packet *packet, uint64_t us) {
     struct ports *ports = context;
     uint32_t number = packet->port;
-    if (tm_enqueue(&ports->tm, packet, us, ports->now_ns))
-        add_pending(ports, ports->ports[number]);
+    if (!tm_enqueue(&ports->tm, packet, us, ports->now_ns))
+        return;
+    struct port *port = ports->ports[number];
+    // Everything else that waits now leaves, or is kept, before the next frame is looked at.
+    if (packet->on_loan && (port->blocked || port->queue.rate))
+        ports->program.packet_keep(ports->program.sw, packet);
+    add_pending(ports, port);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -108,7 +115,11 @@ static void flush(struct ports *ports, struct port *port) {
         return;
     uint64_t down = port->transmit.down, packets = port->transmit.packets;
     bool blocked = port->blocked;
+    if (ports->in_hand)
+        segments_swap(ports->in_hand);
     port->blocked = !transmit_flush(&port->transmit, port->interface.socket);
+    if (ports->in_hand)
+        segments_swap(ports->in_hand);
     if (port->blocked != blocked)
         port_watch_output(ports, port);
     if (port->transmit.packets != packets)
@@ -132,11 +143,23 @@ static void send_to_cpu(struct ports *ports, struct port *port, const uint8_t *f
     }
 }
 
+// The whole packet in one piece, as it is on a wire.
+static void complete(uint8_t *packet, size_t length, struct sw_leaving *leaving) {
+    if (leaving->payload)
+        memcpy(packet + length - leaving->payload_length, leaving->payload,
+               leaving->payload_length);
+    leaving->payload = NULL;
+    if (leaving->sum_field != SW_COMPLETE)
+        complete_sum(packet, length, leaving->sum_start, leaving->sum_field);
+    leaving->sum_field = SW_COMPLETE;
+}
+
 // Sends what the port may send now. Switch locked.
 static void serve(struct ports *ports, struct port *port) {
     struct transmit *t = &port->transmit;
     if (port->queue.rate && ports->now_ns < port->wake_ns)
         return;
+    bool blocked = port->blocked;
     while (!port->blocked && tm_ready_ns(&port->queue) <= ports->now_ns) {
         uint8_t *room = transmit_room(t);
         if (!room) {
@@ -144,11 +167,14 @@ static void serve(struct ports *ports, struct port *port) {
             continue;
         }
         struct sw_packet *packet = tm_dequeue(&ports->tm, &port->queue);
-        size_t length = ports->program.egress(ports->program.sw, packet, now_us(ports), room,
-                                              SW_MAX_FRAME);
+        struct sw_leaving leaving;
+        size_t length = ports->program.send(ports->program.sw, packet, now_us(ports), room,
+                                            SW_MAX_FRAME, &leaving);
         if (length == 0)
             continue;
         tm_charge(&port->queue, (uint32_t)length, ports->now_ns);
+        if (port->cpu || port->capture_out.file >= 0)
+            complete(room, length, &leaving);
         if (port->capture_out.file >= 0) {
             capture_write(&port->capture_out, room, length, wall_ns());
             ports->captures = true;
@@ -158,8 +184,10 @@ static void serve(struct ports *ports, struct port *port) {
         else if (port->interface.socket < 0)
             t->down++;
         else
-            transmit_add(t, length);
+            transmit_add(t, length, &leaving);
     }
+    if (port->blocked && !blocked)
+        tm_keep(&ports->tm, &port->queue);
     // What is left of a paced port goes in one piece a little later, not packet by packet.
     port->wake_ns = 0;
     if (port->queue.rate && port->queue.packets) {
@@ -256,12 +284,14 @@ static uint8_t *restore_vlan(struct msghdr *message, uint8_t *frame, size_t *len
     return frame;
 }
 
-static void packet_in(struct ports *ports, struct port *port, const uint8_t *packet,
-                      size_t length) {
+static void packet_in(struct ports *ports, struct port *port, struct sw_frame *frame) {
     port->statistics.rx_packets++;
-    port->statistics.rx_bytes += length;
+    port->statistics.rx_bytes += frame->length;
     if (port->capture_in.file >= 0) {
-        capture_write(&port->capture_in, packet, length, wall_ns());
+        if (frame->sum_field != SW_COMPLETE)
+            complete_sum(frame->bytes, frame->length, frame->sum_start, frame->sum_field);
+        frame->sum_field = SW_COMPLETE;
+        capture_write(&port->capture_in, frame->bytes, frame->length, wall_ns());
         ports->captures = true;
     }
     struct ports_program *program = &ports->program;
@@ -269,7 +299,7 @@ static void packet_in(struct ports *ports, struct port *port, const uint8_t *pac
         port->statistics.rx_no_program++;
         return;
     }
-    program->ingress(program->sw, port->number, packet, length, now_us(ports));
+    program->receive(program->sw, port->number, frame, now_us(ports));
     serve_pending(ports);
 }
 
@@ -278,29 +308,42 @@ static uint32_t frame_in(struct ports *ports, struct port *port, uint32_t index)
     struct receive_buffers *buffers = ports->buffers;
     struct msghdr *message = &buffers->messages[index].msg_hdr;
     size_t length = buffers->messages[index].msg_len;
-    struct offload_header *header = &buffers->headers[index];
+    struct offload_header header;
     port->statistics.rx_frames++;
     if (message->msg_flags & MSG_TRUNC) {
         port->statistics.rx_truncated++;
         return 0;
     }
-    if (length <= sizeof *header) {
+    if (length <= sizeof header) {
         port->statistics.rx_bad_offload++;
         return 0;
     }
-    length -= sizeof *header;
-    uint8_t *frame = buffers->parts[2 * index + 1].iov_base;
-    frame = restore_vlan(message, frame, &length, header);
+    uint8_t *frame = buffers->parts[index].iov_base;
+    memcpy(&header, frame, sizeof header);
+    length -= sizeof header;
+    frame = restore_vlan(message, frame + sizeof header, &length, &header);
     struct segments segments;
-    uint32_t count = segments_open(&segments, header, frame, length);
+    uint32_t count = segments_open(&segments, &header, frame, length);
     if (count == 0) {
         port->statistics.rx_bad_offload++;
         return 0;
     }
     ports->now_ns = clock_ns();
+    ports->in_hand = &segments;
     uint8_t *packet;
-    while ((length = segments_next(&segments, &packet)))
-        packet_in(ports, port, packet, length);
+    while ((length = segments_next(&segments, &packet))) {
+        struct sw_frame one = {
+            .bytes = packet,
+            .length = (uint32_t)length,
+            .sum_start = segments.sum_start,
+            .sum_field = segments.sum_field,
+            .lasting = 1,
+            .writable = 1,
+            .fragile = segments.over ? segments.headers : 0,
+        };
+        packet_in(ports, port, &one);
+    }
+    ports->in_hand = NULL;
     return count;
 }
 
@@ -320,9 +363,11 @@ static void receive_failed(struct ports *ports, struct port *port, int error) {
 
 void forward_receive(struct ports *ports, struct port *port) {
     struct receive_buffers *buffers = ports->buffers;
-    for (int i = 0; i < BATCH; i++)
+    uint32_t batch = BATCH_BYTES / (buffers->usual + 1) + 1;
+    batch = batch < BATCH ? batch : BATCH;
+    for (uint32_t i = 0; i < batch; i++)
         buffers->messages[i].msg_hdr.msg_controllen = sizeof buffers->control[i];
-    int count = recvmmsg(port->interface.socket, buffers->messages, BATCH, MSG_DONTWAIT, NULL);
+    int count = recvmmsg(port->interface.socket, buffers->messages, batch, MSG_DONTWAIT, NULL);
     if (count <= 0) {
         receive_failed(ports, port, count < 0 ? errno : EAGAIN);
         return;
@@ -333,6 +378,7 @@ void forward_receive(struct ports *ports, struct port *port) {
         program->lock(program->sw);
     uint32_t packets = 0;
     for (int i = 0; i < count; i++) {
+        buffers->usual += (buffers->messages[i].msg_len >> 3) - (buffers->usual >> 3);
         packets += frame_in(ports, port, (uint32_t)i);
         if (packets >= LOCK_PACKETS && program->sw) {
             program->unlock(program->sw);
@@ -357,7 +403,12 @@ void forward_packet_outs(struct ports *ports) {
         if (length < 0)
             break;
         port->statistics.rx_frames++;
-        packet_in(ports, port, frame, (size_t)length);
+        struct sw_frame one = {
+            .bytes = frame,
+            .length = (uint32_t)length,
+            .sum_field = SW_COMPLETE,
+        };
+        packet_in(ports, port, &one);
     }
     if (program->sw)
         finish(ports);

@@ -70,14 +70,14 @@ static bool parse(struct segments *s, uint8_t type) {
     return true;
 }
 
-// Puts in the checksum that the sender left to hardware: the field holds the sum of the pseudo
-// header, everything from csum_start on is to be added (virtio 1.2, 5.1.6.2).
-static bool complete_checksum(const struct offload_header *header, uint8_t *frame, size_t length) {
+// Notes a checksum that the sender left to hardware (virtio 1.2, 5.1.6.2).
+static bool note_checksum(struct segments *s, const struct offload_header *header) {
     size_t start = header->csum_start;
     size_t field = start + header->csum_offset;
-    if (start < ETHERNET || field + 2 > length)
+    if (start < ETHERNET || field + 2 > s->length)
         return false;
-    store_checksum(frame + field, sum_bytes(0, frame + start, length - start));
+    s->sum_start = (uint32_t)start;
+    s->sum_field = (uint32_t)field;
     return true;
 }
 
@@ -87,9 +87,13 @@ uint32_t segments_open(struct segments *s, const struct offload_header *header, 
     s->length = length;
     s->next = 0;
     s->count = 0;
+    s->headers = 0;
+    s->over = NULL;
+    s->sum_start = 0;
+    s->sum_field = SW_COMPLETE;
     uint8_t type = header->gso_type & (uint8_t)~OFFLOAD_GSO_ECN;
     if (header->gso_type == OFFLOAD_GSO_NONE) {
-        if (header->flags & OFFLOAD_NEEDS_CSUM && !complete_checksum(header, frame, length))
+        if (header->flags & OFFLOAD_NEEDS_CSUM && !note_checksum(s, header))
             return 0;
         s->size = 0; // marks a frame that is one packet
         return s->count = 1;
@@ -107,11 +111,37 @@ uint32_t segments_open(struct segments *s, const struct offload_header *header, 
         return 0;
     // Only UDP over IPv4 may go without one.
     s->checksum = partial || s->tcp || load16(frame + s->transport + field) != 0;
+    if (s->checksum) {
+        s->sum_start = s->transport;
+        s->sum_field = s->transport + field;
+    }
+    uint8_t *ip = frame + s->network;
+    uint32_t protocol = s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_;
+    if (s->ipv6) {
+        s->pseudo = sum_pseudo6(ip, protocol, 0);
+    } else {
+        memset(ip + 2, 0, 4); // length and identification
+        store16(ip + 10, 0);
+        s->sum = sum_bytes(0, ip, s->transport - s->network);
+        s->pseudo = sum_pseudo4(ip, protocol, 0);
+    }
     memcpy(s->saved, frame, s->headers);
     return s->count = count;
 }
 
+void segments_swap(struct segments *s) {
+    uint8_t headers[OFFLOAD_MAX_HEADERS];
+    if (!s->over)
+        return;
+    memcpy(headers, s->over, s->headers);
+    memcpy(s->over, s->under, s->headers);
+    memcpy(s->under, headers, s->headers);
+}
+
 size_t segments_next(struct segments *s, uint8_t **packet) {
+    if (s->over)
+        memcpy(s->over, s->under, s->headers);
+    s->over = NULL;
     if (s->next == s->count)
         return 0;
     uint32_t index = s->next++;
@@ -119,25 +149,27 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
         *packet = s->frame;
         return s->length;
     }
-    // The headers go right in front of the packet's part of the payload, over the end of the
-    // packet before, which has been dealt with.
+    // The headers go right in front of the packet's part of the payload, for as long as it is in
+    // hand over the end of the packet before.
     size_t offset = (size_t)index * s->size;
     uint8_t *at = s->frame + offset;
     bool last = s->next == s->count;
     size_t length = last ? s->length - offset : s->headers + s->size;
-    memcpy(at, s->saved, s->headers);
+    if (index > 0) {
+        s->over = at;
+        memcpy(s->under, at, s->headers);
+        memcpy(at, s->saved, s->headers);
+    }
     uint8_t *ip = at + s->network;
     uint8_t *transport = at + s->transport;
     uint32_t after = (uint32_t)(length - s->transport); // bytes of the TCP segment or datagram
-    uint64_t sum;
     if (s->ipv6) {
         store16(ip + 4, after);
-        sum = sum_pseudo6(ip, s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
     } else {
-        store16(ip + 2, (uint32_t)(length - s->network));
-        store16(ip + 4, (uint16_t)(s->id + index));
-        store_ip_checksum(ip, s->transport - s->network);
-        sum = sum_pseudo4(ip, s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
+        uint32_t whole = (uint32_t)(length - s->network), id = (uint16_t)(s->id + index);
+        store16(ip + 2, whole);
+        store16(ip + 4, id);
+        store_sum(ip + 10, (uint16_t)~sum_fold(sum_value(sum_value(s->sum, whole), id)));
     }
     uint8_t *checksum = transport + (s->tcp ? 16 : 6);
     if (s->tcp) {
@@ -151,11 +183,7 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
     } else {
         store16(transport + 4, after);
     }
-    store16(checksum, 0);
-    if (s->checksum) {
-        uint16_t folded = (uint16_t)~sum_fold(sum_bytes(sum, transport, after));
-        store_sum(checksum, folded == 0 && !s->tcp ? 0xffff : folded); // RFC 768: 0 = none
-    }
+    store_sum(checksum, s->checksum ? sum_fold(sum_value(s->pseudo, after)) : 0);
     *packet = at;
     return length;
 }
@@ -165,20 +193,56 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
 
 enum { IP = ETHERNET, TRANSPORT = ETHERNET + 20 };
 
-static bool valid_checksums(const uint8_t *packet, size_t length, bool tcp) {
-    if (sum_fold(sum_bytes(0, packet + IP, 20)) != 0xffff)
+// The sum of an outgoing packet's bytes from an even offset within its first piece on.
+static uint64_t sum_from(uint64_t sum, const struct outgoing *packet, size_t start) {
+    size_t head = packet->length - packet->rest_length;
+    if (!packet->rest)
+        return sum_bytes(sum, packet->start + start, packet->length - start);
+    sum = sum_bytes(sum, packet->start + start, head - start);
+    return sum_bytes(sum, packet->rest, packet->rest_length);
+}
+
+void outgoing_gather(struct outgoing *packet, uint32_t count) {
+    if (!packet->rest || count == 0)
+        return;
+    memcpy(packet->start + packet->length - packet->rest_length, packet->rest, count);
+    packet->rest += count;
+    packet->pulled += count;
+    packet->rest_length -= count;
+    if (packet->rest_length == 0)
+        packet->rest = NULL;
+}
+
+void outgoing_complete(struct outgoing *packet) {
+    if (packet->sum_field == SW_COMPLETE)
+        return;
+    store_checksum(packet->start + packet->sum_field, sum_from(0, packet, packet->sum_start));
+    packet->sum_field = SW_COMPLETE;
+}
+
+static bool valid_checksums(const struct outgoing *packet, bool tcp) {
+    if (sum_fold(sum_ipv4(packet->start + IP)) != 0xffff)
         return false;
-    const uint8_t *transport = packet + TRANSPORT;
-    uint32_t after = (uint32_t)(length - TRANSPORT);
+    const uint8_t *transport = packet->start + TRANSPORT;
+    uint32_t after = packet->length - TRANSPORT;
+    uint32_t field = tcp ? 16 : 6;
+    uint64_t sum = sum_pseudo4(packet->start + IP, tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
+    if (packet->sum_field != SW_COMPLETE) {
+        uint16_t found, wanted = sum_fold(sum);
+        memcpy(&found, transport + field, sizeof found);
+        return packet->sum_start == TRANSPORT && packet->sum_field == TRANSPORT + field &&
+               found == wanted;
+    }
     if (!tcp && load16(transport + 6) == 0)
         return true;
     if (tcp && load16(transport + 16) == 0xffff) // right, but it would come back as 0
         return false;
-    uint64_t sum = sum_pseudo4(packet + IP, tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
-    return sum_fold(sum_bytes(sum, transport, after)) == 0xffff;
+    return sum_fold(sum_from(sum, packet, TRANSPORT)) == 0xffff;
 }
 
-bool train_open(struct train *train, uint8_t *packet, size_t length) {
+bool train_open(struct train *train, const struct outgoing *outgoing) {
+    uint8_t *packet = outgoing->start;
+    size_t length = outgoing->length;
     train->count = 0;
     if (length <= TRANSPORT + UDP_HEADER || load16(packet + 12) != 0x0800)
         return false;
@@ -213,7 +277,7 @@ bool train_open(struct train *train, uint8_t *packet, size_t length) {
     train->size = (uint32_t)length - train->headers;
     if (train->tcp && train->size < OFFLOAD_MIN_TCP_SIZE)
         return false;
-    if (!valid_checksums(packet, length, train->tcp))
+    if (!valid_checksums(outgoing, train->tcp))
         return false;
     train->first = packet;
     train->count = 1;
@@ -223,14 +287,36 @@ bool train_open(struct train *train, uint8_t *packet, size_t length) {
     return true;
 }
 
+// Of 8 bytes those that differ and are in the mask: loads that match the stores by which a header
+// was written just before, or they would wait for these.
+static inline uint64_t differ8(const uint8_t *a, const uint8_t *b, const uint8_t mask[8]) {
+    uint64_t one, other, wanted;
+    memcpy(&one, a, 8);
+    memcpy(&other, b, 8);
+    memcpy(&wanted, mask, 8);
+    return (one ^ other) & wanted;
+}
+
+static inline uint32_t differ4(const uint8_t *a, const uint8_t *b) {
+    uint32_t one, other;
+    memcpy(&one, a, 4);
+    memcpy(&other, b, 4);
+    return one ^ other;
+}
+
 // Equal in everything that splitting copies from the first packet.
 static bool same_flow(const struct train *train, const uint8_t *packet) {
+    static const uint8_t all[8] = {255, 255, 255, 255, 255, 255, 255, 255};
+    static const uint8_t start[8] = {255, 255, 0, 0, 0, 0, 255, 255}; // version, TOS; fragment bits
+    static const uint8_t middle[8] = {255, 255, 0, 0, 255, 255, 255, 255}; // TTL, protocol; source
     const uint8_t *first = train->first;
-    if (memcmp(packet, first, ETHERNET + 2) != 0)          // Ethernet; version, length, TOS
-        return false;
-    if (memcmp(packet + IP + 6, first + IP + 6, 4) != 0)   // fragment bits, TTL, protocol
-        return false;
-    if (memcmp(packet + IP + 12, first + IP + 12, 12) != 0) // addresses, ports
+    uint64_t difference = differ8(packet, first, all) | differ4(packet + 8, first + 8);
+    difference |= (uint64_t)(load16(packet + 12) ^ load16(first + 12));
+    difference |= differ8(packet + IP, first + IP, start);
+    difference |= differ8(packet + IP + 8, first + IP + 8, middle);
+    difference |= differ4(packet + IP + 16, first + IP + 16); // destination
+    difference |= differ4(packet + IP + 20, first + IP + 20); // ports
+    if (difference)
         return false;
     if (!train->tcp)
         return true;
@@ -242,7 +328,9 @@ static bool same_flow(const struct train *train, const uint8_t *packet) {
            ((a[13] ^ b[13]) & (uint8_t)~(FLAG_FIN | FLAG_PSH)) == 0 && !(a[13] & FLAG_CWR);
 }
 
-bool train_join(struct train *train, const uint8_t *packet, size_t length, size_t limit) {
+bool train_join(struct train *train, const struct outgoing *outgoing, size_t limit) {
+    const uint8_t *packet = outgoing->start;
+    size_t length = outgoing->length;
     if (train->count == 0 || train->closed || train->count == TRAIN_MAX_PACKETS)
         return false;
     if (length <= train->headers || length > train->headers + train->size)
@@ -259,7 +347,7 @@ bool train_join(struct train *train, const uint8_t *packet, size_t length, size_
         return false;
     // Joined datagrams get a checksum each or none: a mixture would change those with one of 0
     // only, which is allowed, so nothing to compare here.
-    if (!valid_checksums(packet, length, train->tcp))
+    if (!valid_checksums(outgoing, train->tcp))
         return false;
     if (train->tcp) {
         train->sequence += payload;

@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "target.h"
+
 #define OFFLOAD_NEEDS_CSUM 1
 #define OFFLOAD_GSO_NONE 0
 #define OFFLOAD_GSO_TCPV4 1
@@ -61,7 +63,14 @@ struct segments {
     uint16_t id;          // IPv4 identification of the first
     uint32_t sequence;    // TCP sequence number of the first
     uint8_t flags;        // TCP flags of the frame
-    uint8_t saved[OFFLOAD_MAX_HEADERS];
+    uint64_t sum;         // of the IPv4 header without what differs between packets
+    uint64_t pseudo;      // of the pseudo header without the length
+    // Of a packet whose L4 checksum is still to be completed: the field holds the sum of the pseudo
+    // header, everything from sum_start on is to be added. SW_COMPLETE: none.
+    uint32_t sum_start, sum_field;
+    uint8_t saved[OFFLOAD_MAX_HEADERS]; // headers of the frame
+    uint8_t under[OFFLOAD_MAX_HEADERS]; // what the headers of the packet in hand lie over
+    uint8_t *over;                      // where; NULL: over nothing
 };
 
 // Prepares the packets of a frame of `length` bytes. Returns how many there are, or 0 if the header
@@ -69,8 +78,32 @@ struct segments {
 uint32_t segments_open(struct segments *segments, const struct offload_header *header,
                        uint8_t *frame, size_t length);
 
-// The next packet's bytes and length; 0 after the last. A packet is overwritten by the next call.
+// The next packet's bytes and length; 0 after the last. Its L4 checksum is as sum_start and sum_field
+// say. Its first `headers` bytes hold only until the next call, those behind as long as the frame
+// (of a frame that is one packet all do).
 size_t segments_next(struct segments *segments, uint8_t **packet);
+
+// While the packet in hand is not looked at: the frame with what lies under its headers, for those
+// who refer to the packet before. The next call puts the headers back.
+void segments_swap(struct segments *segments);
+
+// A packet to be sent, in two pieces: with `rest` NULL all of it is at `start`. Else its headers are,
+// and at least HEAD_BYTES of it.
+#define HEAD_BYTES 128
+struct outgoing {
+    uint8_t *start;
+    const uint8_t *rest;
+    uint32_t length, rest_length;  // length: of both
+    uint32_t pulled, fragile;      // bytes before the rest that were copied from there; see sw_leaving
+    uint32_t sum_start, sum_field; // as in struct segments
+};
+
+// `count` bytes more of it move to its first piece, where there is room for all of them.
+void outgoing_gather(struct outgoing *packet, uint32_t count);
+
+// Puts in the packet's checksum if it is to be completed; the field is in the first piece, and the
+// pieces meet an even number of bytes behind sum_start.
+void outgoing_complete(struct outgoing *packet);
 
 // A run of packets that can leave as one GSO frame: first packet whole, of the others the payload.
 struct train {
@@ -90,12 +123,13 @@ struct train {
 
 // Starts a train with this packet if it can lead one: TCP or UDP over IPv4 directly in Ethernet,
 // not a fragment, lengths and checksums right (a UDP checksum of 0 counts as right).
-bool train_open(struct train *train, uint8_t *packet, size_t length);
+// One that is still to be completed counts as right if what is there is the pseudo header's sum.
+bool train_open(struct train *train, const struct outgoing *packet);
 
 // Takes the packet into the train if splitting the whole again gives the same bytes, but for a UDP
 // checksum of 0, which becomes the right one: same headers, identification one higher, sequence
 // number following, equal size (the last may be shorter), `limit` bytes at most with all headers.
-bool train_join(struct train *train, const uint8_t *packet, size_t length, size_t limit);
+bool train_join(struct train *train, const struct outgoing *packet, size_t limit);
 
 // Turns the first packet's headers into those of the joined frame, described by *header. For a
 // train of one packet that is the packet as it is and an empty header.

@@ -126,6 +126,7 @@ int port_attach(struct ports *ports, const struct ports_program *program) {
     ports->tm.sw = program->sw;
     ports->tm.pool = program->pool;
     ports->tm.free = program->packet_free;
+    ports->tm.keep = program->packet_keep;
     program->set_traffic_manager(program->sw, forward_enqueue, ports);
     return 0;
 }

@@ -48,6 +48,7 @@ struct ports {
     bool more;                    // packets wait to go round again
     bool captures;                // something waits in a capture buffer
     struct receive_buffers *buffers;
+    struct segments *in_hand;     // the frame whose packets are being processed, or NULL
     struct ring events;           // to Python
     struct ring packet_outs;
 

@@ -29,10 +29,10 @@ struct ports_program {
     void (*set_traffic_manager)(struct sw *sw, sw_enqueue_fn enqueue, void *tm);
     void (*lock)(struct sw *sw);
     void (*unlock)(struct sw *sw);
-    void (*ingress)(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length,
-                    uint64_t now_us);
-    size_t (*egress)(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
-                     size_t cap);
+    void (*receive)(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us);
+    size_t (*send)(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
+                   size_t cap, struct sw_leaving *leaving);
+    void (*packet_keep)(struct sw *sw, struct sw_packet *packet);
     size_t (*recirculate)(struct sw *sw, uint64_t now_us, size_t limit);
     void (*packet_free)(struct sw *sw, struct sw_packet *packet);
 };

@@ -166,8 +166,12 @@ static int send_train(const uint8_t *to, const uint8_t *from, uint32_t source,
     struct train train;
     for (uint32_t i = 0; i < SEGMENTS; i++) {
         size_t length = datagram(bytes[i], to, from, source, destination, i);
-        bool taken = i ? train_join(&train, bytes[i], length, 65536)
-                       : train_open(&train, bytes[i], length);
+        struct outgoing packet = {
+            .start = bytes[i],
+            .length = (uint32_t)length,
+            .sum_field = SW_COMPLETE,
+        };
+        bool taken = i ? train_join(&train, &packet, 65536) : train_open(&train, &packet);
         if (!taken) {
             errno = EPROTO;
             return -1;

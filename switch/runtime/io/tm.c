@@ -48,6 +48,8 @@ static uint32_t highest(uint32_t bits) {
 // Room for the packet, if lower priorities give up theirs where they must.
 static bool make_room(struct traffic_manager *tm, struct tm_port *port,
                       const struct sw_packet *packet) {
+    if (port->bytes + packet->length <= port->limit && port->packets < tm->pool - tm->packets)
+        return true;
     uint64_t firm = packet->length; // what would stay if all lower priorities were dropped
     for (uint32_t priority = packet->priority; priority < TM_PRIORITIES; priority++)
         firm += port->held[priority];
@@ -130,6 +132,15 @@ void tm_charge(struct tm_port *port, uint32_t bytes, uint64_t now_ns) {
         port->free_ns = now_ns - TM_CATCH_UP_NS;
     // Rounded up by less than a nanosecond a frame.
     port->free_ns += ((uint64_t)bytes * 8 * 1000000000u + port->rate - 1) / port->rate;
+}
+
+void tm_keep(struct traffic_manager *tm, struct tm_port *port) {
+    for (uint32_t bits = port->waiting; bits; bits &= bits - 1) {
+        struct sw_packet *packet = port->head[lowest(bits)];
+        for (; packet; packet = packet->next)
+            if (packet->on_loan)
+                tm->keep(tm->sw, packet);
+    }
 }
 
 void tm_flush(struct traffic_manager *tm, struct tm_port *port) {

@@ -45,6 +45,7 @@ struct traffic_manager {
     uint64_t no_port;                // packets dropped because their port does not exist
     struct sw *sw;
     void (*free)(struct sw *, struct sw_packet *);
+    void (*keep)(struct sw *, struct sw_packet *); // moves a payload on loan to memory of its own
 };
 
 void tm_init(struct traffic_manager *tm, struct sw *sw, uint32_t pool,
@@ -68,6 +69,9 @@ struct sw_packet *tm_dequeue(struct traffic_manager *tm, struct tm_port *port);
 
 // A frame of `bytes` was sent: the port is busy until it has left at the port's rate.
 void tm_charge(struct tm_port *port, uint32_t bytes, uint64_t now_ns);
+
+// What waits no longer refers to the frames it came in.
+void tm_keep(struct traffic_manager *tm, struct tm_port *port);
 
 // Drops what waits, uncounted.
 void tm_flush(struct traffic_manager *tm, struct tm_port *port);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way out of one port: packets are written one behind the other into a buffer, runs of one flow
-// become trains if the port joins, and all leave in one sendmmsg.
+// The way out of one port: the heads of packets are written into a buffer, where there is room for
+// all of them; what is behind stays where it is until the packets are sent, or the socket takes no
+// more. Runs of one flow become trains if the port joins, and all leave in one sendmmsg.
 
 #ifndef RACKHUB_TRANSMIT_H
 #define RACKHUB_TRANSMIT_H
@@ -14,7 +15,7 @@
 #include "target.h"
 
 #define TRANSMIT_PACKETS 512
-#define TRANSMIT_BYTES (192 * 1024)
+#define TRANSMIT_BYTES (384 * 1024)
 
 struct transmit_frame {
     struct train train;
@@ -25,7 +26,7 @@ struct transmit_frame {
 struct transmit {
     uint8_t *bytes; // TRANSMIT_BYTES + SW_MAX_FRAME
     size_t used;
-    uint32_t offsets[TRANSMIT_PACKETS + 1]; // of each packet; the next one's is where it ends
+    struct outgoing waiting[TRANSMIT_PACKETS];
     struct transmit_frame frames[TRANSMIT_PACKETS];
     uint32_t packet_count, frame_count;
     uint32_t sent; // frames that have left
@@ -51,10 +52,11 @@ void transmit_destroy(struct transmit *transmit);
 // Where the next packet may be written (SW_MAX_FRAME bytes), or NULL: flush first.
 uint8_t *transmit_room(struct transmit *transmit);
 
-// The packet there has `length` bytes and is to be sent.
-void transmit_add(struct transmit *transmit, size_t length);
+// The packet there has `length` bytes, those of *leaving not yet among them, and is to be sent.
+void transmit_add(struct transmit *transmit, size_t length, const struct sw_leaving *leaving);
 
-// Sends what is there. False if the socket takes no more now: call again when it is writable.
+// Sends what is there. False if the socket takes no more now: call again when it is writable; what
+// is left no longer refers to other memory.
 bool transmit_flush(struct transmit *transmit, int socket);
 
 // Forgets what is there; the packets count as `down`.

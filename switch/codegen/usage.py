@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which part of a program uses which header and field, and what the generated code may skip for it.
+
+Facts, each found without running the program and each on the safe side:
+
+- *transient* fields: wide local variables (p4c makes metadata of them) of one control that are
+  written before they are read on every path. They need no zeroing and travel with no packet.
+- *parsed early*: headers that the parser itself may read or write without having extracted them in
+  the same state. They must be clean before parsing; all others can wait until after it.
+- *tail*: the last headers of the deparser, from a large one on, that nothing after ingress looks at
+  or that are large, and looked at for few packets. They leave ingress as bytes in front of the
+  payload, once for all copies of the packet, and become headers again where egress comes to a node
+  that mentions them.
+- *indices*: fields by which cells of registers are found. As soon as one is assigned, the memory of
+  those cells can be on its way.
+- *idle checksums*: 16-bit fields at a place where TCP or UDP have their checksum, which the program
+  may overwrite but never reads: they need the right value only in packets that leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+
+from switch import expressions as ex
+from switch.program import (
+    Action,
+    Conditional,
+    Control,
+    Extract,
+    ObjectName,
+    Primitive,
+    Program,
+    Table,
+)
+
+WIDE = 64  # fields of more bits are worth it
+LARGE = 128  # bytes of a header that are worth keeping as bytes
+MOST_TAIL = 32  # headers: bits of sw_state.sealed
+CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
+
+Place = tuple[str, str]  # header instance, field
+
+
+@dataclass
+class Uses:
+    """Fields and headers that something mentions. whole: headers other than by one field."""
+
+    read: set[Place] = field(default_factory=set)
+    written: set[Place] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    stacks: set[str] = field(default_factory=set)
+
+    def headers(self) -> set[str]:
+        return {header for header, _ in self.read | self.written} | self.whole
+
+    def places(self) -> set[Place]:
+        return self.read | self.written
+
+
+def mentions(thing: object) -> Iterator[object]:
+    """Every expression and object name within something of the program, itself included."""
+    if isinstance(thing, (tuple, list)):
+        for one in thing:
+            yield from mentions(one)
+    elif is_dataclass(thing):
+        yield thing
+        if isinstance(thing, ex.FieldValue) and isinstance(thing.header, ex.HeaderRef):
+            return
+        for one in fields(thing):
+            yield from mentions(getattr(thing, one.name))
+
+
+def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
+    """Adds what the things mention, as read or as written."""
+    for one in mentions(list(things)):
+        if isinstance(one, ex.FieldValue) and isinstance(one.header, ex.HeaderRef):
+            (uses.written if written else uses.read).add((one.header.name, one.field))
+        elif isinstance(one, ex.HeaderRef):
+            uses.whole.add(one.name)
+        elif isinstance(one, (ex.StackElement, ex.StackLast, ex.StackSize)):
+            uses.stacks.add(one.stack)
+        elif isinstance(one, ObjectName) and one.kind == "header_stack":
+            uses.stacks.add(one.name)
+
+
+# Operations that write their first operand, a field, and only read the others.
+_WRITES_FIRST = {
+    "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
+    "modify_field_rng_uniform",
+}  # fmt: skip
+
+
+def note_primitive(uses: Uses, one: Primitive) -> None:
+    if one.op in _WRITES_FIRST:
+        note(uses, one.operands[:1], written=True)
+        note(uses, one.operands[1:])
+    else:
+        note(uses, one.operands)
+
+
+class Usage:
+    """The facts about one program.
+
+    transient: fields. cleared_reads: ids of register_read primitives whose target must become 0
+    when the index is out of range. early: headers. tail: headers in the deparser's order.
+    idle_checksums: header -> fields. indices: field -> registers. reads_payload: some calculation
+    includes the payload.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.reads_payload = any(
+            one.payload for calc in program.calculations.values() for one in calc.inputs
+        )
+        self.parser = self._parser()
+        self.ingress = self._control(program.ingress)
+        self.egress = self._control(program.egress)
+        self.calculated = self._calculated()
+        self.kept = {place for one in program.field_lists.values() for place in one.elements}
+        self.early = self._early()
+        self.tail = self._tail()
+        self.idle_checksums = self._idle_checksums()
+        self.indices = self._indices()
+        self.cleared_reads: set[int] = set()
+        self.transient = self._transient(program.ingress, self.ingress, self.egress)
+        self.transient |= self._transient(program.egress, self.egress, self.ingress)
+
+    # Who uses what
+
+    def _actions(self, table: Table) -> list[Action]:
+        numbers = dict.fromkeys(table.action_ids)
+        if table.default_action_id is not None:
+            numbers.setdefault(table.default_action_id)
+        return [self.program.actions[one] for one in numbers]
+
+    def _control(self, control: Control) -> Uses:
+        uses = Uses()
+        for table in control.tables.values():
+            note(uses, (key.value for key in table.key))
+            for action in self._actions(table):
+                for one in action.primitives:
+                    note_primitive(uses, one)
+        note(uses, (one.condition for one in control.conditionals.values()))
+        return uses
+
+    def _parser(self) -> Uses:
+        uses = Uses()
+        for state in self.program.parser_states.values():
+            note(uses, state.operations)
+            note(uses, state.key)
+            for one in state.operations:
+                if isinstance(one, Extract):
+                    uses.whole |= {one.header} if one.header else set()
+                    uses.stacks |= {one.stack} if one.stack else set()
+        return uses
+
+    def _calculated(self) -> Uses:
+        """Calculations, checksums and the deparser's own statements."""
+        uses = Uses()
+        for calculation in self.program.calculations.values():
+            note(uses, (one.value for one in calculation.inputs if one.value is not None))
+            uses.whole |= {one.header for one in calculation.inputs if one.header is not None}
+        for checksum in self.program.checksums:
+            note(uses, [checksum.condition])
+            if checksum.verify:
+                uses.read.add((checksum.header, checksum.field))
+            uses.written.add((checksum.header, checksum.field))
+        for one in self.program.deparser_primitives:
+            note_primitive(uses, one)
+        return uses
+
+    # Headers
+
+    def _early(self) -> set[str]:
+        early: set[str] = set()
+        for state in self.program.parser_states.values():
+            here: set[str] = set()
+            for one in state.operations:
+                if isinstance(one, Extract):
+                    if one.header:
+                        here.add(one.header)
+                    continue
+                uses = Uses()
+                note(uses, [one])
+                early |= uses.headers() - here
+            uses = Uses()
+            note(uses, state.key)
+            early |= uses.headers() - here
+        return early
+
+    def _tail(self) -> tuple[str, ...]:
+        truncates = any(
+            one.op == "truncate"
+            for action in self.program.actions.values()
+            for one in action.primitives
+        )
+        if truncates or self.reads_payload:
+            return ()
+        used = self.calculated.headers() | {one for one, _ in self.kept}
+        for name in self.egress.headers():
+            if self.program.headers[name].type.bits < 8 * LARGE:
+                used.add(name)
+        tail: list[str] = []
+        for name in reversed(self.program.deparse_order):
+            stacked = self.program.headers[name].stack is not None
+            if name in used or stacked or len(tail) == MOST_TAIL:
+                break
+            tail.append(name)
+        # Small ones in front of it are not worth it.
+        while tail and self.program.headers[tail[-1]].type.bits < 8 * LARGE:
+            tail.pop()
+        # One header twice in the deparser would be written once only.
+        if len(set(self.program.deparse_order)) != len(self.program.deparse_order):
+            return ()
+        return tuple(reversed(tail))
+
+    def _indices(self) -> dict[Place, list[str]]:
+        """Of registers whose cells are worth fetching ahead."""
+        found: dict[Place, list[str]] = {}
+        for action in self.program.actions.values():
+            for one in action.primitives:
+                if one.op not in ("register_read", "register_write"):
+                    continue
+                array, index = one.operands[1:] if one.op == "register_read" else one.operands[:2]
+                if not isinstance(array, ObjectName) or not isinstance(index, ex.FieldValue):
+                    continue
+                wide = self.program.registers[array.name].width > WIDE
+                if wide and isinstance(index.header, ex.HeaderRef):
+                    arrays = found.setdefault((index.header.name, index.field), [])
+                    if array.name not in arrays:
+                        arrays.append(array.name)
+        return found
+
+    def opens_tail(self, node: Table | Conditional) -> bool:
+        """Whether a node of egress mentions a header of the tail."""
+        uses = Uses()
+        if isinstance(node, Conditional):
+            note(uses, [node.condition])
+        else:
+            note(uses, (key.value for key in node.key))
+            note(uses, (one.primitives for one in self._actions(node)))
+        return not uses.headers().isdisjoint(self.tail)
+
+    def _idle_checksums(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        everything = (self.parser, self.ingress, self.egress, self.calculated)
+        whole = {one for uses in (self.ingress, self.egress, self.calculated) for one in uses.whole}
+        read = {place for uses in everything for place in uses.read} | self.kept
+        for header in self.program.headers.values():
+            if header.metadata or header.stack is not None or header.name in self._compared(whole):
+                continue
+            offset = 0
+            for one in header.type.fields:
+                place = (header.name, one.name)
+                if one.width == 16 and offset in CHECKSUM_OFFSETS and place not in read:
+                    found.setdefault(header.name, set()).add(one.name)
+                offset += one.width
+        return found
+
+    def _compared(self, whole: set[str]) -> set[str]:
+        """Headers of which more than the valid bit is used as a whole: compared, copied, summed."""
+        found: set[str] = set()
+        for one in mentions(self._everything()):
+            if isinstance(one, ex.CompareHeaders):
+                uses = Uses()
+                note(uses, [one])
+                found |= uses.whole
+            elif isinstance(one, Primitive) and one.op in ("assign_header", "copy_header"):
+                uses = Uses()
+                note(uses, one.operands)
+                found |= uses.whole
+        found |= {
+            one.header
+            for calc in self.program.calculations.values()
+            for one in calc.inputs
+            if one.header is not None
+        }
+        return found & whole
+
+    def _everything(self) -> list[object]:
+        program = self.program
+        return [
+            *(one.primitives for one in program.actions.values()),
+            *program.ingress.conditionals.values(),
+            *program.egress.conditionals.values(),
+            *program.deparser_primitives,
+            *(one.condition for one in program.checksums),
+        ]
+
+    # Local variables: assigned on every path before they are read
+
+    def _transient(self, control: Control, own: Uses, other: Uses) -> set[Place]:
+        elsewhere = (self.parser, other, self.calculated)
+        excluded = {place for uses in elsewhere for place in uses.places()} | self.kept
+        whole = {name for uses in (*elsewhere, own) for name in uses.whole}
+        types = [one.type.name for one in self.program.headers.values()]
+        candidates: set[Place] = set()
+        for header in self.program.headers.values():
+            if header.metadata and header.name not in whole and types.count(header.type.name) == 1:
+                candidates |= {
+                    (header.name, one.name) for one in header.type.fields if one.width > WIDE
+                }
+        candidates &= own.places() - excluded
+        return _Assignments(self, control, candidates).transient()
+
+
+class _Assignments:
+    """Definite and possible assignment of candidates along the paths of one control (a DAG)."""
+
+    def __init__(self, usage: Usage, control: Control, candidates: set[Place]) -> None:
+        self.usage = usage
+        self.control = control
+        self.good = set(candidates)
+        # For each register_read: whether its target was certainly / possibly written before.
+        self.reads: dict[int, tuple[Place, set[bool], set[bool]]] = {}
+
+    def transient(self) -> set[Place]:
+        state: dict[str, tuple[set[Place], set[Place]]] = {}
+        if self.good and self.control.first is not None:
+            state[self.control.first] = (set(), set())
+            for name in self._order():
+                must, may = state[name]
+                for following, after_must, after_may in self._node(name, must, may):
+                    if following is None:
+                        continue
+                    if following in state:
+                        old_must, old_may = state[following]
+                        state[following] = (old_must & after_must, old_may | after_may)
+                    else:
+                        state[following] = (after_must, after_may)
+        for place, certain, possible in self.reads.values():
+            if certain != {True} and possible != {False}:
+                self.good.discard(place)
+        for number, (place, certain, _) in self.reads.items():
+            if place in self.good and certain != {True}:
+                self.usage.cleared_reads.add(number)
+        return self.good
+
+    def _successors(self, name: str) -> list[str | None]:
+        if name in self.control.conditionals:
+            one: Conditional = self.control.conditionals[name]
+            return [one.true_next, one.false_next]
+        table = self.control.tables[name]
+        if table.by_hit:
+            return [table.next_on_hit, table.next_on_miss]
+        return [*table.next_by_action.values(), table.base_default_next]
+
+    def _order(self) -> list[str]:
+        """Reachable nodes, each before those that follow it."""
+        done: dict[str, None] = {}
+        assert self.control.first is not None
+        stack: list[tuple[str, bool]] = [(self.control.first, False)]
+        while stack:
+            name, finished = stack.pop()
+            if finished:
+                done[name] = None
+            elif name not in done:
+                stack.append((name, True))
+                stack += [(one, False) for one in self._successors(name) if one and one not in done]
+        return list(reversed(done))
+
+    def _node(
+        self, name: str, must: set[Place], may: set[Place]
+    ) -> Iterator[tuple[str | None, set[Place], set[Place]]]:
+        if name in self.control.conditionals:
+            one = self.control.conditionals[name]
+            self._read([one.condition], must)
+            for following in self._successors(name):
+                yield following, must, may
+            return
+        table = self.control.tables[name]
+        self._read([key.value for key in table.key], must)
+        fixed = not table.key and table.default_is_const and table.default_action_id is not None
+        outcomes = [] if fixed else [(must, may)]
+        for action in self.usage._actions(table):
+            if not fixed or action.id == table.default_action_id:
+                outcomes.append(self._action(action, must, may))
+        after_must = set.intersection(*(one for one, _ in outcomes))
+        after_may = set().union(*(one for _, one in outcomes))
+        for following in self._successors(name):
+            yield following, after_must, after_may
+
+    def _action(
+        self, action: Action, must: set[Place], may: set[Place]
+    ) -> tuple[set[Place], set[Place]]:
+        must, may = set(must), set(may)
+        jumps = any(one.op in ("_jump", "_jump_if_zero") for one in action.primitives)
+        for one in action.primitives:
+            if one.op not in _WRITES_FIRST:
+                self._read(one.operands, must)
+                continue
+            self._read(one.operands[1:], must)
+            uses = Uses()
+            note(uses, one.operands[:1], written=True)
+            for place in uses.written & self.good:
+                if one.op in ("modify_field_with_hash_based_offset", "modify_field_rng_uniform"):
+                    self.good.discard(place)
+                if one.op == "register_read":
+                    _, certain, possible = self.reads.setdefault(id(one), (place, set(), set()))
+                    certain.add(place in must)
+                    possible.add(place in may or jumps)
+                may.add(place)
+                if not jumps:
+                    must.add(place)
+        return must, may
+
+    def _read(self, things: Iterable[object], must: set[Place]) -> None:
+        uses = Uses()
+        note(uses, things)
+        self.good -= uses.read - must
