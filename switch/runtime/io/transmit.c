@@ -82,6 +82,10 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
         struct transmit_frame *last = &t->frames[t->frame_count - 1];
         if (!last->closed && train_join(&last->train, packet, t->train_limit)) {
             last->count++;
+            // Where a piece of its own is needed anyway, a short rest had better be part of it.
+            uint32_t written = packet->length - packet->rest_length - packet->pulled;
+            if (written > last->train.headers && packet->rest_length < LEAST_PIECE)
+                outgoing_gather(packet, packet->rest_length);
             return;
         }
     }
