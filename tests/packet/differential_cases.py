@@ -147,7 +147,8 @@ def combos() -> Iterator[Case]:
         )  # fmt: skip
         frames.append(order + bytes(23) + rng.randbytes(rng.randrange(30)))
     frames += [frames[0][:7], frames[1][:20]]
-    yield case("combos", "combos", spread(rng, frames), replication(402))
+    copies = case("combos", "combos", spread(rng, frames), replication(402))
+    yield replace(copies, races=True)
     # Without groups and sessions nothing is copied.
     yield case("combos-empty", "combos", spread(rng, frames[:40]))
 
