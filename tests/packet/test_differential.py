@@ -42,7 +42,7 @@ def test_every_case_is_recorded_and_every_program_is_live() -> None:
 def test_a_recording_of_something_else_is_refused(change: str) -> None:
     case = cases()["operators-filled"]
     other: Case = (
-        replace(case, program=case.program + b" ")
+        replace(case, program=case.program.replace(b'"+"', b'"-"'))
         if change == "program"
         else replace(case, arrivals=[*case.arrivals[1:], (1, b"another")])
     )
