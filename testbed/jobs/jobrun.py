@@ -176,7 +176,8 @@ class JobRun:
 
     def _unwanted(self, creating: asyncio.Task[Service]) -> None:
         if not creating.cancelled() and creating.exception() is None:
-            self.place.nodes.controller.stop_job(creating.result().job, self.ending)
+            self.number = creating.result().job
+            self.place.nodes.controller.stop_job(self.number, self.ending)
 
     async def _withdraw(self) -> None:
         """The controller is not to wait for members that do not come, and hold slots for them."""
