@@ -16,7 +16,7 @@ from typing import Any
 
 from hosts.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
-from hosts.membership import Service, create_service
+from hosts.jobservice import Service, create_service
 from testbed.explaining.inquiry import Inquiry
 from testbed.jobs import results
 from testbed.jobs.blame import cause
