@@ -14,10 +14,9 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
 from controller import access
 from controller.admission import Admission
@@ -25,7 +24,7 @@ from controller.arrivals import Arrivals
 from controller.connection import SwitchError
 from controller.departures import Departures
 from controller.deployment import Deployment
-from controller.epochs import LAST_EPOCH, RETRY_SECONDS, Epochs
+from controller.epochs import RETRY_SECONDS, Epochs
 from controller.fabric import Fabric
 from controller.job import (
     Job,
@@ -38,6 +37,7 @@ from controller.job import (
     State,
 )
 from controller.journal import Journal
+from controller.outages import Outages
 from controller.requests import (
     LONGEST_KEY_NAME,
     check_address,
@@ -53,6 +53,7 @@ from controller.requests import (
     difference,
 )
 from controller.resync import Pool, ResyncError
+from controller.roster import Roster
 from controller.trees import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
@@ -64,13 +65,6 @@ __all__ = ["JobTable"]
 
 log = logging.getLogger(__name__)
 
-MOST_JOBS = (1 << 16) - 1
-# Jobs that are not over, and those of them that have not all members in yet: whoever asks for more
-# has to wait until some have ended, or have had JOIN_SECONDS.
-MOST_ALIVE = 256
-MOST_WAITING = 64
-# Jobs that are over stay known, so that late callers learn how they ended.
-REMEMBERED = 64
 LEASE_SECONDS = 30.0
 # How long members get no answer through a switch that cannot be reached until it counts as gone.
 UNANSWERED_SECONDS = 3.0
@@ -99,18 +93,17 @@ class JobTable:
         self.lease = lease
         self.join = join
         self.unanswered = unanswered
-        self.changed = threading.Condition(threading.RLock())
         self.deployment = Deployment(fabric, queue_packets)
         self.resources = self.deployment.resources
         self.journal = journal if journal is not None else Journal()
         self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
         self.arrivals = Arrivals(self.epochs, clock)
         self.departures = Departures(self.epochs, self.arrivals, self._fail)
-        self._jobs: list[Job] = []  # oldest first
+        self.roster = Roster(self.journal, clock, join)
+        self.changed = self.roster.changed
+        self.outages = Outages(self.roster, self.epochs, self.departures)
         self._expired = clock()  # when `expire` was last called
-        self._last_number = self.journal.last_number
-        self._used = self.journal.used()  # last epoch of jobs that are over, by number
-        with self._busy():
+        with self.roster.busy():
             self._take_up()
 
     # --- joining ---
@@ -140,11 +133,7 @@ class JobTable:
         check_slice(slice_bytes)
         check_pipeline(pipeline, kind)
         with self.changed:
-            if any(job.namespace == namespace and not job.state.over for job in self._jobs):
-                text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
-                raise JobError(Refusal.ALREADY_EXISTS, text)
-            self._check_room()
-            number, epoch = self._next_number()
+            number, epoch = self.roster.place_for(namespace)
             units = units_by_rank(self.fabric.addressing, servers)
             addresses = [unit.address for unit in units]
             try:
@@ -170,9 +159,8 @@ class JobTable:
                 scheme=scheme,
                 reservation=reservation,
             )
-            self._last_number = number
             self.journal.save(job)
-            self._jobs.append(job)
+            self.roster.add(job)
             log.info(
                 "%s created: %d workers, %d servers, tree %s, %d streams, window %d",
                 job, len(workers), len(units), job.kind.name, len(job.trees), reservation.window,
@@ -183,7 +171,7 @@ class JobTable:
     def connect(self, nonce: str, role: Role, rank: int, address: Address, process: int = 0) -> Job:
         """A member says where it listens. Again with the same address: fine. A new process in the
         place of a worker that is dead or lost is to join; in that of a server it is in at once."""
-        with self._busy():
+        with self.roster.busy():
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
             known = job.members.get(place)
@@ -221,7 +209,7 @@ class JobTable:
 
         ``gives_state``: it can tell one that joins later what its application has to know.
         """
-        with self._busy():
+        with self.roster.busy():
             job, place = self._alive(nonce, Role.WORKER, rank)
             member = self._member(job, place, process)
             check_keys(keys, self.fabric.dataplane.lanes)
@@ -272,7 +260,7 @@ class JobTable:
     def state(self, nonce: str) -> State:
         """How far a job is."""
         with self.changed:
-            return access.find(self._jobs, nonce).state
+            return access.find(self.roster.jobs, nonce).state
 
     def heartbeat(
         self,
@@ -309,7 +297,7 @@ class JobTable:
 
         Raises JobError, also for an answer that cannot be.
         """
-        with self._busy():
+        with self.roster.busy():
             job, place = self._alive(nonce, role, rank)
             self._member(job, place, request.process)
             what = request.WhichOneof("what")
@@ -339,8 +327,8 @@ class JobTable:
     ) -> None:
         """Prepare a job's next epoch, from now on with another tree, window or number of streams
         if given, and with no node of a tree on switches to ``avoid``. Raises JobError."""
-        with self._busy():
-            found = [job for job in self._jobs if which in (job, job.number)]
+        with self.roster.busy():
+            found = [job for job in self.roster.jobs if which in (job, job.number)]
             if not found or not found[-1].started:
                 text = f"{found[-1] if found else f'job {which}'} is not running"
                 raise JobError(Refusal.FAILED_PRECONDITION, text)
@@ -369,24 +357,21 @@ class JobTable:
 
         A worker that is done hands over the results that it holds, and its levels as in a report.
         """
-        with self._busy():
+        with self.roster.busy():
             job, place = self._known(nonce, role, rank)
             self.departures.leave(job, place, reason, results, levels, process)
 
     def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:
         """Somebody knows that a member's process is dead, and how it ended. A job that had not
         begun fails, or waits for another server; else the others go on without it at once."""
-        with self._busy():
+        with self.roster.busy():
             job, place = self._known(nonce, role, rank)
             self.departures.gone(job, place, reason)
 
     def stop(self, number: int, why: str) -> None:
         """The operator ends a job, which needs no nonce. Raises JobError if none is alive."""
-        with self._busy():
-            found = [job for job in self._jobs if job.number == number and not job.state.over]
-            if not found:
-                raise JobError(Refusal.FAILED_PRECONDITION, f"no job {number} is alive")
-            self._fail(found[0], why)
+        with self.roster.busy():
+            self._fail(self.roster.alive(number), why)
 
     def expire(self, every: float = math.inf) -> None:
         """Let jobs go on without members that are dead or have left, fail those that cannot, and
@@ -395,68 +380,24 @@ class JobTable:
         every: seconds between calls. If it is called much later, this process or the machine was
         stopped: that it heard of nobody meanwhile is nobody's fault.
         """
-        with self._busy():
+        with self.roster.busy():
             now = self.clock()
             if now - self._expired > 2 * every:
-                self._forgive(now - self._expired)
-            for job in list(self._jobs):
+                self.roster.forgive(now - self._expired)
+            for job in list(self.roster.jobs):
                 if job.leftovers and now >= job.retry_at:
                     self.deployment.retry(job)
                     job.retry_at = now + RETRY_SECONDS
                     self.journal.save(job)
                 if not job.state.over:
                     self.departures.look_after(job, now, self.join)
-            self.epochs.lose(self._jobs, self.unanswered)
+            self.epochs.lose(self.roster.jobs, self.unanswered)
             self._expired = self.clock()
-
-    # --- switches and links: what whoever watches them, or the operator, says ---
-
-    def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
-        """See Fabric.impair."""
-        with self._busy():
-            self.fabric.impair(links)
-
-    def died(self, name: str, how: str, when: float) -> None:
-        """The process of a switch or server had ended at ``when`` (another may be there by now)."""
-        with self._busy():
-            if name in self.fabric.connections:
-                self.fabric.down.add(name)
-                self.epochs.avoid({name}, self._jobs, how)
-                return
-            for job in list(self._jobs):
-                for place, member in list(job.members.items()):
-                    of_it = place.role is Role.SERVER and job.servers[place.rank] == name
-                    if of_it and member.since <= when:
-                        self.departures.gone(job, place, how)
-
-    def lost(self, switch: str) -> None:
-        """A switch cannot be reached. Jobs through it go on until members get no answer either."""
-        with self._busy():
-            self.fabric.down.add(switch)
-
-    def regained(self, switch: str) -> None:
-        """A switch can be reached and has its program, see ``Fabric.restore``. SwitchError."""
-        with self._busy():
-            self.epochs.regain(switch, self._jobs)
-
-    def intact(self, switch: str, seconds: float) -> bool:
-        """Whether a switch has what running jobs and routes need; asks it. SwitchError."""
-        with self.changed:
-            before = self.fabric.writes[switch]
-            nodes = [
-                entity
-                for job in self._jobs
-                if job.installation is not None
-                for entity in job.installation.nodes.get(switch, ())
-            ]
-        lacks = self.fabric.lacks(switch, nodes, seconds)
-        with self.changed:
-            return not lacks or before != self.fabric.writes[switch]
 
     def jobs(self) -> list[Job]:
         """All jobs that are known, the oldest first; those over are the last few."""
         with self.changed:
-            return list(self._jobs)
+            return list(self.roster.jobs)
 
     # --- inside, with the lock held ---
 
@@ -471,50 +412,28 @@ class JobTable:
                 job.instructions = self.deployment.instructions(job)
             elif job.started:
                 changing.append(job)
-            self._jobs.append(job)
-        if not self._jobs:
+            self.roster.jobs.append(job)
+        if not self.roster.jobs:
             return
         damaged = []
         for switch in self.fabric.connections:
             if switch in self.fabric.down:
                 continue
             try:
-                damaged += self.epochs.sweep(switch, self._jobs)
+                damaged += self.epochs.sweep(switch, self.roster.jobs)
                 if switch in self.fabric.addressing.missing:
-                    self.epochs.regain(switch, self._jobs)
+                    self.epochs.regain(switch, self.roster.jobs)
             except SwitchError as error:
                 log.error("%s is down: %s", switch, error)
                 self.fabric.down.add(switch)
-        for job in self._jobs:
+        for job in self.roster.jobs:
             if job in changing or (job in damaged and job.started):
                 self.epochs.go_on(job, "the controller was restarted")
             elif not job.started and not job.state.over:
                 # If it cannot, it fails, and callers learn it.
                 with suppress(JobError):
                     self._start_when_complete(job)
-        log.info("%d jobs taken up", len([job for job in self._jobs if not job.state.over]))
-
-    def _check_room(self) -> None:
-        """Another job may be admitted."""
-        alive = [job for job in self._jobs if not job.state.over]
-        waiting = [job for job in alive if not job.started]
-        for jobs, most, how in (
-            (alive, MOST_ALIVE, "alive"),
-            (waiting, MOST_WAITING, f"waiting for members, which have {self.join:.0f} s to come"),
-        ):
-            if len(jobs) >= most:
-                text = f"{len(jobs)} jobs are {how}: the limit; {jobs[0]} is the oldest"
-                raise JobError(Refusal.RESOURCE_EXHAUSTED, text)
-
-    def _next_number(self) -> tuple[int, int]:
-        """Job number and epoch that no slot of any switch can remember."""
-        held = {job.number for job in self._jobs if not job.state.over or job.held}
-        for step in range(1, MOST_JOBS + 1):
-            number = (self._last_number + step - 1) % MOST_JOBS + 1
-            epoch = self._used.get(number, 0) + 1
-            if number not in held and epoch <= LAST_EPOCH:
-                return number, epoch
-        raise JobError(Refusal.RESOURCE_EXHAUSTED, f"{MOST_JOBS} jobs are alive, the limit")
+        log.info("%d jobs taken up", len([job for job in self.roster.jobs if not job.state.over]))
 
     def _start_when_complete(self, job: Job) -> None:
         if job.absent():
@@ -550,39 +469,10 @@ class JobTable:
         self.journal.save(job)
         self.journal.drop(job, forget=False)
         log.info("%s is over: %s", job, state.value)
-        self._used[job.number] = job.epoch
-        over = [other for other in self._jobs if other.state.over and not other.held]
-        for forgotten in over[:-REMEMBERED]:
-            self._jobs.remove(forgotten)
-            self.journal.drop(forgotten, forget=True)
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        """Hold the lock for something that may change a lot, and take long while switches are
-        written: nobody is heard meanwhile, which is not the members' fault."""
-        with self.changed:
-            began = self.clock()
-            try:
-                yield
-            finally:
-                took = self.clock() - began
-                for job in self._jobs:
-                    for member in job.members.values():
-                        member.heard += took
-                self.changed.notify_all()
-
-    def _forgive(self, seconds: float) -> None:
-        """Nobody could be heard for so long."""
-        log.warning("stopped for %.0f s: members have as much longer for everything", seconds)
-        for job in self._jobs:
-            job.created += seconds
-            job.asked_at += seconds
-            job.left_at += seconds
-            for member in job.members.values():
-                member.heard += seconds
+        self.roster.over(job)
 
     def _known(self, nonce: str, role: Role, rank: int) -> tuple[Job, Membership]:
-        return access.known(self._jobs, nonce, role, rank)
+        return access.known(self.roster.jobs, nonce, role, rank)
 
     def _alive(self, nonce: str, role: Role, rank: int) -> tuple[Job, Membership]:
         job, place = self._known(nonce, role, rank)

@@ -65,19 +65,19 @@ class Monitor:
         connection = self.fabric.connections[switch]
         try:
             if switch not in self.fabric.down:
-                if connection.alive and self.table.intact(switch, self.answer):
+                if connection.alive and self.table.outages.intact(switch, self.answer):
                     return True
                 why = "lacks entries" if connection.alive else "the connection broke"
                 log.warning("%s: %s", switch, why)
-                self.table.lost(switch)
+                self.table.outages.lost(switch)
             if not connection.alive:
                 connection.open(self.answer)
             self.fabric.restore(switch)
-            self.table.regained(switch)
+            self.table.outages.regained(switch)
         except SwitchError as error:
             log.warning("%s", error)
             connection.close()
-            self.table.lost(switch)
+            self.table.outages.lost(switch)
             return False
         log.info("%s is there", switch)
         return True

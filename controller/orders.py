@@ -71,11 +71,11 @@ def carry_out(table: JobTable, line: bytes) -> None:
         raise OrderError(f"an order is a JSON object on a line: {error}") from error
     match order:
         case {"impair": list(links), **rest} if not rest:
-            table.impair(dict(_impaired(link) for link in links))
+            table.outages.impair(dict(_impaired(link) for link in links))
         case {"died": str(name), "how": str(how), **rest} if not rest:
             if not table.fabric.addressing.known(name):
                 raise OrderError(f"{name!r} is neither a switch nor a host or server process here")
-            table.died(name, _words(how), read)
+            table.outages.died(name, _words(how), read)
         case {"stop": int(number), "why": str(why), **rest} if not rest:
             table.stop(number, _words(why))
         case _:

@@ -63,8 +63,9 @@ from hosts.errors import (
 from hosts.exchange import Exchange
 from hosts.explanation import Outline, Waiting
 from hosts.follower import WorkerFollower
+from hosts.jobservice import Service, create_service, socket_path
 from hosts.keys import Keys, Shapes, Types, declared
-from hosts.membership import OUTAGE_SECONDS, Service, create_service, socket_path
+from hosts.membership import OUTAGE_SECONDS
 from hosts.participation import Participation
 from hosts.patience import Patience, Stall
 from hosts.saving import Restoration, save

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from testbed.plans.expected import Workload
-from testbed.plans.jobfile import JobSpec
+from testbed.plans.jobspec import JobSpec
 from testbed.plans.placements import KINDS, Kind, kind_of
 
 Message = dict[str, Any]

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -20,12 +20,10 @@ from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.partition import shares
 from testbed.explaining.why import explain, sentences
-from testbed.nodes.control import ControlError
+from testbed.jobs.forecast import Forecast
+from testbed.nodes.keeper import Nodes
 from testbed.nodes.processes import Process, ProcessError
 from testbed.records import outcomes
-
-if TYPE_CHECKING:
-    from testbed.jobs.jobrun import JobRun
 
 Message = dict[str, Any]
 log = logging.getLogger("why")
@@ -36,11 +34,37 @@ _LOOK_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 5.0
 
 
+class Asked(Protocol):
+    """A job, as much of it as an inquiry needs.
+
+    servers: its server processes, by rank; members: its workers' processes, by host; present:
+    hosts of those that are in it.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def servers(self) -> Sequence[str]: ...
+    @property
+    def members(self) -> Mapping[str, Process]: ...
+    @property
+    def present(self) -> list[str]: ...
+    @property
+    def forecast(self) -> Forecast: ...
+
+
 class Inquiry:
     """Of one job."""
 
-    def __init__(self, job: JobRun, service: str) -> None:
+    def __init__(self, job: Asked, nodes: Nodes, service: str) -> None:
         self._job = job
+        self._nodes = nodes
         self._service = service
         self._owed: dict[Process, asyncio.Future[Message]] = {}
         self._trees: tuple[int, tuple[Tree, ...] | None] = (0, None)  # of which epoch
@@ -56,7 +80,7 @@ class Inquiry:
         job = self._job
         workers = await self._workers()
         trees = await self._planned([one["outline"] for one in workers if one["outline"]])
-        servers, work = job.servers, job.workload
+        servers, work = job.servers, job.forecast.workload
         where = shares(work.counts, work.chunks_per_slice, max(1, len(servers)), 1)
         # Of a job that is over the service tells how it ended.
         change = await self._change() if job.state in ("starting", "running") else ""
@@ -112,7 +136,7 @@ class Inquiry:
 
     def _stuck(self) -> dict[str, str]:
         """Switches and servers that do nothing."""
-        nodes = self._job.place.nodes
+        nodes = self._nodes
         found = {}
         for name in (*nodes.switches, *self._job.servers):
             process = nodes.at(name)
@@ -131,7 +155,7 @@ class Inquiry:
             try:
                 status = await asyncio.to_thread(self._status)
             except grpc.RpcError:
-                return None if self._trees[0] else self._job.trees
+                return None if self._trees[0] else self._job.forecast.trees
             if status is None or status.epoch != newest["epoch"]:
                 return None  # it is changing right now
             self._trees = status.epoch, self._plan(status, len(newest["streams"]))
@@ -164,7 +188,7 @@ class Inquiry:
 
     def _plan(self, status: jobs_pb2.Job, streams: int) -> tuple[Tree, ...] | None:
         """As the controller has planned it: around switches that hold no slots, if it has to."""
-        addressing = self._job.place.network.addressing
+        addressing = self._nodes.addressing
         members = self._job.present
         holding = set(status.slots)
         avoided = {node.name for node in addressing.topology.switches} - holding
@@ -183,13 +207,3 @@ class Inquiry:
                 if outcomes.switches_of(trees) == holding and len(members) == status.world:
                     return trees
         return None
-
-
-async def why(jobs: Mapping[str, JobRun], name: str, others: Sequence[str] = ()) -> Message:
-    """Why a job waits; raises ``ControlError`` if there is none of that name. others: names of
-    jobs that are known beside these."""
-    if name not in jobs:
-        known = [*jobs, *others]
-        there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
-        raise ControlError(f"no job {name!r}; {there}")
-    return await jobs[name].inquiry.why()

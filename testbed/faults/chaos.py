@@ -57,7 +57,7 @@ class Chaos:
     @contextlib.asynccontextmanager
     async def around(self, job: JobRun) -> AsyncIterator[None]:
         """While the job's life lasts, it has its faults."""
-        self._per_iteration = job.workload.chunks
+        self._per_iteration = job.forecast.workload.chunks
         tasks = self._tasks
         for number, fault in enumerate(self._faults):
             tasks.append(asyncio.create_task(self._one(number, fault, job)))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hosts.errors import ClientError
-from hosts.membership import report_gone
+from hosts.jobservice import report_gone
 from protocol import jobs_pb2
 from testbed.nodes.keeper import JOBS_ADDRESS, MOST_RESTARTS, RESTARTS_SECONDS
 from testbed.nodes.processes import CONSEQUENCE, Process, ProcessError, Processes, describe

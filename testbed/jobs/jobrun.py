@@ -9,36 +9,35 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from controller.trees import Tree, TreeKind, plan_trees
 from hosts.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
-from hosts.membership import create_service
+from hosts.jobservice import Service, create_service
 from testbed.explaining.inquiry import Inquiry
 from testbed.jobs import results
 from testbed.jobs.blame import cause
 from testbed.jobs.checking import reference
-from testbed.jobs.crew import Calls, Crew
+from testbed.jobs.forecast import Forecast
 from testbed.jobs.place import Place
-from testbed.jobs.progress import Progress
 from testbed.jobs.tally import Tally
 from testbed.jobs.waiting import Waits
+from testbed.jobs.workers import Told, Workers
 from testbed.nodes.keeper import JOBS_ADDRESS
 from testbed.nodes.processes import Process, ProcessError, Processes, python
 from testbed.nodes.serverhost import JobError
-from testbed.plans.expected import Direction, Load, Workload, expected
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.records.record import cpu_seconds
-from testbed.training.attendance import Attendance
-from testbed.training.workloads import WORKLOADS, shapes
+from testbed.training.workloads import WORKLOADS
 
 log = logging.getLogger("jobrun")
 # How long a job that begins waits for a controller that is started again, twice at most.
 CONTROLLER_SECONDS = 60.0
+# How long one that has failed or was stopped waits for the controller to hear of it.
+WITHDRAW_SECONDS = 5.0
 
 Message = dict[str, Any]
 
@@ -58,22 +57,20 @@ class JobRun:
     state: str = "starting"
     reason: str = ""
     ending: str = "stopped on request"  # why it is over, if it is cancelled
-    results: dict[int, Message] = field(default_factory=dict)  # final reports, by rank
-    _crew: Crew | None = None
-    _attendance: Attendance = field(default_factory=Attendance)
-    _plan: int = 0  # its first epoch
     _nonce: str = ""
     _restored: list[Message] | None = None
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
     _outcome: Message | None = None  # the summary of a job that is done
-    _waits: Waits = field(default_factory=lambda: Waits((), ()))
-    checkpoints: list[Message] = field(default_factory=list)  # that were written
-    _before: int = 0  # iterations before this job, in the one that it goes on from
     _restored_from: Path | None = None
-    _contacted: bool = False  # it knows its exponents from there
-    _explaining: asyncio.Task[None] | None = None
-    _started: int = 0
-    _heard: float = 0.0  # when a worker last told of its progress
+
+    def __post_init__(self) -> None:
+        self.forecast = Forecast(
+            self.file.spec,
+            self.placement.workers,
+            self.place.network.addressing,
+            self.place.dataplane,
+            goes_on=self.file.restore is not None,
+        )
 
     async def execute(self, processes: Processes) -> Message:
         """Runs the job; returns its part of the summary. Raises ``JobError``.
@@ -102,16 +99,25 @@ class JobRun:
             raise
         finally:
             watching.cancel()
-            if self._explaining is not None:
-                self._explaining.cancel()
+            self.workers.over()
             await processes.stop()
             if self.number:
                 self.tally.over()
             self.place.faults.over(self.name)
+            if self.number and self.state in ("failed", "stopped"):
+                await self._withdraw()
         self.state = "done"
         self._outcome = self._summary(reference, counted, wall, busy)
         self.emit({"event": "done", "job": self.name})
         return self._outcome
+
+    def _begun(self) -> None:
+        """All workers run it."""
+        self.state = "running"
+        cpu = cpu_seconds()
+        self._trained_from = (cpu["busy"], cpu["all"])
+        self.place.series.state(self.name, self.state)
+        self.emit({"event": "running", "job": self.name})
 
     def _busy(self) -> float:
         """How busy all CPUs were since the workers had started, 0 to 1."""
@@ -119,56 +125,68 @@ class JobRun:
         return (now["busy"] - busy) / max(1e-9, now["all"] - every)
 
     async def _train(self, processes: Processes) -> None:
-        spec, placement, run = self.file.spec, self.placement, self.place.run
-        self._nonce, self.number, self.tree, self.servers = await asyncio.to_thread(
-            create_service,
-            JOBS_ADDRESS,
-            self.name,
-            placement.workers,
-            placement.servers,
-            tree=spec.tree,
-            window=spec.window,
-            streams=spec.streams,
-            lease=spec.lease,
-            admission=spec.admission,
-            slice_bytes=spec.slice_bytes,
-            pipeline=spec.server.pipeline,
-            ablate=spec.server.ablate,
-            outage=CONTROLLER_SECONDS,
+        placement, run = self.placement, self.place.run
+        self._nonce, self.number, self.tree, self.servers = await self._admitted()
+        self.forecast = replace(
+            self.forecast, number=self.number, tree=self.tree, servers=self.servers
         )
         copy = run.path / f"job-{self.name}.yaml"
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
         await self.place.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
-        self._waits = Waits(self.trees, self.servers)
-        await self.tally.begin(job.tally for job in self.place.jobs.values() if job.number)
-        self._crew = Crew(
-            self.name,
-            self._nonce,
-            placement.workers,
-            [self._command(rank, str(copy)) for rank in range(len(placement.workers))],
-            self._process_name,
-            processes,
-            Calls(
-                lambda rank, line: self._report(rank, line, processes),
-                lambda: self.state == "running",
-                lambda: bool(self.results),
-                self._lost,
-                self.place.tell,
-            ),
-        )
-        self._crew.start()
-        await self._until_ended(processes)
-        self._crew.stop()
+        await self.tally.begin()
+        members = range(len(placement.workers))
+        commands = [self._command(rank, str(copy)) for rank in members]
+        waits = Waits(self.forecast.trees, self.servers)
+        self.workers.start(self._nonce, commands, self._process_name, processes, waits)
+        await self.workers.until_ended()
         self.place.faults.over(self.name)
-        ended = {*self.results, *self._crew.lost}
-        silent = [name for rank, name in enumerate(placement.workers) if rank not in ended]
-        if silent:
-            raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
-        known = self.predictable and not self._planned_anew
-        await self.tally.end(self.expected() if known else None)
+        known = self.forecast.predictable and not self._planned_anew
+        await self.tally.end(self.forecast.expected() if known else None)
         self._restored = await self.inquiry.restored()
+
+    async def _admitted(self) -> Service:
+        """The job service has it; raises ``ClientError``."""
+        spec, placement = self.file.spec, self.placement
+        creating = asyncio.get_running_loop().create_task(
+            asyncio.to_thread(
+                create_service,
+                JOBS_ADDRESS,
+                self.name,
+                placement.workers,
+                placement.servers,
+                tree=spec.tree,
+                window=spec.window,
+                streams=spec.streams,
+                lease=spec.lease,
+                admission=spec.admission,
+                slice_bytes=spec.slice_bytes,
+                pipeline=spec.server.pipeline,
+                ablate=spec.server.ablate,
+                outage=CONTROLLER_SECONDS,
+            )
+        )
+        try:
+            return await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            # The request is on its way, and nobody else knows of the job that comes of it.
+            creating.add_done_callback(self._unwanted)
+            raise
+
+    def _unwanted(self, creating: asyncio.Task[Service]) -> None:
+        if not creating.cancelled() and creating.exception() is None:
+            self.number = creating.result().job
+            self.place.nodes.controller.stop_job(self.number, self.ending)
+
+    async def _withdraw(self) -> None:
+        """The controller is not to wait for members that do not come, and hold slots for them."""
+        controller = self.place.nodes.controller
+        # Most know of it already, from workers who left; then this is refused.
+        told = controller.stop_job(self.number, self.reason.split("\n", 1)[0])
+        process = controller.process
+        if process is not None and process.running and not process.stopped:  # else it hears later
+            await asyncio.wait([told], timeout=WITHDRAW_SECONDS)
 
     @property
     def _reset(self) -> str:
@@ -182,39 +200,6 @@ class JobRun:
         ]
         return ", ".join(given)
 
-    async def _until_ended(self, processes: Processes) -> None:
-        """Until all workers have ended; once one has, the others get as long as a sum may take."""
-        patience, together = self.file.spec.patience, self.file.spec.consistency.together
-        hosts = self.placement.workers
-        first: str | None = None
-        crew = self._crew
-        assert crew is not None
-        members = self.members
-        while left := [n for n, process in members.items() if not process.judged.done()]:
-            ranks = [hosts.index(name) for name in left]
-            if first is not None and all(self._attendance.absent(rank) for rank in ranks):
-                await crew.part(ranks)
-                return
-            either: list[asyncio.Future[Any]] = [members[name].judged for name in left]
-            ended, _ = await asyncio.wait(
-                [*either, processes.failure],
-                timeout=None if first is None else patience,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if processes.failure.done():
-                processes.failure.result()
-            if not ended and not together and time.monotonic() - self._heard < patience:
-                continue  # slower workers are still on their way
-            if not ended:
-                what = f"has not ended {patience:g} s after {first} did"
-                raise ProcessError(left[0], what, members[left[0]].log)
-            over = [p for p in members.values() if p.judged.done()]
-            if not all(process.judged.result() for process in over):
-                # The group tells which end was the cause.
-                await asyncio.wait([processes.failure])
-                processes.failure.result()
-            first = next((hosts[rank] for rank in self.results), None)
-
     def _restore(self, path: Path) -> None:
         """Keeps the checkpoint that it goes on from with the run, whatever becomes of the file."""
         kept = self.place.run.path / f"restored-{self.name}.checkpoint"
@@ -225,10 +210,11 @@ class JobRun:
             raise JobError(f"{path}: cannot be read: {error.strerror}") from error
         except CheckpointError as error:
             raise JobError(str(error)) from error
-        self._restored_from, self._before = kept, checkpoint.calls
-        self._attendance = Attendance(checkpoint.calls)
+        self._restored_from = kept
+        self.workers.go_on_from(checkpoint.calls)
         # Chunks of another size have no exponents yet.
-        self._contacted = checkpoint.lanes == self.place.dataplane.lanes
+        contacted = checkpoint.lanes == self.place.dataplane.lanes
+        self.forecast = replace(self.forecast, before=checkpoint.calls, contacted=contacted)
 
     def _command(self, rank: int, file: str) -> list[str]:
         """Starts a worker of the job in ``file``."""
@@ -248,34 +234,19 @@ class JobRun:
             program += ["--checkpoints", str(folder / self.name)]
         return self.place.network.node(name).command(program)
 
-    def _lost(self, rank: int, what: str) -> None:
-        """The job goes on without a worker, for now at least."""
-        self._progress.drop(rank)
-        self._waits.over(rank)
-        self.place.faults.died(self.placement.workers[rank], what)
-        self.place.faults.lost(self.name, rank)
-
-    def _joined(self, rank: int, done: int) -> None:
-        """A worker that was lost is in the job again, after so many iterations."""
-        assert self._crew is not None
-        self._attendance.begin(rank)
-        self._progress.join(rank, done)
-        self._crew.joined(rank)
-        self.place.faults.joined(self.name, rank, self.placement.workers[rank])
-
     @property
     def hold(self) -> dict[str, float]:
         """See Crew."""
-        return self._crew.hold if self._crew is not None else {}
+        return self.workers.hold
 
     async def _cause(self, error: Exception, processes: Processes) -> JobError:
         """What made it fail, where its first symptom was this error."""
-        errors = self._crew.errors if self._crew is not None else {}
+        errors = self.workers.errors
         name = getattr(error, "name", None) or getattr(error, "process", None)
         hosts = enumerate(self.placement.workers)
         said = [errors[r] for r, host in hosts if r in errors and self._process_name(host) == name]
         stuck = [*processes.stopped(), *await self.place.suspects()]
-        absent, members = self._waits.missing(), self._processes()
+        absent, members = self.workers.waits.missing(), self._processes()
         return cause(self.name, error, said[0] if said else "", stuck, absent, members)
 
     def _processes(self) -> list[tuple[str, Process]]:
@@ -287,78 +258,41 @@ class JobRun:
         # The first job of a run needs no prefix to tell its logs from others'.
         return host if self.number == 1 else f"{self.name}-{host}"
 
-    def _report(self, rank: int, line: str, processes: Processes) -> None:
-        if not line.startswith("{"):
-            return
-        report: Message = json.loads(line)
-        kind = report.pop("report")
-        if kind == "started":
-            if report["joined"]:
-                self._joined(rank, report["done"])
-                return
-            self._started += 1
-            if self._started == len(self.placement.workers):
-                self.state, self._plan = "running", report["plan"]
-                self.place.faults.runs(self.name, range(self._started), self._plan)
-                cpu = cpu_seconds()
-                self._trained_from = (cpu["busy"], cpu["all"])
-                self.place.series.state(self.name, self.state)
-                self.emit({"event": "running", "job": self.name})
-        elif kind == "progress":
-            self._heard = time.monotonic()
-            self._waits.over(rank)
-            self._attendance.take(rank, report["attendance"])
-            self.place.faults.progress(self.name, rank, report)
-            if self._progress.take(rank, report):
-                self.place.series.iterations(self.name, self._progress.latest)
-                self.emit({"event": "progress", "job": self.name, **self.progress()})
-        elif kind == "waiting":
-            self._waits.take(rank, report)
-            if self._explaining is None or self._explaining.done():
-                explaining = self._explain(processes)
-                self._explaining = asyncio.get_running_loop().create_task(explaining)
-        elif kind == "outline":
-            self.inquiry.answer(self.members[self.placement.workers[rank]], report)
-        elif kind == "checkpoint":
-            self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
-        elif kind == "failed" and self._crew is not None:
-            self._crew.errors[rank] = report["error"]
-        elif kind == "done":
-            self._attendance.take(rank, report["attendance"])
-            self.results[rank] = report
-
-    async def _explain(self, processes: Processes) -> None:
-        """Tells whoever watches that and why the job waits."""
-        stuck = [*processes.stopped(), *await self.place.suspects()]
-        if self._waits.seconds:
-            why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self._waits)
-            self._say_that_it_waits(self._waits.seconds, why)
+    @cached_property
+    def workers(self) -> Workers:
+        """What they do, and have told."""
+        return Workers(
+            self.name,
+            self.placement.workers,
+            self.file.spec,
+            self.place,
+            Told(
+                self._begun,
+                self.emit,
+                self.inquiry.answer,
+                self._say_that_it_waits,
+                self.progress,
+            ),
+        )
 
     @cached_property
     def inquiry(self) -> Inquiry:
         """Asks what it waits for."""
-        return Inquiry(self, JOBS_ADDRESS)
+        return Inquiry(self, self.place.nodes, JOBS_ADDRESS)
 
     @property
     def members(self) -> Mapping[str, Process]:
         """Its workers' processes, by host."""
-        return self._crew.members if self._crew is not None else {}
+        return self.workers.members
 
     @property
     def present(self) -> list[str]:
         """Hosts whose workers are in the job: they run, and do not wait to join."""
-        lost = self._crew.lost if self._crew is not None else {}
-        hosts = enumerate(self.placement.workers)
-        members = self.members
-        return [n for rank, n in hosts if rank not in lost and n in members and members[n].running]
-
-    @cached_property
-    def _progress(self) -> Progress:
-        return Progress(len(self.placement.workers), self.file.spec.iterations, self._before)
+        return self.workers.present
 
     def progress(self) -> Message:
         """How far the job is: iteration, passes, loss, accuracy, chunks/s, share in the network."""
-        told = self._progress.message()
+        told = self.workers.progress.message()
         if "share_in_tree" in told:
             share = told.pop("share_in_tree")
             told["share_in_network"] = share if self.tree != "none" else 0.0
@@ -376,7 +310,7 @@ class JobRun:
     async def _reference(self, processes: Processes) -> Message:
         """What a single process without a network makes of the same job."""
         attendance = self.place.run.path / f"attendance-{self.name}.json"
-        attendance.write_text(json.dumps(self._attendance.spans()))
+        attendance.write_text(json.dumps(self.workers.attendance.spans()))
         arguments = (
             *("--job", str(self.place.run.path / f"job-{self.name}.yaml")),
             *("--world", str(len(self.placement.workers))),
@@ -404,47 +338,21 @@ class JobRun:
         pipeline = spec.server.plan
         if pipeline.differs:
             return f"servers work {pipeline}: what comes of that trains nothing"
-        start = spec.optimizer.at == "servers" or self._contacted
-        causes = [self._attendance.unknown(spec.iterations, world, start=start), self._reset]
+        start = spec.optimizer.at == "servers" or self.forecast.contacted
+        causes = [self.workers.attendance.unknown(spec.iterations, world, start=start), self._reset]
         return "; ".join(cause for cause in causes if cause)
-
-    @property
-    def predictable(self) -> bool:
-        """Whether what it should put on each link follows from the job alone; what servers that
-        take steps tell each other, or workers for a checkpoint, does not."""
-        spec = self.file.spec
-        moved = len(self.servers) > 1 or spec.checkpoint or self.file.restore
-        return spec.optimizer.at == "workers" or not moved
-
-    def expected(self) -> dict[Direction, Load]:
-        """What this job should put on each link, see ``testbed.plans.expected``."""
-        addressing = self.place.network.addressing
-        return expected(addressing, self.trees, self.servers, self.workload)
-
-    @cached_property
-    def trees(self) -> tuple[Tree, ...]:
-        """Its trees, as the controller plans them; from when it has a number."""
-        spec, addressing = self.file.spec, self.place.network.addressing
-        return plan_trees(
-            addressing.topology,
-            addressing,
-            self.placement.workers,
-            [addressing.unit(name).address for name in self.servers],
-            TreeKind.of(self.tree),
-            spec.streams,
-            self.number - 1,
-        )
 
     @cached_property
     def tally(self) -> Tally:
         """What its switches and links count; from when it has a number."""
-        return Tally(self.name, self.trees, self.place)
+        return self.place.tallies.of(self.name, self.forecast.trees)
 
     @property
     def _planned_anew(self) -> str:
         """That it was, if so."""
-        plan = max((result["plan"] for result in self.results.values()), default=self._plan)
-        return f"the job was planned anew on its way, epoch {plan}" if plan != self._plan else ""
+        first = self.workers.plan
+        plan = max((result["plan"] for result in self.workers.results.values()), default=first)
+        return f"the job was planned anew on its way, epoch {plan}" if plan != first else ""
 
     @property
     def disturbed(self) -> str:
@@ -462,7 +370,7 @@ class JobRun:
             return None
         if self.tree == "none":
             return 0
-        one = results.fullest(self.results)["statistics"]
+        one = results.fullest(self.workers.results)["statistics"]
         kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
         self.tally.check(sum(one[kind] for kind in kinds))
         return int(one["completed"])
@@ -472,24 +380,12 @@ class JobRun:
         consistency = self.file.spec.consistency
         if consistency.staleness is None:
             return
-        most = results.staleness(self.results)["max"]
+        most = results.staleness(self.workers.results)["max"]
         if most > consistency.staleness:
             raise JobError(
                 f"a worker got parameters {most} gradients ahead of the slowest one; the job's"
                 f" consistency allows {consistency.staleness}"
             )
-
-    @property
-    def workload(self) -> Workload:
-        """Its size."""
-        spec, plane = self.file.spec, self.place.dataplane
-        sizes = tuple(shapes(spec).values())
-        left = spec.iterations - self._before
-        slices, start = plane.chunks_per_slice(spec.slice_bytes), spec.optimizer.at == "servers"
-        rounds, pulls = 0 if self._contacted else 1, spec.server.plan.pulls
-        if not spec.consistency.together:  # no exponents; initial parameters go like gradients
-            left, rounds, start = left + 1, 0, False
-        return Workload(sizes, plane.lanes, left, slices, rounds, start, pulls)
 
     def record(self) -> Message:
         """Its part of the summary: all of it once it is done, before or otherwise what is known."""
@@ -530,7 +426,7 @@ class JobRun:
             "batch": spec.batch,
             "seed": spec.seed,
             # Of these, those that the checkpoint had that it goes on from.
-            "iterations_before": self._before,
+            "iterations_before": self.forecast.before,
             "restored_from": None if self.file.restore is None else str(self.file.restore),
         }
 
@@ -539,38 +435,33 @@ class JobRun:
     ) -> Message:
         workers, served = self.placement.workers, self.tree == "none"
         apart = not self.file.spec.consistency.together
-        crew = self._crew
-        assert crew is not None
         tally = self.tally
         return {
             **self._described(),
             **results.weights(
-                workers, self.results, crew.lost, reference, self._unknown, apart=apart
+                workers,
+                self.workers.results,
+                self.workers.lost,
+                reference,
+                self._unknown,
+                apart=apart,
             ),
-            "staleness_seen": results.staleness(self.results) if apart else None,
-            "rejoined_workers": {workers[rank]: n for rank, n in sorted(crew.back.items())},
+            "staleness_seen": results.staleness(self.workers.results) if apart else None,
+            "rejoined_workers": {workers[rank]: n for rank, n in sorted(self.workers.back.items())},
             # Where servers step with single gradients, nothing is averaged.
-            "workers_per_iteration": [] if apart else self._attendance.counts(),
-            "attendance": [] if apart else self._attendance.told(workers),
+            "workers_per_iteration": [] if apart else self.workers.attendance.counts(),
+            "attendance": [] if apart else self.workers.attendance.told(workers),
             "chunks": results.chunks(
-                self.results, counted, self.disturbed, tally.sent_again, served=served
+                self.workers.results, counted, self.disturbed, tally.sent_again, served=served
             ),
-            "plans": results.plans(self.results),
+            "plans": results.plans(self.workers.results),
             # Switches count for all their jobs: with these what they sent again is theirs too.
             "shared_with": sorted(tally.shared_with),
             "alongside": sorted(tally.alongside),
             # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
             # itself: it had the replica) with the optimizer's state, or a worker, without.
             "restored": self._restored,
-            "checkpoints": self.checkpoints,
+            "checkpoints": self.workers.checkpoints,
             "links": tally.carried,
-            "machine": results.machine(self.results, wall, busy),
+            "machine": results.machine(self.workers.results, wall, busy),
         }
-
-
-def unique_name(wanted: str, taken: set[str]) -> str:
-    """A job's name in this testbed: the file's, with a number if that is taken."""
-    name, number = wanted, 2
-    while name in taken:
-        name, number = f"{wanted}-{number}", number + 1
-    return name

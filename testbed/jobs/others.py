@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -17,9 +17,6 @@ from protocol import jobs_pb2, jobs_pb2_grpc
 from testbed.nodes.control import ControlError
 from testbed.nodes.keeper import JOBS_ADDRESS, Nodes
 from testbed.nodes.serving import Alive
-
-if TYPE_CHECKING:
-    from testbed.jobs.jobrun import JobRun
 
 Message = dict[str, Any]
 
@@ -35,10 +32,24 @@ _STATES = {
 }
 
 
+class Submitted(Protocol):
+    """A job that was submitted, as much of it as tells it from others."""
+
+    @property
+    def number(self) -> int:
+        """0 before it has one."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """See ``testbed.jobs.jobrun``."""
+        ...
+
+
 class Others:
     """Of one testbed. jobs: those that were submitted, by name."""
 
-    def __init__(self, nodes: Nodes, jobs: Mapping[str, JobRun]) -> None:
+    def __init__(self, nodes: Nodes, jobs: Mapping[str, Submitted]) -> None:
         self._nodes = nodes
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.dataplane import DataPlane
 from testbed.faults.recovery import FaultLog
-from testbed.jobs.others import Others
+from testbed.jobs.tally import Tallies
 from testbed.nodes.keeper import Nodes
 from testbed.nodes.processes import ProcessError
 from testbed.records.record import RunDirectory
 from testbed.records.series import SeriesWriter
 
 if TYPE_CHECKING:
-    from testbed.jobs.jobrun import JobRun
     from testbed.network.emulated import Network
 
 
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
 class Place:
     """What a job needs of the testbed that it runs on.
 
-    suspects: an error for each of the testbed's processes that is stuck. jobs: all that were
-    submitted, others: all that were not. tell: tells whoever watches of a fault. series: how it
-    goes on.
+    suspects: an error for each of the testbed's processes that is stuck. tallies: of all jobs.
+    tell: tells whoever watches of a fault. series: how it goes on.
     """
 
     run: RunDirectory
@@ -35,8 +33,7 @@ class Place:
     nodes: Nodes
     clock: str
     suspects: Callable[[], Awaitable[list[ProcessError]]]
-    jobs: Mapping[str, JobRun]
-    others: Others
+    tallies: Tallies
     faults: FaultLog
     tell: Callable[[str], None]
     series: SeriesWriter

@@ -26,7 +26,8 @@ from hosts.errors import CheckpointError
 from testbed.nodes.dataplane import DataPlaneError
 from testbed.nodes.targets import BMV2_QUEUE_PACKETS, Target
 from testbed.plans import jobfile
-from testbed.plans.jobfile import JobFile, JobFileError, JobSpec, Placement
+from testbed.plans.jobfile import JobFile, JobFileError, Placement
+from testbed.plans.jobspec import JobSpec
 from testbed.training.trainer import misfit
 from testbed.training.workloads import WORKLOADS, open_workload, shapes
 from topologies.addressing import Addressing

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controller.dataplane import DataPlane
 from controller.trees import Tree
 from protocol.outcomes import Outcome
-from testbed.jobs.place import Place
+from testbed.jobs.others import Others
+from testbed.nodes.keeper import Nodes
 from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import Direction, Load
 from testbed.records import links, outcomes
 
 Message = dict[str, Any]
+
+
+class Tallies:
+    """Of all jobs on a testbed. others: those that were not submitted."""
+
+    def __init__(self, nodes: Nodes, dataplane: DataPlane, others: Others) -> None:
+        self.nodes = nodes
+        self.dataplane = dataplane
+        self.others = others
+        self.training: list[Tally] = []  # of jobs that train now
+
+    def of(self, name: str, trees: Sequence[Tree]) -> Tally:
+        """That of a job with these trees."""
+        return Tally(name, trees, self)
 
 
 class Tally:
@@ -29,58 +45,58 @@ class Tally:
     counted.
     """
 
-    def __init__(self, name: str, trees: Sequence[Tree], place: Place) -> None:
+    def __init__(self, name: str, trees: Sequence[Tree], among: Tallies) -> None:
         self.name = name
         self.alongside: set[str] = set()
         self.shared_with: set[str] = set()
         self.carried: list[Message] = []
         self.wiped: list[str] = []
         self._trees = trees
-        self._place = place
-        self._training = False
+        self._among = among
+        self._nodes = among.nodes
         self._began = 0.0
         self._counted: outcomes.Counts = {}
         self._before: tuple[dict[str, int], outcomes.Counts, links.Measured]
 
-    async def begin(self, others: Iterable[Tally]) -> None:
+    async def begin(self) -> None:
         """It is about to train; raises ``ProcessError`` if a switch is stuck."""
         # First: whoever starts or ends between here and the counting counts as being alongside.
-        self._training, self._began = True, time.monotonic()
+        self._began = time.monotonic()
         mine = outcomes.switches_of(self._trees)
-        for other in others:
-            if other is self or not other._training:
-                continue
+        for other in self._among.training:
             self.alongside.add(other.name)
             other.alongside.add(self.name)
             if mine & outcomes.switches_of(other._trees):
                 self.shared_with.add(other.name)
                 other.shared_with.add(self.name)
-        switches = self._place.nodes.switches
+        self._among.training.append(self)
         wipes, counts = self._wipes(), await self._count(strict=True)
-        self._before = wipes, counts, await links.measure(self._place.network, switches)
+        measured = await links.measure(self._nodes.network, self._nodes.switches)
+        self._before = wipes, counts, measured
 
     async def end(self, expected: Mapping[Direction, Load] | None) -> None:
         """It has trained. expected: what it alone should have put on links; None: who knows."""
         wipes, counts, carried = self._before
         mine = outcomes.switches_of(self._trees)
-        for visitor in self._place.others.since(self._began):
+        for visitor in self._among.others.since(self._began):
             self.alongside.add(visitor.name)
             if mine & visitor.switches:
                 self.shared_with.add(visitor.name)
         self._counted = outcomes.since(counts, await self._count(strict=False))
         now = self._wipes()
         self.wiped = [n for n in now if now[n] != wipes[n] or n not in self._counted]
-        network = self._place.network
-        measured = await links.measure(network, self._place.nodes.switches)
+        network = self._nodes.network
+        measured = await links.measure(network, self._nodes.switches)
         # What other jobs should have sent meanwhile, or after a fault, nobody can say either.
         wanted = None if self.alongside or self.wiped else expected
         carried_since = links.since(network.addressing, carried, measured)
         self.carried = links.rows(network.addressing, carried_since, wanted)
-        self._training = False
+        self.over()
 
     def over(self) -> None:
-        """The job is over, whether or not it came to its end."""
-        self._training = False
+        """The job trains no more, whether or not it came to its end."""
+        if self in self._among.training:
+            self._among.training.remove(self)
 
     @property
     def sent_again(self) -> int | None:
@@ -99,7 +115,7 @@ class Tally:
 
     def _wipes(self) -> dict[str, int]:
         """How often each of its switches has lost what it had counted."""
-        switches = self._place.nodes.switches
+        switches = self._nodes.switches
         return {name: switches[name].wiped for name in sorted(outcomes.switches_of(self._trees))}
 
     async def _count(self, *, strict: bool) -> dict[str, Counter[Outcome]]:
@@ -107,10 +123,10 @@ class Tally:
 
         strict: ``ProcessError`` if one is stuck, else those of the others.
         """
-        switches = self._place.nodes.switches
+        switches = self._nodes.switches
         chosen = [switches[name] for name in sorted(outcomes.switches_of(self._trees))]
         serving = [switch for switch in chosen if switch.serving]
-        counts, silent = await outcomes.read(serving, self._place.dataplane)
+        counts, silent = await outcomes.read(serving, self._among.dataplane)
         if silent and strict:
             raise silent[0]
         return counts

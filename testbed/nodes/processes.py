@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from testbed.nodes.forkserver import Forked, ForkServer
 
+_log = logging.getLogger("processes")
+
 TAIL_LINES = 20
+_QUOTED = 200  # characters of a line
 _STOP_SECONDS = 5.0
 # The exit status of a process that stopped only because the job or testbed around it did.
 CONSEQUENCE = 75
@@ -267,7 +272,8 @@ class Processes:
     ) -> Process:
         """Starts a process; its standard error (and output, without ``on_line``) go to NAME.log.
 
-        on_line gets each line of its standard output. may_finish: ending with status 0 is fine.
+        on_line gets each line of its standard output; what it raises is the group's failure.
+        may_finish: ending with status 0 is fine.
         survived: asked when it ends otherwise; True if the group goes on without it.
         Raises ``ProcessError`` if it cannot be started.
         """
@@ -279,7 +285,7 @@ class Processes:
                 log,
                 cwd=self._cwd,
                 env={**environment(), **(env or {})},
-                on_line=on_line,
+                on_line=partial(self._hear, name, on_line, log) if on_line is not None else None,
                 wants_input=wants_input,
                 fork_server=self._fork_server,
             )
@@ -291,6 +297,16 @@ class Processes:
         self._watchers.add(task)
         task.add_done_callback(self._watched)
         return process
+
+    def _hear(self, name: str, on_line: Callable[[str], None], log: Path, line: str) -> None:
+        """Gives a line to whoever reads it, who may not be able to."""
+        try:
+            on_line(line)
+        except Exception as error:
+            _log.exception("a line of %s could not be taken: %s", name, line)
+            said = line if len(line) <= _QUOTED else f"{line[:_QUOTED]}..."
+            what = f"said what could not be taken ({type(error).__name__}: {error}): {said}"
+            self.fail(ProcessError(name, what, log))
 
     def _watched(self, task: asyncio.Task[None]) -> None:
         self._watchers.discard(task)

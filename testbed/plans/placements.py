@@ -3,22 +3,18 @@
 
 PHub's four (SoCC'18, section 2.3) have servers on hosts of their own or on those of workers, one or
 many; two more have switches sum, up to a switch or up to a server. Everything that a word decides
-is decided here: ``settle`` for a job file, ``hosts`` for a topology.
+is told here: a ``Kind`` for a job file, ``hosts`` for a topology.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from topologies.documents import Document
 from topologies.topology import Topology
 
-if TYPE_CHECKING:
-    from testbed.plans.jobfile import JobSpec
-
-__all__ = ["KINDS", "Hosts", "Kind", "Tree", "Word", "hosts", "kind_of", "settle"]
+__all__ = ["KINDS", "Hosts", "Kind", "Tree", "Word", "hosts", "kind_of"]
 
 Word = Literal["cc", "cs", "ncc", "ncs", "inc", "inc-server"]
 Tree = Literal["two-level", "tor", "core", "none", "two-level-server", "core-server"]
@@ -89,37 +85,6 @@ _BY_NAME = {kind.name: kind for kind in KINDS}
 def kind_of(word: str | None) -> Kind | None:
     """What a word stands for; None for none. ``KeyError`` if it is no placement."""
     return None if word is None else _BY_NAME[word]  # type: ignore[index]
-
-
-def settle(document: Document[JobSpec]) -> None:
-    """Writes a job's tree and who takes its steps into its spec, by its placement.
-
-    Notes in the document what the file says against it.
-    """
-    spec = document.content
-    kind = kind_of(spec.placement.kind)
-    if kind is None:
-        return
-    given = spec.tree if "tree" in spec.model_fields_set else next(iter(kind.trees))
-    if given not in kind.trees:
-        others = [one.name for one in KINDS if given in one.trees]
-        document.refuse(
-            ("tree",),
-            f"{given} does not go with placement {kind.name} ({kind.meaning}); allowed:"
-            f" {', '.join(kind.trees)}, or placement {' or '.join(others)}",
-        )
-        return
-    optimizer = spec.optimizer
-    if kind.steps:
-        if "at" in optimizer.model_fields_set and optimizer.at != kind.steps:
-            others = [one.name for one in KINDS if one.steps in ("", optimizer.at)]
-            document.refuse(
-                ("optimizer", "at"),
-                f"with placement {kind.name} ({kind.meaning}) steps are taken at {kind.steps};"
-                f" allowed: that, or placement {', '.join(others)}",
-            )
-        optimizer = optimizer.model_copy(update={"at": kind.steps})
-    document.content = spec.model_copy(update={"tree": kind.trees[given], "optimizer": optimizer})
 
 
 @dataclass(frozen=True)

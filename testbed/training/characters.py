@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from testbed.plans.jobfile import JobSpec
+from testbed.plans.jobspec import JobSpec
 from testbed.training.models import Classes, Floats, Parameters, Perceptron, draws, own_part
 
 CONTEXT = 16

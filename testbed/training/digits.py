@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.plans.jobfile import JobSpec
+from testbed.plans.jobspec import JobSpec
 from testbed.training.models import Classes, Floats, Perceptron, draws, own_part
 
 CLASSES = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.plans.jobfile import JobSpec
+from testbed.plans.jobspec import JobSpec
 from testbed.training.models import Parameters
 
 # Too large for the scale that a chunk's earlier gradients have led to, while one step with its mean

@@ -31,7 +31,8 @@ from hosts.errors import CheckpointError
 from hosts.optimizers import mean_of
 from hosts.tensors import as_float32
 from protocol.exponents import Exponents, reference_round, reference_start
-from testbed.plans.jobfile import JobFileError, JobSpec, load
+from testbed.plans.jobfile import JobFileError, load
+from testbed.plans.jobspec import JobSpec
 from testbed.training.attendance import Entry, entries
 from testbed.training.exact import ExactSums, InexactSumError
 from testbed.training.models import Floats, Parameters, Quality

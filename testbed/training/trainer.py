@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info
 from hosts.checkpoint import Checkpoint
 from hosts.optimizers import Optimizer, rule_of
 from hosts.tensors import dtype_of
-from testbed.plans.jobfile import JobSpec
+from testbed.plans.jobspec import JobSpec
 from testbed.training.models import Parameters, Quality
 from testbed.training.poison import Poison
 from testbed.training.workloads import open_workload

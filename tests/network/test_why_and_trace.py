@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -160,10 +162,28 @@ def test_a_job_that_was_stopped_waits_for_nothing(rackhub: Rackhub) -> None:
     early = rackhub.call("why", "endless")
     assert (early.returncode, early.stdout) == (1, "")
     assert "no job 'endless'; none has been submitted yet" in early.stderr
-    assert rackhub.call("submit", rackhub.endless, "--detach").returncode == 0
-    wait_for(lambda: "4 of 4" in rackhub.call("jobs").stdout, "all workers to be in the job")
-    assert rackhub.call("stop", "endless").returncode == 0
-    wait_for(lambda: rackhub.json("jobs")[0]["state"] == "stopped", "the job to be over")
+    servers = [
+        pid
+        for pid, command in rackhub.processes().items()
+        if command.startswith(f"{sys.executable} -m hosts.server_main ")
+    ]
+    assert len(servers) == 2
+    for pid in servers:
+        os.kill(pid, signal.SIGSTOP)
+    # Its workers start when both servers have joined it.
+    submit = rackhub.command("submit", rackhub.endless)
+    with subprocess.Popen(
+        submit, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=rackhub.environment
+    ) as submitted:
+        wait_for(lambda: any(row["number"] for row in rackhub.json("jobs")), "it to be admitted")
+        _, told = why(rackhub)
+        assert (told["state"], told["chunks"], told["workers"]) == ("starting", [], [])
+        assert rackhub.call("stop", "endless").returncode == 0
+        said, _ = submitted.communicate(timeout=60)
+    assert "job endless: stopped on request" in said
+    # Nobody waits for its members from now on, and its slots are free.
+    log = rackhub.latest() / "logs" / "controller.log"
+    assert "failed: stopped on request" in log.read_text()
     found = rackhub.call("why", "endless")
     assert (found.returncode, found.stdout) == (0, "endless is stopped: stopped on request\n")
     assert rackhub.call("down").returncode == 0

@@ -396,7 +396,7 @@ class StartedJob:
         self.network.server_host(self.servers[rank]).dead = True
         if told:
             node, when = self.servers[rank], self.network.now
-            died = self.network.jobs.died
+            died = self.network.jobs.outages.died
             self.network.call(when, lambda: died(node, "was killed by SIGKILL", when))
 
     def restart_server(self, rank: int) -> None:

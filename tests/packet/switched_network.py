@@ -182,7 +182,7 @@ class SwitchedNetwork:
         self.fabric = Fabric(topology, self.addressing, plane, self.connections)
         self.fabric.bring_up()
         self.jobs = JobTable(self.fabric, clock=lambda: self.now, lease=LEASE_SECONDS)
-        self.jobs.changed = self._bell = Bell()
+        self.jobs.changed = self.jobs.roster.changed = self._bell = Bell()
 
     def close(self) -> None:
         self.fabric.close()

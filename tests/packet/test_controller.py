@@ -217,13 +217,13 @@ def test_a_switch_that_is_away_when_a_job_starts_is_waited_for(table: JobTable, 
     connection.close()
     try:
         if told:
-            table.died("tor1", "was killed by SIGKILL", 0.0)
+            table.outages.died("tor1", "was killed by SIGKILL", 0.0)
         enter(table, job)
         assert job.state is State.RUNNING
         assert what(table, job, 0) == "halt"
     finally:
         connection.open()
-    table.regained("tor1")
+    table.outages.regained("tor1")
     assert not job.waiting
     lanes = table.fabric.dataplane.lanes
     for role, rank in ((Role.SERVER, 0), (Role.WORKER, 0), (Role.WORKER, 1)):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from controller.departures import LONGEST_REASON
 from controller.job import State
-from controller.jobs import MOST_WAITING, REMEMBERED
+from controller.roster import MOST_WAITING, REMEMBERED
 from protocol import jobs_pb2
 from tests.packet.hostile_service import (
     LEVELS,

@@ -168,9 +168,9 @@ def test_jobs_go_on_at_once_without_a_server_that_died(
 def test_the_next_process_of_a_server_is_not_the_one_that_died(embedded: Plant) -> None:
     embedded.clock.now = 5.0
     job = embedded.train()
-    embedded.table.died("s0", "was killed by SIGKILL", when=4.0)
+    embedded.table.outages.died("s0", "was killed by SIGKILL", when=4.0)
     assert (job.epoch, job.scheme.servers) == (1, (0, 1))
-    embedded.table.died("s0", "was killed by SIGKILL", when=6.0)
+    embedded.table.outages.died("s0", "was killed by SIGKILL", when=6.0)
     assert (job.epoch, job.scheme.servers) == (2, (1,))
 
 
@@ -181,11 +181,11 @@ def test_a_job_whose_server_dies_before_it_starts_waits_for_another_until_all_ha
     job = table.create("digits", ["w0"], ["s0"], TreeKind.TOR)
     address = Address(int(embedded.fabric.addressing.address("s0")), PORT)
     table.connect(job.nonce, Role.SERVER, 0, address, process=1)
-    table.died("s0", "was killed by SIGKILL", when=0.0)
+    table.outages.died("s0", "was killed by SIGKILL", when=0.0)
     assert [job.name(place) for place in job.absent()] == ["worker 0 (w0)", "server 0 (s0)"]
     table.connect(job.nonce, Role.SERVER, 0, address, process=2)
     assert [job.name(place) for place in job.absent()] == ["worker 0 (w0)"]
-    table.died("s0", "was killed by SIGKILL", when=1.0)
+    table.outages.died("s0", "was killed by SIGKILL", when=1.0)
     embedded.clock.now = table.join + 1
     table.expire()
     why = f"not in after {table.join:.0f} s: worker 0 (w0), server 0 (s0)"

@@ -188,7 +188,7 @@ class Plant:
                 for tree in job.trees
                 for node in tree.nodes
             )
-            if len(nodes) != wanted or not self.table.intact(name, 5):
+            if len(nodes) != wanted or not self.table.outages.intact(name, 5):
                 return False
         return True
 
@@ -347,7 +347,7 @@ def test_members_held_for_a_change_do_not_make_a_switch_that_forwards_look_gone(
     job = one_core.train()
     one_core.cut("core0")
     assert not one_core.monitor.look("core0")
-    one_core.table.died("tor0", "was killed", one_core.clock())
+    one_core.table.outages.died("tor0", "was killed", one_core.clock())
     assert "without tor0" in job.waiting
     one_core.table.heartbeat(job.nonce, Role.WORKER, 0, 1, 60.0)
     one_core.table.expire()

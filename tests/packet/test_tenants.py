@@ -16,7 +16,7 @@ from controller.job import Job
 from controller.trees import TreeKind
 from hosts.client import Client
 from hosts.errors import PlanWithdrawnError
-from hosts.membership import report_gone
+from hosts.jobservice import report_gone
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from tests.packet.controller_rig import state

@@ -367,7 +367,7 @@ def test_the_last_server_has_its_lease_to_be_started_again(table: Returning) -> 
     # With another one there again, nobody waits for it.
     table.connect(job.nonce, Role.SERVER, 0, address, 5)
     assert (job.epoch, job.scheme.servers) == (3, (0,))
-    table.died("s0", "was killed by SIGSEGV", table.time.now)
+    table.outages.died("s0", "was killed by SIGSEGV", table.time.now)
     table.pass_time(9, but="s0")
     assert job.state is State.RUNNING
     table.pass_time(2, but="s0")

@@ -8,7 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from testbed.plans.jobfile import JobSpec, parse
+from testbed.plans.jobfile import parse
+from testbed.plans.jobspec import JobSpec
 from testbed.training import reference
 from testbed.training import trainer as training
 from testbed.training.attendance import Attendance, Diary, Entry, entries, entry_of

@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from testbed.plans.jobfile import JobSpec, load
+from testbed.plans.jobfile import load
+from testbed.plans.jobspec import JobSpec
 from testbed.training import reference
 from testbed.training.characters import (
     ALPHABET,

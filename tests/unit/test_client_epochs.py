@@ -137,7 +137,7 @@ def test_a_job_service_that_is_away_when_members_come_is_waited_for(
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    caplog.set_level("INFO", "hosts.membership")
+    caplog.set_level("INFO", "hosts.jobservice")
     with (
         ThreadPoolExecutor(2) as pool,
         Client(service.address, address="127.0.0.1") as client,

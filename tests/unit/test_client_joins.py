@@ -14,7 +14,7 @@ from test_client import Server, create, server, service
 
 from hosts.client import Client, Stall
 from hosts.errors import StalledError
-from hosts.membership import report_gone
+from hosts.jobservice import report_gone
 from protocol import jobs_pb2
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(60)]

@@ -10,7 +10,8 @@ import pytest
 from protocol.consistency import ASYNCHRONOUS, SYNCHRONOUS, Consistency
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
-from testbed.plans.jobfile import JobFileError, JobSpec, load, parse
+from testbed.plans.jobfile import JobFileError, load, parse
+from testbed.plans.jobspec import JobSpec
 from testbed.training.workloads import WORKLOADS
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology

@@ -11,8 +11,9 @@ from controller.connection import DeviceConnection
 from controller.dataplane import DataPlane
 from controller.fabric import Fabric, FabricError
 from controller.job import Job, JobError, Key, Refusal, Role, State
-from controller.jobs import REMEMBERED, JobTable
+from controller.jobs import JobTable
 from controller.journal import Journal
+from controller.roster import REMEMBERED
 from controller.trees import TreeKind
 from protocol import jobs_pb2
 from protocol.header import PORT

@@ -120,7 +120,7 @@ def test_numbers_and_epochs_go_on(table: Journaled) -> None:
         table = table.again()
     assert len(seen) == 6
     assert {number for number, _ in seen} == set(range(1, 7))
-    table._last_number = 0  # as after the last of all numbers
+    table.roster._last_number = 0  # as after the last of all numbers
     job = table.new()
     assert (job.number, job.epoch) == (1, 2)
 

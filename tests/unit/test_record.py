@@ -187,6 +187,29 @@ def test_the_cause_is_named_not_what_failed_because_of_it(tmp_path: Path) -> Non
     assert "was killed by SIGKILL" in str(failure)
 
 
+def test_what_cannot_be_made_of_a_line_fails_its_group_at_once(tmp_path: Path) -> None:
+    """Neither has ended: the group does not wait for what would come of it much later."""
+
+    async def run() -> tuple[BaseException | None, list[str]]:
+        group = Processes(tmp_path, tmp_path)
+        heard: list[str] = []
+
+        def read(line: str) -> None:
+            heard.append(json.loads(line)["report"])
+
+        script = """print('{"reprt": "done"}\\n{"report": "then"}', flush=True); input()"""
+        group.start("w1", [sys.executable, "-c", script], on_line=read, wants_input=True)
+        await asyncio.wait([group.failure], timeout=20)
+        await group.stop()
+        return group.failure.exception(), heard
+
+    failure, heard = asyncio.run(run())
+    assert isinstance(failure, ProcessError)
+    assert failure.name == "w1"
+    assert '(KeyError: \'report\'): {"reprt": "done"}' in str(failure)
+    assert heard == ["then"]
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

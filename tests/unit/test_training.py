@@ -11,7 +11,8 @@ import pytest
 from sklearn.datasets import load_digits as sklearn_digits
 
 from testbed.nodes.processes import environment, python
-from testbed.plans.jobfile import JobSpec, parse
+from testbed.plans.jobfile import parse
+from testbed.plans.jobspec import JobSpec
 from testbed.training import trainer as training
 from testbed.training.digits import Images, load_digits, split
 from testbed.training.models import Parameters, draws, own_part

@@ -253,7 +253,8 @@ def test_a_worker_that_never_answers_is_asked_once_and_does_not_hold_the_others_
             on_line=lambda line: inquiry.answer(good, json.loads(line)),
         )  # fmt: skip
         deaf = processes.start("deaf", ["sleep", "60"], wants_input=True)
-        inquiry = Inquiry(_Job({"w0": good, "w1": deaf}), "unix:none")  # type: ignore[arg-type]
+        job = _Job({"w0": good, "w1": deaf})
+        inquiry = Inquiry(job, None, "unix:none")  # type: ignore[arg-type]
         told = [[one["doing"] for one in await inquiry._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a picture of a topology has what: its levels give its layout, so none has to be computed.
+
+All lengths are in units of the picture, from its upper left corner.
+"""
+
+from __future__ import annotations
+
+import math
+
+from topologies.topology import Link, Topology
+
+__all__ = [
+    "HOST_HEIGHT",
+    "MARGIN",
+    "SWITCH_HEIGHT",
+    "SWITCH_WIDTH",
+    "Layout",
+]
+
+HOST_WIDTH, HOST_HEIGHT, HOST_GAP, BOX_PADDING = 66, 42, 10, 4  # a host is that wide at least
+SWITCH_WIDTH, SWITCH_HEIGHT = 92, 36
+RACK_PADDING, RACK_GAP = 18, 28
+LEVEL_HEIGHT = 130  # from a level of switches to the next, at least
+LEVEL_SHARE = 0.11  # of the width: links across a wide picture would lie flat
+CORE_GAP = 380  # between cores of a level, at most
+HOSTS_BELOW_TOR = 96
+MARGIN, TITLE_HEIGHT, FOOT_HEIGHT = 28, 72, 40
+LEAST_WIDTH = 500
+PORT_STEP = 14  # between links along a side of a switch
+# Labels of links between switches lie along them, this far up from the lower end: the first place
+# where no other link or label is in the way, else the one where least is.
+LABEL_AT = sorted((n / 50 for n in range(7, 44)), key=lambda share: abs(share - 0.30))
+# Of the text of a label in its own direction, about (font of 10 px): of a letter, above and below.
+LETTER_WIDTH, RATE_BOX, FAULT_BOX = 5.8, (-15.0, -3.0), (3.0, 15.0)
+
+Point = tuple[float, float]
+Segment = tuple[Point, Point]
+
+
+class Layout:
+    """Of a topology whose hosts' boxes have room for so many letters.
+
+    at: the middle of each node. frames: x, y, width and height of each rack's.
+    """
+
+    def __init__(self, topology: Topology, letters: int) -> None:
+        self.topology = topology
+        self.at: dict[str, Point] = {}
+        self.host_width = max(float(HOST_WIDTH), letters * LETTER_WIDTH + 2 * BOX_PADDING)
+        self.frames: list[tuple[float, float, float, float]] = []
+        self.width = 0.0
+        self.height = 0.0
+        self._place()
+        # What labels have to keep clear of besides links: outlines of switches, and of labels.
+        self._outlines: list[Segment] = []
+        for node in topology.switches:
+            x, y = self.at[node.name]
+            u, v = SWITCH_WIDTH / 2, SWITCH_HEIGHT / 2
+            self._outlines += _outline(
+                [(x - u, y - v), (x + u, y - v), (x + u, y + v), (x - u, y + v)]
+            )
+
+    def is_host(self, name: str) -> bool:
+        """Whether a node is one."""
+        return self.topology.by_name[name].level == 0
+
+    def ends(self, link: Link) -> tuple[Point, Point]:
+        """Where a link leaves its lower node (at the top) and enters the upper (at the bottom)."""
+        (ax, ay), (bx, by) = self.at[link.a], self.at[link.b]
+        half = (HOST_HEIGHT if self.is_host(link.a) else SWITCH_HEIGHT) / 2
+        ups = [other for other in self.topology.links_of(link.a) if other.a == link.a]
+        downs = [other for other in self.topology.links_of(link.b) if other.b == link.b]
+        return (
+            (ax + self._beside(link, ups), ay - half),
+            (bx + self._beside(link, downs), by + SWITCH_HEIGHT / 2),
+        )
+
+    def _beside(self, link: Link, links: list[Link]) -> float:
+        """Offset of a link on its side of a node, in the order of where the links lead."""
+        same = link.a if all(other.a == link.a for other in links) else link.b
+        ordered = sorted(links, key=lambda other: self.at[other.other(same)][0])
+        position = next(i for i, other in enumerate(ordered) if other is link)
+        width = self.host_width if self.is_host(same) else SWITCH_WIDTH
+        step = min(PORT_STEP, (width - 24) / max(len(links) - 1, 1))
+        return (position - (len(links) - 1) / 2) * step
+
+    def free_place(self, link: Link, slope: float, rate: str, faults: str) -> Point:
+        """Where on a link its label is crossed by as little as can be."""
+        (ax, ay), (bx, by) = self.ends(link)
+        texts = [(text, box) for text, box in ((rate, RATE_BOX), (faults, FAULT_BOX)) if text]
+        if not texts:
+            return ax, ay
+        half = max(len(text) for text, _ in texts) * LETTER_WIDTH / 2
+        top, bottom = min(box[0] for _, box in texts), max(box[1] for _, box in texts)
+        others = [self.ends(other) for other in self.topology.links if other is not link]
+        cosine, sine = math.cos(math.radians(slope)), math.sin(math.radians(slope))
+
+        def inward(point: Point, x: float, y: float) -> Point:
+            """A point as the label sees it: from its own place, along its own direction."""
+            right, down = point[0] - x, point[1] - y
+            return right * cosine + down * sine, down * cosine - right * sine
+
+        def in_the_way(share: float) -> int:
+            x, y = ax + (bx - ax) * share, ay + (by - ay) * share
+            return sum(
+                _crosses((inward(a, x, y), inward(b, x, y)), half, top, bottom)
+                for a, b in [*others, *self._outlines]
+            )
+
+        share = min(LABEL_AT, key=in_the_way)
+        x, y = ax + (bx - ax) * share, ay + (by - ay) * share
+        corners = [
+            (x + u * cosine - v * sine, y + u * sine + v * cosine)
+            for u, v in ((-half, top), (half, top), (half, bottom), (-half, bottom))
+        ]
+        self._outlines += _outline(corners)
+        return x, y
+
+    # --- inside ---
+
+    def _place(self) -> None:
+        topology = self.topology
+        rows = [[node for node in topology.hosts if node.rack == tor.rack] for tor in topology.tors]
+        widths = [
+            2 * RACK_PADDING + max(self._row_width(len(row)), SWITCH_WIDTH + 70) for row in rows
+        ]
+        inner = sum(widths) + RACK_GAP * (len(widths) - 1)
+        self.width = max(inner + 2 * MARGIN, LEAST_WIDTH)
+        levels = sorted({node.level for node in topology.cores}, reverse=True)
+        level_height = max(LEVEL_HEIGHT, LEVEL_SHARE * self.width)
+        top = MARGIN + TITLE_HEIGHT + SWITCH_HEIGHT / 2
+        for number, level in enumerate(levels):
+            cores = [node for node in topology.cores if node.level == level]
+            step = min((self.width - 2 * MARGIN) / len(cores), CORE_GAP)
+            for position, core in enumerate(cores):
+                x = self.width / 2 + step * (position - (len(cores) - 1) / 2)
+                self.at[core.name] = (x, top + number * level_height)
+        tor_y = top + len(levels) * level_height
+        frame_top = tor_y - SWITCH_HEIGHT / 2 - RACK_PADDING
+        frame_bottom = tor_y + HOSTS_BELOW_TOR + HOST_HEIGHT / 2 + RACK_PADDING
+        self.height = frame_bottom + FOOT_HEIGHT
+        x = (self.width - inner) / 2
+        for tor, row, width in zip(topology.tors, rows, widths, strict=True):
+            self.frames.append((x, frame_top, width, frame_bottom - frame_top))
+            self.at[tor.name] = (x + width / 2, tor_y)
+            first = x + (width - self._row_width(len(row)) + self.host_width) / 2
+            for position, host in enumerate(row):
+                place = first + position * (self.host_width + HOST_GAP)
+                self.at[host.name] = (place, tor_y + HOSTS_BELOW_TOR)
+            x += width + RACK_GAP
+
+    def _row_width(self, hosts: int) -> float:
+        return hosts * (self.host_width + HOST_GAP) - HOST_GAP
+
+
+def _outline(corners: list[Point]) -> list[Segment]:
+    return list(zip(corners, [*corners[1:], corners[0]], strict=True))
+
+
+def _crosses(segment: Segment, half: float, top: float, bottom: float) -> bool:
+    """Whether a segment meets a box around the origin (clipped side by side, Liang and Barsky)."""
+    (ax, ay), (bx, by) = segment
+    first, last = 0.0, 1.0
+    for start, step, low, high in ((ax, bx - ax, -half, half), (ay, by - ay, top, bottom)):
+        if step == 0:
+            if not low <= start <= high:
+                return False
+            continue
+        enter, leave = sorted(((low - start) / step, (high - start) / step))
+        first, last = max(first, enter), min(last, leave)
+    return first <= last

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links in words, as short as a picture has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topologies.topology import Link, LinkQuality, Node, Topology
+
+__all__ = ["SHARED", "alike", "faults", "in_box", "rates", "times"]
+
+
+def times(number: int, text: str) -> str:
+    """A text that holds for so many links."""
+    return text if number == 1 else f"{number} x {text}"
+
+
+def rates(link: Link) -> str:
+    """Both ways; told apart only where they differ."""
+    up, down = _rate(link.forward), _rate(link.backward)
+    if up == down:
+        return up
+    return f"↑{up} ↓{down}"
+
+
+def _rate(quality: LinkQuality) -> str:
+    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if quality.rate >= factor:
+            return f"{quality.rate / factor:.4g} {unit}"
+    return f"{quality.rate} bit/s"
+
+
+def _size(count: int) -> str:
+    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= factor and count % (factor // 4) == 0:
+            return f"{count / factor:g} {unit}"
+    return f"{count} B"
+
+
+def faults(link: Link) -> str:
+    """Impairments in words; directions told apart only where they differ."""
+    words = []
+    for name in ("loss", "duplicate", "reorder", "corrupt"):
+        up, down = getattr(link.forward, name), getattr(link.backward, name)
+        if up == down and up:
+            words.append(f"{name} {100 * up:g} %")
+        else:
+            words += [f"↑{name} {100 * up:g} %"] if up else []
+            words += [f"↓{name} {100 * down:g} %"] if down else []
+    return ", ".join(words)
+
+
+def alike(topology: Topology, host: Node) -> tuple[Link, ...]:
+    """The host's first link, and others to the same switch that have its rates."""
+    first, *others = topology.links_of(host.name)
+    same = (one for one in others if (one.b, rates(one)) == (first.b, rates(first)))
+    return (first, *same)
+
+
+def in_box(topology: Topology, host: Node) -> str:
+    """What a host's box tells of its links."""
+    links = alike(topology, host)
+    return times(len(links), rates(links[0]))
+
+
+# Properties that all links may share, by field.
+SHARED: dict[str, Callable[[float], str]] = {
+    "delay": lambda value: f"delay {1000 * value:g} ms",
+    "queue_bytes": lambda value: f"queue {_size(int(value))}",
+    "ecn_bytes": lambda value: f"ECN above {_size(int(value))}" if value else "no ECN",
+    "mtu": lambda value: f"MTU {value:g}",
+}
