@@ -148,7 +148,7 @@ def run(options: Options) -> Message:
     for name, measured in turns.items():
         told[name] = {
             "chunks_per_second": Spread.of([turn.rate for turn in measured]).message(),
-            "busy": min(turn.busy for turn in measured),
+            "busy": Spread.of([turn.busy for turn in measured]).median,
             "kernel": Spread.of([turn.kernel for turn in measured]).message(),
             "others": max(turn.others for turn in measured),
         }

@@ -189,6 +189,8 @@ class Spoiler(ServerState):
     def poll(self, now: float) -> tuple[Batch | None, float]:
         batch, following = super().poll(now)
         if batch is not None and self.epoch(1) <= self.epochs:
+            # Of its own: what was made to be sent to everybody is sent as it was made.
+            batch = Batch(batch.headers, batch.payloads.copy(), batch.full, batch.peers)
             batch.payloads[batch.full, 3] += 1
         return batch, following
 
