@@ -8,6 +8,7 @@ Of these the testbed knows what the job service tells; how far they have come, n
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -53,6 +54,7 @@ class Others:
         self._nodes = nodes
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request
+        self._told: dict[str, Message] = {}  # what was last told of each, by nonce
 
     @property
     def known(self) -> list[Alive]:
@@ -81,6 +83,24 @@ class Others:
     async def told(self) -> list[Message]:
         """What is known of each, the job service asked."""
         return self.rows(await asyncio.to_thread(status_of, _ANSWER_SECONDS)) if self.known else []
+
+    async def history(self, origin: float) -> list[Message]:
+        """All that there were, the oldest first: what was last told of each, and when it was there.
+
+        origin: ``began`` and ``ended`` are seconds after it (``time.monotonic``). Of those that are
+        alive ``ended`` is now.
+        """
+        await self.told()
+        now = time.monotonic()
+        found = []
+        for job in self.known:
+            row = self._told.get(job.nonce) or self._row(job, None)
+            ended = now if job.until is None else job.until
+            over = {"ended": round(ended - origin, 4), "alive": job.until is None}
+            if job.until is not None and row["state"] in ("starting", "running"):
+                row = {**row, "state": None, "present": None, "reason": ""}  # how, nobody told
+            found.append({**row, "began": round(job.since - origin, 4), **over})
+        return found
 
     async def why(self, name: str) -> Message | None:
         """Why one waits, as far as the job service knows; None if there is none of that name."""
@@ -117,6 +137,7 @@ class Others:
 
     async def stop_all(self, why: str, seconds: float) -> None:
         """Ends all, if that is to be had in so many seconds."""
+        self._stopped |= {job.number for job in self.alive}
         told = [self._nodes.controller.stop_job(job.number, why) for job in self.alive]
         if told:
             await asyncio.wait(told, timeout=seconds)
@@ -134,7 +155,7 @@ class Others:
     def _row(self, job: Alive, status: jobs_pb2.Job | None) -> Message:
         state = None if status is None else _STATES[status.state]
         stopped = state == "failed" and job.number in self._stopped
-        return {
+        row: Message = {
             "job": job.name,
             "number": job.number,
             "state": "stopped" if stopped else state,
@@ -146,6 +167,9 @@ class Others:
             "iteration": None,
             "iterations": None,
         }
+        if status is not None:
+            self._told[job.nonce] = row
+        return row
 
 
 def status_of(seconds: float) -> jobs_pb2.StatusReply | None:

@@ -87,6 +87,7 @@ class Requests:
             **self._testbed.describe(),
             "nodes": [self._node(node.name, node.kind) for node in self._testbed.topology.nodes],
             "jobs": await self._job_rows(),
+            "others": await self._testbed.history(),
             "links": self._testbed.carried(now, None),
         }
 

@@ -261,6 +261,7 @@ class Testbed:
                 "shaping": self.network.shaping,
                 "links": rows,
                 "jobs": jobs,
+                "others": await self.history(),
                 "faults": self.faults.rows(),
                 "machine": {**record.machine(self.target), **timing},
             }
@@ -285,6 +286,10 @@ class Testbed:
             "lanes": self.dataplane.lanes,
             "seconds_up": time.monotonic() - self._started,
         }
+
+    async def history(self) -> list[Message]:
+        """Jobs that were not submitted, in seconds as the series has them."""
+        return await self.others.history(self.series.started)
 
     async def measure(self) -> links.Measured:
         """What links have carried by now; raises ``TimeoutError``."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,8 @@ Message = Mapping[str, Any]
 
 @dataclass
 class Alive:
-    """A job that is alive, or was: ``until`` then says when it had ended (``time.monotonic``).
+    """A job that is alive, or was: since when, and ``until`` when if it is over (both
+    ``time.monotonic``).
 
     workers: hosts, servers: processes, by rank. switches: that held slots for it, in any epoch.
     """
@@ -33,6 +34,7 @@ class Alive:
     workers: tuple[str, ...]
     servers: tuple[str, ...]
     switches: frozenset[str]
+    since: float = field(default_factory=time.monotonic)
     until: float | None = None
 
 

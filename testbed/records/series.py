@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,18 +117,22 @@ class Series:
         return min((c.began for c in self.jobs.values() if c.began is not None), default=None)
 
     @property
-    def trained(self) -> float | None:
-        """For how many seconds at least one job trained; None if that is not known."""
-        spans = sorted(
+    def spans(self) -> list[tuple[float, float]]:
+        """When each job trained, from when it ran to its last iteration."""
+        return [
             (curve.began, curve.iterations[-1].ended)
             for curve in self.jobs.values()
             if curve.began is not None and curve.iterations
-        )
-        total, reached = 0.0, float("-inf")
-        for began, ended in spans:
-            total += max(0.0, ended - max(began, reached))
-            reached = max(reached, ended)
-        return total or None
+        ]
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float | None:
+    """For how many seconds there was at least one of these; None if there is none."""
+    total, reached = 0.0, float("-inf")
+    for began, ended in sorted(spans):
+        total += max(0.0, ended - max(began, reached))
+        reached = max(reached, ended)
+    return total or None
 
 
 def read(path: Path) -> Series:

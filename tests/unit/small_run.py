@@ -150,12 +150,22 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
     }  # fmt: skip
 
 
+def other(number: int, name: str = "mine", **changes: Any) -> Message:
+    """A job that was not submitted, as a summary has it (``testbed.jobs.others``)."""
+    return {
+        "job": name, "number": number, "state": "done", "reason": "", "workers": 8,
+        "present": None, "tree": "two-level", "plan_epoch": 1, "iteration": None,
+        "iterations": None, "began": 1.0, "ended": 4.0, "alive": False, **changes,
+    }  # fmt: skip
+
+
 def summary(**changes: Any) -> Message:
     """A summary of one job that is done."""
     jobs = changes.pop("jobs", [job()])
     first = {key: value for key, value in (jobs[0] if jobs else {}).items() if key != "machine"}
     whole = {
-        **first, "name": "small", "shaping": [], "links": carried(), "jobs": jobs, "faults": [],
+        **first, "name": "small", "shaping": [], "links": carried(), "jobs": jobs, "others": [],
+        "faults": [],
         "machine": {**record.machine("embedded"), **(jobs[0].get("machine", {}) if jobs else {})},
         **changes,
     }  # fmt: skip

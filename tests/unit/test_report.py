@@ -17,6 +17,7 @@ from testbed.records import record
 from testbed.records.record import RunDirectory, RunError
 from testbed.records.report import make
 from testbed.records.report.charts import MOST_POINTS, Axis, Line, Mark, chart
+from testbed.records.report.reading import current
 from tests.unit import small_run
 
 pytestmark = pytest.mark.usefixtures("runs")
@@ -130,6 +131,22 @@ def test_what_a_link_carried_is_told_by_its_colour() -> None:
     assert lanes["s0 to tor0"][0] == "lane load-0"
 
 
+def test_loads_are_of_the_time_in_which_anybody_sent_what_links_carried() -> None:
+    """The job trained for 4.75 s; what another sent before or after is in the same bytes."""
+
+    def share(*spans: tuple[float, float]) -> tuple[float, list[str]]:
+        others = [small_run.other(n, began=a, ended=b) for n, (a, b) in enumerate(spans, 2)]
+        page = Page(make(small_run.finished(others=others)))
+        said = [text for text in page.all("p") if "jobs that were not submitted sent, too" in text]
+        return float(page.row(">w3 to tor0<")[-1].split()[0]), said
+
+    alone, nothing = share()
+    assert nothing == []
+    within, said = share((1.0, 3.0))
+    assert (within, len(said)) == (alone, 1)
+    assert share((4.75, 6.0), (8.25, 11.75))[0] == pytest.approx(alone / 2, abs=0.06)
+
+
 def test_faults_are_marked_on_the_curves_and_listed() -> None:
     kinds = [("kill", "tor0", "was killed by SIGKILL"), ("stop", "w2", "was stopped for 3 s")]
     page = Page(make(small_run.finished(faults=small_run.faults(kinds))))
@@ -216,6 +233,32 @@ def test_several_jobs_are_told_apart() -> None:
     assert page.all("h2")[:2] == ["Job first", "Job second"]
     assert "Trained at the same time as second." in page.all("p")
     assert [legend for legend in page.all("ul", "legend") if legend == "firstsecond"]
+
+
+def test_jobs_that_were_not_submitted_are_listed_with_what_is_known() -> None:
+    """Two of one name, and of the name of one that was submitted; none has tiles."""
+    others = [
+        small_run.other(5, "digits", ended=3.5),
+        small_run.other(7, "digits", state=None, tree=None, reason=""),
+        small_run.other(8, state="failed", reason="w1 was not heard of"),
+    ]
+    told = Page(make(small_run.finished(others=others)))
+    assert [h for h in told.all("h2") if "Job " in h] == ["Job digits"]
+    assert told.row('"row">5<') == ["5", "digits", "done", "8", "two-level", "2.5", "-"]
+    assert told.row('"row">7<') == ["7", "digits", "over", "8", "-", "3.0", "-"]
+    assert told.row('"row">8<')[2:] == ["failed", "8", "two-level", "3.0", "w1 was not heard of"]
+    with small_run.begun() as (run, _):
+        run.write_summary(small_run.summary(jobs=[], others=others))
+    alone = Page(make(run))
+    assert alone.verdict == "no job was submitted; 3 jobs of other programs, see below"
+
+
+def test_jobs_of_a_testbed_that_is_up_are_told_apart_by_number() -> None:
+    """Rows of both are in its status, and a name may be of one of each."""
+    (submitted,) = small_run.snapshot()["jobs"]
+    own = [small_run.other(5, "digits", alive=True, state="running"), small_run.other(7, "digits")]
+    told = current({"jobs": [submitted, *own], "others": own, "links": []})
+    assert told == {"links": [], "current": [submitted], "others": own}
 
 
 def test_a_run_that_failed_says_what_did_in_the_words_of_its_log() -> None:

@@ -32,7 +32,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert told.samples[0].switches["tor0"] == {"held": 64, "aggregating": 5, "partial": 2}
     assert told.samples[0].servers["s1"] == {"received_bytes": 4000, "sent_bytes": 2000}
     # From when the job ran, a moment after the testbed was started, to its last iteration.
-    assert told.trained == pytest.approx(ends[-1] - told.began)
+    assert series.covered(told.spans) == pytest.approx(ends[-1] - told.began)
 
 
 def test_a_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
@@ -57,7 +57,8 @@ def test_time_that_jobs_trained_side_by_side_counts_once(tmp_path: Path) -> None
             {"t": ended, "job": name, "first": 1, "ended": [ended], "loss": [1.0], "accuracy": {}}
         )
     small_run.write_lines(path, rows)
-    assert series.read(path).trained == 5.0 + 1.0
+    assert series.covered(series.read(path).spans) == 5.0 + 1.0
+    assert series.covered([]) is None
 
 
 def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ Message = dict[str, Any]
 class Story:
     """All that is known of a run.
 
-    summary: with ``links``, ``jobs`` and ``faults`` in any case. undrawable: why the topology is
-    not known, if it is not. ended: why it ended, in the words of its processes and logs; empty for
-    one that is still up or that ended as it should.
+    summary: with ``links``, ``jobs``, ``others`` and ``faults`` in any case. undrawable: why the
+    topology is not known, if it is not. ended: why it ended, in the words of its processes and
+    logs; empty for one that is still up or that ended as it should.
     """
 
     run: RunDirectory
@@ -49,7 +49,7 @@ def read(run: RunDirectory) -> Story:
     summary: Message | None = None
     with suppress(OSError, ValueError):
         summary = json.loads(run.summary.read_text())
-    told = {"links": [], "jobs": [], "faults": [], **(summary or {})}
+    told = {"links": [], "jobs": [], "others": [], "faults": [], **(summary or {})}
     if alive:
         told |= _now(run)
     topology, undrawable = _topology(run, facts)
@@ -67,7 +67,15 @@ def _now(run: RunDirectory) -> Message:
         status = ask(run, "status")
     except ControlError:
         return {}
-    return {"links": status["links"], "current": status["jobs"]}
+    return current(status)
+
+
+def current(status: Message) -> Message:
+    """Of a testbed's status what goes into a summary; ``current``: rows of submitted jobs."""
+    others = status["others"]
+    numbers = {one["number"] for one in others}
+    submitted = [row for row in status["jobs"] if row["number"] not in numbers]
+    return {"links": status["links"], "current": submitted, "others": others}
 
 
 def _topology(run: RunDirectory, facts: Message) -> tuple[Topology | None, str]:

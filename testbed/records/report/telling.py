@@ -14,12 +14,14 @@ from testbed.cli.view import count
 from testbed.records.report.charts import Axis, Line, Mark, chart
 from testbed.records.report.loads import loads, size
 from testbed.records.report.reading import Story
-from testbed.records.series import Curve, Series
+from testbed.records.series import Curve, Series, covered
 
 Message = dict[str, Any]
 
 # More switches than that are not drawn over time; those that held most are.
 MOST_PANELS = 12
+# Jobs that were not submitted: rows; the newest are told.
+MOST_OTHERS = 50
 STYLES = 8
 _FAR = 10.0
 _FEWEST_SAMPLES = 2
@@ -45,6 +47,8 @@ def tell(story: Story) -> Message:
         "ended": story.ended,
         "alive": story.alive,
         "jobs": done,
+        "others": summary["others"][-MOST_OTHERS:],
+        "others_left_out": max(0, len(summary["others"]) - MOST_OTHERS),
         "loads": loads(story.topology, summary["links"], _seconds(summary, series)),
         "lost": sorted(
             {row["unknown"].removeprefix("packets: ") for row in summary["links"] if row["unknown"]}
@@ -89,7 +93,9 @@ def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
     if story.ended:
         return {"kind": "bad", "text": "ended without a summary: it was killed"}
     if not jobs:
-        return {"kind": "open", "text": "no job was submitted"}
+        others = story.summary["others"]
+        more = f"; {count(len(others), 'job')} of other programs, see below" if others else ""
+        return {"kind": "open", "text": f"no job was submitted{more}"}
     wrong = [job["name"] for job in jobs if job["matches"] is False]
     if wrong:
         text = f"the weights of {', '.join(wrong)} differ from the reference's"
@@ -171,9 +177,13 @@ def _chunks(chunks: Message, plans: Sequence[Message]) -> Message | None:
 
 
 def _seconds(summary: Message, series: Series) -> float | None:
-    """For how long jobs trained."""
-    spent = [sum(job.get("seconds_per_iteration") or []) for job in summary["jobs"]]
-    return series.trained or max(spent, default=0.0) or None
+    """For how long jobs trained, or were there if they were not submitted: what links carried is of
+    all of them."""
+    others = [(one["began"], one["ended"]) for one in summary["others"]]
+    spent = max((sum(job.get("seconds_per_iteration") or []) for job in summary["jobs"]), default=0)
+    if not series.spans and spent:  # for how long is known then, not when
+        return None if others else spent
+    return covered([*series.spans, *others])
 
 
 def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
