@@ -220,8 +220,8 @@ def _results(jobs: Sequence[Message]) -> Table:
         ("test accuracy", [f"{job['test_accuracy']:.4f}" for job in jobs]),
         ("test loss", [f"{job['test_loss']:.4f} ({job['test_bits']:.3f} bits)" for job in jobs]),
         ("matches reference", [_yes(job["matches_reference"]) for job in jobs]),
-        ("chunks in network", [_chunks(job, "aggregated_in_network") for job in jobs]),
-        ("chunks by server", [_chunks(job, "served_by_server") for job in jobs]),
+        ("chunks summed by switches", [_chunks(job, "aggregated_in_network") for job in jobs]),
+        ("chunks by servers alone", [_chunks(job, "served_by_server") for job in jobs]),
         ("packets sent again", [_chunks(job, "retransmitted") for job in jobs]),
     ]
     for title, values in rows:
@@ -373,8 +373,8 @@ def show_faults(console: Console, faults: list[Message]) -> None:
 def show_plans(console: Console, plans: list[Message]) -> None:
     """Where a job's sums were completed, from plan to plan."""
     columns = {
-        "epoch": "epoch", "tree": "tree", "roots": "sums end at", "by_switch": "by switch",
-        "by_server": "by server",
+        "epoch": "epoch", "tree": "tree", "roots": "sums end at",
+        "by_switch": "completed at a switch", "by_server": "at a server",
     }  # fmt: skip
     show_rows(console, plans, columns)
 

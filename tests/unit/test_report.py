@@ -89,7 +89,7 @@ def test_a_job_that_was_done_is_told_with_its_figures() -> None:
     assert tiles["test accuracy"] == "0.9000"
     assert tiles["iterations"] == "4"
     assert tiles["median iteration"] == "750.0 ms"
-    assert tiles["in the network"] == "100.0 %"
+    assert tiles["summed by switches"] == "100.0 %"
     assert tiles["packets sent again"] == "3"
     assert {"Loss", "Test accuracy", "tor0", "tor1", "core0"} <= set(page.all("strong"))
     assert tiles["kernel"]
@@ -98,6 +98,19 @@ def test_a_job_that_was_done_is_told_with_its_figures() -> None:
     tensor = small_run.WORK.edge(small_run.WORK.chunks).bytes
     assert page.row(">tor0 to core0<")[1:4] == [f"{tensor:,}"] * 2 + ["0 %"]
     assert page.all("tr", "off") == []
+
+
+def test_what_switches_summed_and_a_server_completed_is_told_as_both() -> None:
+    chunks = small_run.job()["chunks"]["aggregated_in_network"]
+    plan = {"epoch": 1, "tree": "inc-server", "roots": ["s0"], "by_switch": 0, "by_server": chunks}
+    page = Page(make(small_run.finished(jobs=[small_run.job(tree="inc-server", plans=[plan])])))
+    told = page.all("li")
+    assert f"summed by switches on their way: {chunks:,}" in told
+    assert "by servers alone: 0" in told
+    assert page.row("sums end at")[-2:] == ["completed at a switch", "at a server"]
+    assert page.row("inc-server")[-3:] == ["s0", "0", f"{chunks:,}"]
+    (about,) = [text for text in page.all("p") if text.startswith("Its plans: ")]
+    assert "completes what switches have summed on the way" in about
 
 
 def test_a_link_that_carried_more_than_it_should_stands_out() -> None:
