@@ -4,6 +4,7 @@ and with float16 gradients hardly another."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -74,7 +75,6 @@ class Line:
 
 def judge(row: Row, target: str, summary: Message) -> Line:
     """What a job's part of the summary says of a row."""
-    seconds = sorted(summary["seconds_per_iteration"])
     line = Line(
         row.placement,
         row.gradients,
@@ -82,7 +82,7 @@ def judge(row: Row, target: str, summary: Message) -> Line:
         summary["matches_reference"],
         summary["test_loss"],
         summary["test_accuracy"],
-        seconds[len(seconds) // 2],
+        statistics.median(summary["seconds_per_iteration"]),
     )
     if line.matches is not True:
         line.problems.append("the weights are not the reference's")

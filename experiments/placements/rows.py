@@ -9,6 +9,7 @@ fixed point, which comes on top of the formulas.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -146,7 +147,6 @@ def judge(row: Row, target: str, work: Workload, summary: Message, where: str = 
     )
     known = None not in own
     chunks = summary["chunks"]
-    seconds = sorted(summary["seconds_per_iteration"])
     line = Line(
         row.placement,
         row.tree,
@@ -162,7 +162,7 @@ def judge(row: Row, target: str, work: Workload, summary: Message, where: str = 
         in_network=chunks["aggregated_in_network"],
         in_float32=chunks["in_float32"],
         again=chunks["retransmitted"],
-        seconds=seconds[len(seconds) // 2],
+        seconds=statistics.median(summary["seconds_per_iteration"]),
         run=where,
     )
     line.problems.extend(_problems(row, work, line))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -307,8 +308,7 @@ def _range(values: list[float]) -> str:
 
 
 def _milliseconds(seconds: list[float]) -> str:
-    ordered = sorted(seconds)
-    return f"{ordered[len(ordered) // 2] * 1e3:.1f} ms (median)"
+    return f"{statistics.median(seconds) * 1e3:.1f} ms (median)"
 
 
 def _yes(matches: bool | None) -> str:

@@ -67,6 +67,13 @@ def link(sender: str, receiver: str, carried: int, wanted: int | None) -> dict[s
 LINKS = [link("w0", "tor0", 5_000_000, 5_000_000), link("tor0", "s0", 39_528, 0)]
 
 
+def test_the_median_of_an_even_number_of_iterations_is_between_the_middle_two() -> None:
+    out = console(None)
+    show_results(out, [job(seconds_per_iteration=[0.04, 0.01, 0.02, 0.03])], LINKS)
+    (line,) = [text for text in lines(out) if text.startswith("time per iteration")]
+    assert line.split("  ")[-1].strip() == "25.0 ms (median)"
+
+
 def test_without_a_terminal_nothing_is_cut_and_no_line_ends_in_blanks() -> None:
     piped = console(None)
     show_rows(piped, ROWS, COLUMNS)
