@@ -115,7 +115,8 @@ class Observer:
         )
         self._taken = time.monotonic()
         jobs = {job.job: job for job in status.jobs} if status is not None else {}
-        self._open.plans({number: job.epoch for number, job in jobs.items()})
+        if status is not None:
+            self._open.plans({number: job.epoch for number, job in jobs.items() if job.slots})
         about = self._describe()
         budgets = {one.switch: one for one in status.budgets} if status is not None else {}
         return {
@@ -172,7 +173,8 @@ class Observer:
     ) -> Message:
         aggregating, partial = None, None
         if counted is not None:
-            aggregating, partial = self._open.look(name, counted)
+            held = budget.used if budget is not None else None
+            aggregating, partial = self._open.look(name, counted, held)
         return {
             "name": name,
             "up": self._up(name),
@@ -258,8 +260,9 @@ def _untold(row: Message, status: jobs_pb2.Job | None) -> Message:
 class OpenSlots:
     """Slots that were AGGREGATING and PARTIAL when a switch had counted that, at least.
 
-    What a change of plan leaves behind stays counted, and cannot be told from what is under way:
-    from then on, the fewest that have been seen count as left behind.
+    What a change of plan, or a job that is over, leaves behind stays counted, and cannot be told
+    from what is under way: from then on, the fewest that have been seen count as left behind. In
+    slots that no job holds nothing is under way.
     """
 
     def __init__(self) -> None:
@@ -268,22 +271,27 @@ class OpenSlots:
         self._renewed: set[str] | None = None  # switches seen since; None: no change so far
 
     def plans(self, epochs: dict[int, int]) -> None:
-        """The epoch of each job's plan, by the job's number; of those that are known now."""
-        before = self._plans
-        if any(before.get(number, epoch) != epoch for number, epoch in epochs.items()):
+        """The epoch of the plan of each job that holds slots, by the job's number."""
+        if any(epochs.get(number) != epoch for number, epoch in self._plans.items()):
             self._renewed = set()
-        self._plans = {**before, **epochs}
+        self._plans = epochs
 
-    def look(self, switch: str, counts: Counter[Outcome]) -> tuple[int, int]:
-        """How many of each."""
+    def look(self, switch: str, counts: Counter[Outcome], held: int | None) -> tuple[int, int]:
+        """How many of each. held: slots of the switch that jobs hold; None if nobody can tell."""
         # A cell may be read later than the one before it.
         first, second = (max(0, n) for n in outcomes.open_slots(counts))
         fewest = self._floor.get(switch, (0, 0))
-        if self._renewed is not None and switch not in self._renewed:
+        changed = self._renewed is not None and switch not in self._renewed
+        if self._renewed is not None:
             self._renewed.add(switch)
+        if changed or held == 0:
             fewest = first, second
         self._floor[switch] = fewest = min(first, fewest[0]), min(second, fewest[1])
-        return first - fewest[0], second - fewest[1]
+        first, second = first - fewest[0], second - fewest[1]
+        if held is None:
+            return first, second
+        first = min(first, held)
+        return first, min(second, held - first)
 
 
 async def _counters(switch: SwitchProcess) -> dict[int, PortCounters] | None:

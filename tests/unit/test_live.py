@@ -139,15 +139,43 @@ def counts(claimed: int, partial_sent: int, completed: int, down: int) -> Counte
 def test_slots_that_a_change_of_plan_gave_up_are_not_under_way() -> None:
     slots = OpenSlots()
     slots.plans({1: 1})
-    assert slots.look("tor0", counts(100, 80, 0, 70)) == (20, 10)
+    assert slots.look("tor0", counts(100, 80, 0, 70), 64) == (20, 10)
     # The next epoch begins with what was left behind, which stays counted.
     slots.plans({1: 2})
-    assert slots.look("tor0", counts(100, 80, 0, 70)) == (0, 0)
-    assert slots.look("tor0", counts(130, 105, 0, 90)) == (5, 5)
+    assert slots.look("tor0", counts(100, 80, 0, 70), 64) == (0, 0)
+    assert slots.look("tor0", counts(130, 105, 0, 90), 64) == (5, 5)
     # Fewer than at first: some of those had still been under way.
-    assert slots.look("tor0", counts(130, 117, 0, 110)) == (0, 0)
-    assert slots.look("tor0", counts(133, 117, 0, 110)) == (3, 0)
+    assert slots.look("tor0", counts(130, 117, 0, 110), 64) == (0, 0)
+    assert slots.look("tor0", counts(133, 117, 0, 110), 64) == (3, 0)
     # Another job that comes changes no plan, and a switch that begins anew has none.
     slots.plans({1: 2, 2: 1})
-    assert slots.look("tor0", counts(4, 1, 0, 0)) == (0, 0)
-    assert slots.look("tor0", counts(6, 1, 0, 1)) == (2, 0)
+    assert slots.look("tor0", counts(4, 1, 0, 0), 64) == (0, 0)
+    assert slots.look("tor0", counts(6, 1, 0, 1), 64) == (2, 0)
+
+
+def test_in_slots_that_no_job_holds_nothing_is_under_way() -> None:
+    slots = OpenSlots()
+    slots.plans({1: 1})
+    assert slots.look("tor0", counts(100, 80, 0, 70), 64) == (20, 10)
+    assert slots.look("tor0", counts(100, 80, 0, 70), 16) == (16, 0)  # by a plan that has fewer
+    # The job is over, and with it all that was under way; the next one begins with none.
+    slots.plans({})
+    assert slots.look("tor0", counts(101, 80, 0, 70), 0) == (0, 0)
+    slots.plans({2: 1})
+    assert slots.look("tor0", counts(101, 80, 0, 70), 64) == (0, 0)
+    assert slots.look("tor0", counts(108, 82, 0, 70), 64) == (5, 2)
+
+
+def test_what_a_job_that_is_over_left_is_not_under_way_in_slots_of_others() -> None:
+    slots = OpenSlots()
+    slots.plans({1: 1, 2: 1})
+    assert slots.look("tor0", counts(100, 80, 0, 70), 128) == (20, 10)
+    slots.plans({2: 1})
+    slots.look("tor0", counts(100, 80, 0, 70), 64)
+    # All of the other's sums are over: what is left is of the first, and stays.
+    assert slots.look("tor0", counts(100, 84, 0, 79), 64) == (0, 0)
+    assert slots.look("tor0", counts(103, 84, 0, 79), 64) == (3, 0)
+
+
+def test_slots_under_way_are_known_of_a_switch_when_the_controller_is_away() -> None:
+    assert OpenSlots().look("tor0", counts(9, 4, 0, 2), None) == (5, 2)
