@@ -85,6 +85,9 @@ def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) ->
         assert over == [{}, {}]
         held = {one["name"]: one["slots"]["held"] for one in snapshot["switches"]}
         assert held == {"tor0": 0, "tor1": 0, "core0": 0} | alive
+        told_now = rackhub.json("status")
+        numbers = [row["number"] for row in rows]
+        assert [row["number"] for row in told_now["others"]] == numbers
         nonce = json.loads(job)["nonce"]
         for file in (rackhub.latest() / "logs").iterdir():
             assert nonce not in file.read_text()
@@ -92,3 +95,9 @@ def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) ->
         down = rackhub.call("down")
     assert "stopped regression\n" in down.stdout
     assert not rackhub.processes()
+    others = json.loads((rackhub.latest() / "summary.json").read_text())["others"]
+    assert [one["state"] for one in others] == ["done", "stopped", "stopped"]
+    assert [one["number"] for one in others] == numbers
+    for one in others:
+        assert 0 < one["began"] < one["ended"]
+        assert not one["alive"]
