@@ -124,7 +124,7 @@ def test_a_first_contact_is_an_exponent_round_and_then_data() -> None:
     assert transport.idle
 
 
-@pytest.mark.parametrize("small, coarse", [(1e-3, 1), (0.0, 0), (1.0, 0), (0.9, 1)])
+@pytest.mark.parametrize(("small", "coarse"), [(1e-3, 1), (0.0, 0), (1.0, 0), (0.9, 1)])
 def test_sums_that_are_coarse_beside_the_round_before_are_counted(
     small: float, coarse: int
 ) -> None:
