@@ -416,17 +416,17 @@ class Client:
         finally:
             self._endpoint.close()
 
-    # -- what it can tell -------------------------------------------------------------------------
+    # -- what it can tell, after `leave` too: what was so then ------------------------------------
 
     @property
     def job(self) -> int:
         """The job's number."""
-        return self._connected().membership.job
+        return self._known().membership.job
 
     @property
     def joined(self) -> Joined | None:
         """What this worker goes on from, if the job ran when it came; None: from the start."""
-        follower = self._connected().follower
+        follower = self._known().follower
         if follower is None or follower.joined is None:
             return None
         return Joined(self._calls(follower.joined.calls), follower.joined.arrays)
@@ -447,7 +447,7 @@ class Client:
     @property
     def world(self) -> int:
         """Number of workers in the job as it is planned now."""
-        part = self._connected()
+        part = self._known()
         return part.membership.world if part.transport is None else part.transport.plan.world
 
     @property
@@ -518,7 +518,12 @@ class Client:
 
     def _connected(self) -> Participation:
         self._not_left()
+        return self._known()
+
+    def _known(self) -> Participation:
+        """Also of a job that this worker has left."""
         if self._part is None:
+            self._not_left()
             raise CallOrderError("call connect_service first")
         return self._part
 
@@ -532,8 +537,11 @@ class Client:
 
     @property
     def _transport(self) -> WorkerTransport:
-        """Of the plan at hand."""
-        return self._connected().running_transport()
+        """Of the plan at hand, or the last one."""
+        part = self._known()
+        if part.transport is None:
+            self._not_left()
+        return part.running_transport()
 
 
 def _in_callback() -> CallOrderError:
