@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -301,8 +302,10 @@ def test_a_service_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_refusals_carry_the_reason(service: SmallService) -> None:
-    with pytest.raises(JobRefusedError, match="tor0 has 0 of 64 slots free"):
+    with pytest.raises(JobRefusedError, match="tor0 has 0 of 64 slots free") as refused:
         Client.create_service(service.address, "too-large", ["w0"], ["s0"])
+    # Nothing of gRPC is above it where a program ends with it.
+    assert "_InactiveRpcError" not in "".join(traceback.format_exception(refused.value))
     with pytest.raises(ValueError, match="two-level, tor, core, none"):
         Client.create_service(service.address, "test", ["w0"], ["s0"], tree="ring")
     with (
