@@ -222,8 +222,8 @@ class Client:
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed, and an optimizer that is none), UnknownKeyError for an optimizer's options that fit no key, CheckpointError,
-        ClientError, TimeoutError after `timeout` seconds, ValueError for a consistency that there
+        are needed, and an optimizer that is none), UnknownKeyError for an optimizer's options that
+        fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError for a consistency that there
         is not, or not without an optimizer.
         """
         part = self._connected()

@@ -276,7 +276,7 @@ def test_calls_out_of_order_say_what_comes_first(service: SmallService) -> None:
         client.push_pull({"b": np.ones(30, np.float32)})
     with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is int64"):
         client.init_service({"b": np.ones(30, np.int64)})
-    with pytest.raises(TypeError, match="optimizer 'sgd' is no .*OptimizerPlan, such as"):
+    with pytest.raises(TypeError, match=r"optimizer 'sgd' is no .*OptimizerPlan, such as"):
         client.init_service({"b": np.ones(30, np.float32)}, optimizer="sgd")  # type: ignore
     plan = OptimizerPlan("sgd", 0.1, keys=(KeyOptions("w*", 0.2),))
     with pytest.raises(UnknownKeyError, match=r"init_service: .* no key is called 'w\*'.* b$"):
