@@ -223,8 +223,8 @@ class Client:
         parameters returned are those of now.
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
         are needed, and an optimizer that is none), UnknownKeyError for an optimizer's options that
-        fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError for a consistency that there
-        is not, or not without an optimizer.
+        fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
+        for a consistency that there is not, or not without an optimizer.
         """
         part = self._connected()
         if optimizer is not None and not isinstance(optimizer, OptimizerPlan):
