@@ -55,6 +55,7 @@ from hosts.errors import (
     CheckpointError,
     ClientError,
     DoubleInitError,
+    JobRefusedError,
     UnknownKeyError,
     UseAfterLeaveError,
     WrongShapeError,
@@ -82,6 +83,7 @@ from protocol.state import Arrays
 __all__ = ["Client", "Joined", "Service", "Stall", "Sums"]
 
 _log = logging.getLogger(__name__)
+_LARGEST_RANK = 2**32 - 1  # that a request can name
 
 
 class Joined(NamedTuple):
@@ -172,12 +174,14 @@ class Client:
     def connect_service(self, nonce: str, rank: int) -> None:
         """Joins the job as its worker `rank`.
 
-        Raises WrongNonceError for a nonce of no job (or not for this rank), DoubleInitError,
-        UseAfterLeaveError, ClientError.
+        Raises WrongNonceError for a nonce of no job (or not for this rank), JobRefusedError for a
+        rank that the job does not have, DoubleInitError, UseAfterLeaveError, ClientError.
         """
         self._not_left()
         if self._part is not None:
             raise DoubleInitError("connect_service was called before; a Client is in one job")
+        if not 0 <= rank <= _LARGEST_RANK:
+            raise JobRefusedError(f"a job of n workers has workers 0 to n - 1, not {rank}")
         self._part = Participation(self._service, nonce, rank, self._endpoint, self._outage)
 
     def init_service(
@@ -218,11 +222,16 @@ class Client:
         runs already, until this worker has joined it: `joined` then has what it goes on from, and
         parameters returned are those of now.
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed), UnknownKeyError for an optimizer's options that fit no key, CheckpointError,
-        ClientError, TimeoutError after `timeout` seconds, ValueError for a consistency that there
-        is not, or not without an optimizer.
+        are needed, and an optimizer that is none), UnknownKeyError for an optimizer's options that
+        fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
+        for a consistency that there is not, or not without an optimizer.
         """
         part = self._connected()
+        if optimizer is not None and not isinstance(optimizer, OptimizerPlan):
+            raise WrongTypeError(
+                f"optimizer {optimizer!r:.80} is no protocol.optimizer.OptimizerPlan, such as"
+                ' OptimizerPlan("sgd", rate=0.1)'
+            )
         if part.follower is not None:
             raise DoubleInitError("init_service was called before; a job's keys do not change")
         if consistency is not None:
@@ -416,17 +425,17 @@ class Client:
         finally:
             self._endpoint.close()
 
-    # -- what it can tell -------------------------------------------------------------------------
+    # -- what it can tell, after `leave` too: what was so then ------------------------------------
 
     @property
     def job(self) -> int:
         """The job's number."""
-        return self._connected().membership.job
+        return self._known().membership.job
 
     @property
     def joined(self) -> Joined | None:
         """What this worker goes on from, if the job ran when it came; None: from the start."""
-        follower = self._connected().follower
+        follower = self._known().follower
         if follower is None or follower.joined is None:
             return None
         return Joined(self._calls(follower.joined.calls), follower.joined.arrays)
@@ -447,7 +456,7 @@ class Client:
     @property
     def world(self) -> int:
         """Number of workers in the job as it is planned now."""
-        part = self._connected()
+        part = self._known()
         return part.membership.world if part.transport is None else part.transport.plan.world
 
     @property
@@ -518,7 +527,12 @@ class Client:
 
     def _connected(self) -> Participation:
         self._not_left()
+        return self._known()
+
+    def _known(self) -> Participation:
+        """Also of a job that this worker has left."""
         if self._part is None:
+            self._not_left()
             raise CallOrderError("call connect_service first")
         return self._part
 
@@ -532,8 +546,11 @@ class Client:
 
     @property
     def _transport(self) -> WorkerTransport:
-        """Of the plan at hand."""
-        return self._connected().running_transport()
+        """Of the plan at hand, or the last one."""
+        part = self._known()
+        if part.transport is None:
+            self._not_left()
+        return part.running_transport()
 
 
 def _in_callback() -> CallOrderError:

@@ -195,7 +195,8 @@ def call(
     try:
         return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
-        raise explained(error, taken) from error
+        # It says all that gRPC's does, whose traceback is long and of nobody's program.
+        raise explained(error, taken) from None
 
 
 def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> ClientError:

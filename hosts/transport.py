@@ -33,7 +33,7 @@ from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
 from hosts.succession import check_successor, incomplete, kept, lacking, last_kept, last_of
-from hosts.verification import Mask, wrong
+from hosts.verification import Mask, coarse, wrong
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats, chunk_exponents, dequantise, floats_of
@@ -468,6 +468,10 @@ class WorkerTransport:
             done = int(np.count_nonzero(~initial))
             self.statistics.completed += done
             self._sums.chunks += done
+        if stage == WAITING:
+            self.statistics.coarse += coarse(
+                slots.exponent[rows], headers["max_exponent"], self.plan.world
+            )
         if self.plan.alone:
             ahead = (slots.round[rows] + 1 - headers["children"].astype(np.int64))[~initial]
             self.statistics.ahead += int(ahead.sum())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether results hold: number of workers, lanes, exponent and checksum."""
+"""Whether results hold: number of workers, lanes, exponent and checksum; and how exact they are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.slots import Rows, Slots
-from protocol.fixed_point import sum_checks, word_sums
+from protocol.fixed_point import NO_EXPONENT, Exps, scale, sum_checks, word_sums
 from protocol.header import FLAGGED, Batch
 from protocol.plan import WorkerPlan
 
 Mask = npt.NDArray[np.bool_]
+
+LEAST_DIGITS = 8
+"""Binary digits that a chunk's largest value has in its sum, unless that is coarse."""
 
 _FLAGGED = np.uint8(FLAGGED)
 
@@ -56,3 +59,14 @@ def wrong(
         causes[cause] = right & ~holds
         right &= holds
     return causes
+
+
+def coarse(exponents: Exps, max_exponents: npt.NDArray[np.int8], world: int) -> int:
+    """How many of n integer sums have fewer than LEAST_DIGITS digits of their largest value.
+
+    exponents: (n,) that they were scaled by; max_exponents: (n,) that they report. What is below
+    2^m is below 2^(m + s) as an integer of scale s. Zeros are exact in any scale.
+    """
+    most = max_exponents.astype(np.int32)
+    few = most + scale(exponents, world) < LEAST_DIGITS
+    return int(np.count_nonzero(few & (most != NO_EXPONENT)))

@@ -101,7 +101,7 @@ def _show(found: Message) -> None:
     if not found["valid"]:
         show(
             console,
-            f"\n* NOT VALID: it was busy for less than {LEAST_BUSY:.0%} of the time. Where it is so"
+            f"\n* not valid: it was busy for less than {LEAST_BUSY:.0%} of the time. Where it is so"
             "\nbut for others, other processes had its core, and its figures by its own time stand;"
             "\nelse the load was the bottleneck.",
         )

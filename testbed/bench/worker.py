@@ -114,8 +114,7 @@ def _show(report: Message, memory: Bandwidth) -> None:
     show(
         console,
         f"\nall of it on one core: {whole['chunks_per_second']:,.0f} chunks/s,"
-        f" {whole['gb_per_second']:.2f} GB/s of gradients (to be reached with GSO and 1 KiB:"
-        f" {report['target']:,})",
+        f" {whole['gb_per_second']:.2f} GB/s of gradients",
     )
     show(
         console,
@@ -126,7 +125,7 @@ def _show(report: Message, memory: Bandwidth) -> None:
     if not whole["valid"]:
         show(
             console,
-            f"NOT VALID: a core that is busy less than {LEAST_BUSY:.0%} waits, for its root or for"
+            f"not valid: a core that is busy less than {LEAST_BUSY:.0%} waits, for its root or for"
             " other processes on it; end those and measure again",
         )
     show(console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ from testbed.lifecycle.launcher import program_files, translate
 from testbed.nodes.control import ControlError, ask
 from testbed.nodes.processes import python
 from testbed.nodes.targets import DEVICE_ID, because, choose
+from testbed.plans.jobfile import JobFileError
 from testbed.records import record
 from testbed.records.record import RunDirectory, RunError
 from topologies.drawing import draw
@@ -213,7 +215,16 @@ def validate(
     plane = read_program(given, info)
     if program is not None and chosen == "embedded":
         translate(program)
-    checked = preflight.check(read, list(jobs) or [DEFAULT_JOB], plane, chosen)
+    try:
+        checked = preflight.check(read, list(jobs) or [DEFAULT_JOB], plane, chosen)
+    except JobFileError as error:
+        if jobs:
+            raise
+        hint = "; this is the default job, --job names another"
+        raise JobFileError(
+            replace(one, text=one.text + hint) if one.file == str(DEFAULT_JOB) else one
+            for one in error.problems
+        ) from None
     if as_json:
         print_json({**preflight.facts(checked, chosen), "target_because": because(target, chosen)})
         return

@@ -116,6 +116,9 @@ def check(
     for number, path in enumerate(jobs):
         try:
             file = jobfile.load(path, restore)
+            if crowded := _crowded(topology, file, addressing):
+                problems.append(crowded)
+                continue
             placement = file.place(topology.topology)
             _check_workload(file, len(placement.workers))
         except JobFileError as error:
@@ -236,6 +239,22 @@ def _plan_problem(topology: TopologyFile, file: JobFile, refusal: PlanRefusedErr
     if refusal.field == "workers":
         place = ("placement", "workers") if given else ("tree",)
     return file.document.problem(place, text)
+
+
+def _crowded(topology: TopologyFile, file: JobFile, addressing: Addressing) -> Problem | None:
+    """A rack that no job can take all of: other workers would have other batches."""
+    if file.spec.placement.workers is not None:
+        return None
+    nodes = topology.topology
+    servers = units_by_rank(addressing, [node.name for node in nodes.servers])
+    workers = [node.name for node in nodes.workers]
+    kind = TreeKind.of(file.spec.tree)
+    addresses = [unit.address for unit in servers]
+    try:
+        plan_trees(nodes, addressing, workers, addresses, kind, file.spec.streams)
+    except PlanRefusedError as refusal:
+        return _plan_problem(topology, file, refusal) if refusal.tor is not None else None
+    return None
 
 
 def _idle(file: TopologyFile) -> list[Problem]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub exec``: a command at a node of a running testbed, with the caller's terminal.
+"""``rackhub exec``: a command at a node of a running testbed, with the caller's terminal,
+environment, umask and folder.
 
 The caller passes its standard input, output and error over the testbed's ``exec`` socket
 (SCM_RIGHTS, unix(7)), so it works the same whether the sandbox was entered as root, in a user
@@ -44,10 +45,18 @@ def execute(run: RunDirectory, node: str, program: list[str]) -> int:
     Raises ``CommandError`` when there is no such command, ``ControlError`` when there is no such
     node or testbed.
     """
-    request = {"node": node, "program": program, "cwd": str(Path.cwd()), "env": _terminal()}
+    request = {
+        "node": node,
+        "program": program,
+        "cwd": str(Path.cwd()),
+        "env": dict(os.environ),
+        "umask": _umask(),
+    }
     data = json.dumps(request).encode()
     if len(data) > _REQUEST_BYTES:
-        raise ControlError(f"the command is too long: {len(data)} bytes, at most {_REQUEST_BYTES}")
+        raise ControlError(
+            f"command and environment are too long: {len(data)} bytes, at most {_REQUEST_BYTES}"
+        )
     with connect(run, SOCKET) as connection:
         socket.send_fds(connection, [len(data).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(data)
@@ -74,15 +83,17 @@ def execute(run: RunDirectory, node: str, program: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _terminal() -> dict[str, str]:
-    wanted = ("TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LC_ALL", "NO_COLOR")
-    return {name: os.environ[name] for name in wanted if name in os.environ}
+def _umask() -> int:
+    """This process's, which can only be read by setting another (umask(2))."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 class ExecutionServer:
     """The testbed's end; ``command(node, program)`` gives the command line, or ``ControlError``.
 
-    surroundings: what a command finds in its environment at a node, besides its caller's terminal.
+    surroundings: what a command finds in its environment at a node, besides its caller's.
     """
 
     def __init__(
@@ -154,16 +165,21 @@ class ExecutionServer:
         node = str(request["node"])
         command = self._command(node, program)
         # `python` is the one that has this project, wherever the caller's shell would find another.
-        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        # What the testbed itself finds, as mnexec, is found last.
+        paths = (request["env"].get("PATH", ""), os.environ.get("PATH", os.defpath))
+        path = ":".join([str(Path(sys.executable).parent), *filter(None, paths)])
         _check(program[0], Path(request["cwd"]), path)
-        given = {"PATH": path, **self._surroundings(node), **request["env"]}
+        umask = int(request["umask"])
+        if not 0 <= umask <= 0o777:
+            raise ValueError(f"umask {umask:o}")
         process = subprocess.Popen(
             command,
             stdin=descriptors[0],
             stdout=descriptors[1],
             stderr=descriptors[2],
             cwd=request["cwd"],
-            env={**os.environ, **given},
+            env={**request["env"], "PATH": path, **self._surroundings(node)},
+            umask=umask,
             start_new_session=True,
         )
         return {"status": self._wait(connection, process)}

@@ -237,7 +237,8 @@ def _check_apart(document: Document[JobSpec]) -> None:
         )
     if spec.tree != "none":
         document.refuse(
-            ("tree",) if "tree" in spec.model_fields_set else ("consistency",),
+            # (A placement's word sets the tree of files that have none.)
+            ("tree",) if ("tree",) in document.lines else ("consistency",),
             f"{how} a server takes a step with each worker's gradient, so that switches have"
             f" nothing to add up, and tree is {spec.tree}; allowed: none, which placements cc, cs,"
             " ncc and ncs have",

@@ -30,6 +30,14 @@ def test_validate_describes_a_topology() -> None:
     ]
 
 
+def test_validate_says_that_a_file_nobody_named_is_the_default_job(tmp_path: Path) -> None:
+    topology = tmp_path / "t.yaml"
+    topology.write_text("name: t\nracks:\n  - {workers: 31, servers: 1}\n")
+    told = rackhub("validate", str(topology)).stderr
+    assert "batch: 512 cannot be split evenly over 31 workers" in told
+    assert "this is the default job, --job names another" in told
+
+
 def test_validate_shows_what_each_job_gets_and_warns() -> None:
     job = str(ROOT / "jobs" / "core.yaml")
     result = rackhub("validate", str(ROOT / "topologies" / "server-rack.yaml"), "--job", job)

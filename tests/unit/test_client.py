@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -266,11 +267,17 @@ def test_calls_out_of_order_say_what_comes_first(service: SmallService) -> None:
     client = Client(service.address, address="127.0.0.1")
     with pytest.raises(RuntimeError, match="connect_service first"):
         client.init_service({"b": 30})
-    client.connect_service(create(service, 2), 0)
+    nonce = create(service, 2)
+    for rank in (-1, 1 << 32):
+        with pytest.raises(JobRefusedError, match=f"has workers 0 to n - 1, not {rank}$"):
+            client.connect_service(nonce, rank)
+    client.connect_service(nonce, 0)
     with pytest.raises(RuntimeError, match="init_service first"):
         client.push_pull({"b": np.ones(30, np.float32)})
     with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is int64"):
         client.init_service({"b": np.ones(30, np.int64)})
+    with pytest.raises(TypeError, match=r"optimizer 'sgd' is no .*OptimizerPlan, such as"):
+        client.init_service({"b": np.ones(30, np.float32)}, optimizer="sgd")  # type: ignore
     plan = OptimizerPlan("sgd", 0.1, keys=(KeyOptions("w*", 0.2),))
     with pytest.raises(UnknownKeyError, match=r"init_service: .* no key is called 'w\*'.* b$"):
         client.init_service({"b": np.ones(30, np.float32)}, optimizer=plan)
@@ -295,8 +302,10 @@ def test_a_service_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_refusals_carry_the_reason(service: SmallService) -> None:
-    with pytest.raises(JobRefusedError, match="tor0 has 0 of 64 slots free"):
+    with pytest.raises(JobRefusedError, match="tor0 has 0 of 64 slots free") as refused:
         Client.create_service(service.address, "too-large", ["w0"], ["s0"])
+    # Nothing of gRPC is above it where a program ends with it.
+    assert "_InactiveRpcError" not in "".join(traceback.format_exception(refused.value))
     with pytest.raises(ValueError, match="two-level, tor, core, none"):
         Client.create_service(service.address, "test", ["w0"], ["s0"], tree="ring")
     with (

@@ -144,6 +144,11 @@ def test_leaving_waits_for_pushes_and_giving_up_does_not(
         other.push_pull(ones())
         leaving.result(20)
     assert future.result()["b"][0] == 2
+    # What is over can be read.
+    assert (client.job, client.epoch, client.world, client.joined) == (1, 1, 2, None)
+    statistics = client.statistics
+    assert (statistics["completed"], statistics["sent"]) == (1, 2)
+    assert statistics["socket"]["sent"] >= 2
     lonely = other.push(ones())
     other.leave("no more memory")
     with pytest.raises(UseAfterLeaveError):

@@ -160,6 +160,9 @@ EXEC = [
     b'{"program": 5}',
     b'{"program": [], "node": "w0", "cwd": "/", "env": {}}',
     b'{"program": ["true"], "node": 7, "cwd": 5, "env": 5}',
+    b'{"program": ["true"], "node": "w0", "cwd": "/", "env": {}}',
+    b'{"program": ["true"], "node": "w0", "cwd": "/", "env": {}, "umask": -1}',
+    b'{"program": ["true"], "node": "w0", "cwd": "/", "env": {"A": 5}, "umask": 0}',
     b"\xff",
 ]
 

@@ -58,7 +58,9 @@ def rack(workers: int, more: str = "") -> str:
          " a multiple of 2 streams"),
         ("two-racks", "window: 8192", "job0.yaml:4: window: core0 has no run of 16384 free slots"),
         ("two-racks", "batchsize: 1", "job0.yaml:4: batchsize: unknown field"),
-        (rack(33), "", "job0.yaml:3: batch: 8 cannot be split evenly over 33 workers"),
+        (rack(31), "", "job0.yaml:3: batch: 8 cannot be split evenly over 31 workers"),
+        # Of other workers than those the batch would be another one.
+        (rack(33), "", "t.yaml:3: racks[0].workers: tor0 would have 33 children, 32 are"),
     ],
 )  # fmt: skip
 def test_a_job_that_cannot_run(tmp_path: Path, topology: str, job: str, says: str) -> None:

@@ -124,6 +124,37 @@ def test_a_first_contact_is_an_exponent_round_and_then_data() -> None:
     assert transport.idle
 
 
+@pytest.mark.parametrize(("small", "coarse"), [(1e-3, 1), (0.0, 0), (1.0, 0), (0.9, 1)])
+def test_sums_that_are_coarse_beside_the_round_before_are_counted(
+    small: float, coarse: int
+) -> None:
+    """After 1e6, which is below 2^20, s is 30 - 1 - 22 = 7: of 1.0 there are 8 digits left."""
+    transport = lone()
+    for value, count in ((1e6, 0), (small, coarse), (small, coarse)):
+        submit(transport, 3, value=value)
+        while not transport.idle:
+            batch, _ = transport.poll(0.0)
+            assert batch is not None
+            transport.on_packets(0.0, results_of(batch))
+        assert transport.statistics.coarse == count
+        sums = transport.take_completed().sums
+    np.testing.assert_allclose(sums, 2 * small)  # the round after is exact again
+
+
+def test_a_worker_that_trains_as_usual_has_no_coarse_sums() -> None:
+    transport = lone(window=4)
+    random = np.random.default_rng(1)
+    for step in range(50):  # gradients of any kind that fade to a ten thousandth
+        values = (random.standard_normal((4, 4)) * 0.8**step).astype(np.float32)
+        transport.submit(range(4), values, np.full(4, 4))
+        while not transport.idle:
+            batch, _ = transport.poll(0.0)
+            assert batch is not None
+            transport.on_packets(0.0, results_of(batch))
+    assert transport.statistics.completed == 200
+    assert transport.statistics.coarse == 0
+
+
 def test_the_window_is_the_last_number_without_a_result_plus_w() -> None:
     transport = lone(window=2)
     contacted(transport, *range(6))  # numbers 0..11
