@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -313,8 +314,10 @@ class Testbed:
 
     def surroundings(self, node: str) -> dict[str, str]:
         """What a program at a node finds in its environment, see ``hosts.surroundings``."""
-        service = self.run.path / JOBS_ADDRESS.removeprefix("unix:")
-        told = {SERVICE: f"unix:{service.resolve()}"}
+        # By way of this process, which is in the run's directory: that one's own path may be longer
+        # than a socket's may be.
+        socket = JOBS_ADDRESS.removeprefix("unix:")
+        told = {SERVICE: f"unix:/proc/{os.getpid()}/cwd/{socket}"}
         if self.topology.by_name[node].kind != "switch":
             end = self.addressing.host_interfaces(node)[0]
             told |= {

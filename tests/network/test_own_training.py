@@ -43,7 +43,9 @@ def plain() -> np.ndarray:
 
 
 def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) -> None:
-    rackhub = Rackhub(tmp_path)
+    folder = tmp_path / "a-run-directory-so-far-down-that-no-unix-socket-in-it-could-be-named"
+    folder.mkdir()
+    rackhub = Rackhub(folder)
     try:
         rackhub.json("up", rackhub.topology, "--target", "embedded")
         job = create(rackhub)
