@@ -17,7 +17,8 @@ _WRITTEN_OUT = frozenset({"headers", "payloads", "full", "peers", "wire"})
 class Cast(Batch):
     """n packets for each of k destinations, one destination's after the other's: a Batch that is
     written out only when it is looked at. Sent natively it never is: what differs from destination
-    to destination are a few bytes of the headers, which are changed between the trains.
+    to destination are a few bytes of the headers, which are changed between the trains. So it
+    is only to be read: what somebody changes in what was written out is not what is sent.
 
     packets: (n, HEADER_BYTES + 4 lanes), as they are sent but for their field sender, which is the
     destination's index, and node; whole: (n,) which carry their payload; destinations: (k,) PEER;

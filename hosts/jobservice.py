@@ -175,7 +175,7 @@ def patiently(attempt: Callable[[], Any], outage: float) -> Any:
             if time.monotonic() - began > outage:
                 raise
             _log.info("%s; it is asked again", error)
-        time.sleep(wait)
+        time.sleep(wait)  # nothing but the service's return can end this wait
         wait = min(2 * wait, longest)
 
 

@@ -284,16 +284,6 @@ void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint
     ingress(sw, packet, frame->bytes, length, (int)frame->writable, frame->fragile, now_us);
 }
 
-void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length,
-                uint64_t now_us) {
-    struct sw_frame one = {
-        .bytes = (uint8_t *)frame, // neither lasting nor to be completed: only read
-        .length = length > SW_MAX_FRAME ? SW_MAX_FRAME + 1 : (uint32_t)length,
-        .sum_field = SW_COMPLETE,
-    };
-    sw_receive(sw, port, &one, now_us);
-}
-
 size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit) {
     while (limit-- && sw->again.head) {
         struct sw_packet *packet = ring_pop(&sw->again);

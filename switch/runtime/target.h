@@ -31,7 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Largest frame (bytes, without FCS) that sw_ingress takes and sw_egress produces. Longer ones are
+// Largest frame (bytes, without FCS) that sw_receive takes and sw_send produces. Longer ones are
 // counted in sw_stats.oversized and dropped.
 #define SW_MAX_FRAME 16384
 
@@ -45,8 +45,8 @@ struct sw;       // one switch: a program's state, tables, groups, sessions, pac
 struct sw_table; // private to the runtime
 
 // A packet between ingress and egress. The traffic manager owns it from enqueue() until it hands
-// it to sw_egress or sw_packet_free. It may use every field of the first group, writes those
-// marked (tm), and never looks behind them.
+// it to sw_send, sw_egress or sw_packet_free. It may use every field of the first group, writes
+// those marked (tm), and never looks behind them.
 struct sw_packet {
     struct sw_packet *next; // (tm) queue link
     uint32_t port;          // egress port, 0..510 (also ports that do not exist)
@@ -108,8 +108,8 @@ enum sw_instance_type {
 };
 
 struct sw_stats {
-    uint64_t received;      // frames given to sw_ingress
-    uint64_t sent;          // frames that sw_egress returned
+    uint64_t received;      // frames given to sw_receive
+    uint64_t sent;          // frames that sw_send returned
     uint64_t dropped;       // packets that the program dropped
     uint64_t oversized;     // frames over SW_MAX_FRAME, in or out
     uint64_t no_buffer;     // packets or copies lost because the pool was empty
@@ -119,8 +119,8 @@ struct sw_stats {
     uint64_t assertions;    // packets dropped because an assert() or assume() failed
 };
 
-// The traffic manager's side of the hand-over. Called with the lock held, from sw_ingress,
-// sw_egress (egress clones) and sw_recirculate. Takes ownership of the packet.
+// The traffic manager's side of the hand-over. Called with the lock held, from sw_receive,
+// sw_send (egress clones) and sw_recirculate. Takes ownership of the packet.
 typedef void (*sw_enqueue_fn)(void *tm, struct sw_packet *packet, uint64_t now_us);
 
 // ---------------------------------------------------------------------------------------------
@@ -147,8 +147,6 @@ void sw_lock_control(struct sw *sw); // for control calls: before the data plane
 // A frame has arrived on `port`. now_us: microseconds since the switch started (any monotonic
 // clock; the same one for all calls).
 void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us);
-// The same for a complete frame that is only read, and only during the call.
-void sw_ingress(struct sw *sw, uint32_t port, const uint8_t *frame, size_t length, uint64_t now_us);
 
 // A packet has left its queue. Frees it. Returns the length of the frame (at most cap; cap should be
 // SW_MAX_FRAME), to be sent on the port that the packet had (read it before the call), or 0 when

@@ -112,7 +112,9 @@ static void receive_frame(struct sw *of, uint32_t port, const struct sw_frame *f
         memcpy(exact, frame->bytes, frame->length);
         if (frame->sum_field != SW_COMPLETE)
             complete_sum(exact, frame->length, frame->sum_start, frame->sum_field);
-        sw_ingress(plain, port, exact, frame->length, now_us);
+        struct sw_frame complete = {
+            .bytes = exact, .length = frame->length, .sum_field = SW_COMPLETE};
+        sw_receive(plain, port, &complete, now_us);
         free(exact);
     }
     sw_receive(of, port, frame, now_us);
