@@ -28,6 +28,7 @@ from controller.monitor import Monitor
 from controller.notices import say, tell
 from controller.orders import obey
 from controller.service import JobServer, ServiceError
+from protocol.world import REAL
 from switch import signals
 from topologies.addressing import Addressing
 from topologies.spec import TopologyError, load
@@ -83,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"ready {options.listen}")
         # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
         orders = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
-        threading.Thread(target=obey, args=(table, orders), name="orders", daemon=True).start()
+        REAL.thread(obey, "orders", (table, orders), daemon=True).start()
         if options.tell:
-            threading.Thread(target=tell, args=[table], name="notices", daemon=True).start()
+            REAL.thread(tell, "notices", (table,), daemon=True).start()
         signals.wait(stop)
     if failures:
         print(f"controller: {failures[0]}", file=sys.stderr)

@@ -7,7 +7,6 @@ Both ways carry the same messages and raise the same errors, so nothing above kn
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
 from controller.entries import Entity, Update
+from protocol.world import REAL
 from switch.p4runtime.errors import P4RuntimeError
 
 if TYPE_CHECKING:
@@ -430,14 +430,14 @@ class GrpcConnection(_Base):
 def _wait_for_socket(address: str, seconds: float) -> None:
     """Until somebody listens at a unix socket: gRPC would look once and then after a second."""
     path = address.removeprefix("unix:")
-    deadline = time.monotonic() + seconds
+    deadline = REAL.now() + seconds
     while path != address:
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(path) == 0:
                 return
-        if time.monotonic() >= deadline:
+        if REAL.now() >= deadline:
             raise ConnectionError(f"no answer within {seconds:g} s")
-        time.sleep(POLL_SECONDS)
+        REAL.sleep(POLL_SECONDS)
 
 
 def _code(error: BaseException | None) -> grpc.StatusCode | None:

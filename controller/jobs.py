@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
@@ -59,6 +58,7 @@ from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address
+from protocol.world import REAL, World
 from topologies.ring import units_by_rank
 
 __all__ = ["JobTable"]
@@ -76,20 +76,23 @@ class JobTable:
     say nothing of it; ``join``: seconds from ``create`` until all have to be in;
     ``queue_packets``: see ``choose_window``; ``unanswered``: seconds after which members say that a
     switch does not forward; ``journal``: where all of it is written, and what it has of earlier is
-    taken up (none: it ends with the process)."""
+    taken up (none: it ends with the process); ``world``: where it runs, ``clock``: if that is not
+    the world's."""
 
     def __init__(
         self,
         fabric: Fabric,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         lease: float = LEASE_SECONDS,
         join: float = JOIN_SECONDS,
         queue_packets: int | None = None,
         unanswered: float = UNANSWERED_SECONDS,
         journal: Journal | None = None,
+        world: World = REAL,
     ) -> None:
         self.fabric = fabric
-        self.clock = clock
+        self.world = world
+        self.clock = clock = world.now if clock is None else clock
         self.lease = lease
         self.join = join
         self.unanswered = unanswered
@@ -99,7 +102,7 @@ class JobTable:
         self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
         self.arrivals = Arrivals(self.epochs, clock)
         self.departures = Departures(self.epochs, self.arrivals, self._fail)
-        self.roster = Roster(self.journal, clock, join)
+        self.roster = Roster(self.journal, clock, join, world)
         self.changed = self.roster.changed
         self.outages = Outages(self.roster, self.epochs, self.departures)
         self._expired = clock()  # when `expire` was last called

@@ -8,8 +8,6 @@ One thread for each switch, so that one that hangs holds up no other.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 
 from controller.connection import SwitchError
@@ -36,16 +34,17 @@ class Monitor:
     def __init__(
         self,
         table: JobTable,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         answer: float = ANSWER_SECONDS,
     ) -> None:
         self.table = table
         self.fabric = table.fabric
-        self.clock = clock
+        world = table.world
+        self.clock = world.now if clock is None else clock
         self.answer = answer
-        self._stop = threading.Event()
+        self._stop = world.event()
         self._threads = [
-            threading.Thread(target=self._watch, args=(name,), name=f"monitor-{name}")
+            world.thread(self._watch, f"monitor-{name}", (name,))
             for name in self.fabric.connections
         ]
 

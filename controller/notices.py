@@ -15,14 +15,14 @@ are secrets, so this is for a pipe to a process that keeps them, never for a log
 from __future__ import annotations
 
 import json
-import threading
 
 from controller.job import Job
 from controller.jobs import JobTable
+from protocol.world import REAL
 
 __all__ = ["message", "say", "tell"]
 
-_saying = threading.Lock()
+_saying = REAL.lock()
 
 
 def say(line: str) -> None:

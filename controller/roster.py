@@ -7,13 +7,13 @@ Numbers and names are given here, and how many jobs there may be is decided here
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from controller.epochs import LAST_EPOCH
 from controller.job import Job, JobError, Refusal
 from controller.journal import Journal
+from protocol.world import REAL, World
 
 __all__ = ["MOST_ALIVE", "MOST_JOBS", "MOST_WAITING", "REMEMBERED", "Roster"]
 
@@ -34,8 +34,10 @@ class Roster:
     jobs: the oldest first. join: seconds that members have to come.
     """
 
-    def __init__(self, journal: Journal, clock: Callable[[], float], join: float) -> None:
-        self.changed = threading.Condition(threading.RLock())
+    def __init__(
+        self, journal: Journal, clock: Callable[[], float], join: float, world: World = REAL
+    ) -> None:
+        self.changed = world.condition()
         self.jobs: list[Job] = []
         self._journal = journal
         self._clock = clock

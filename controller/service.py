@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,8 +27,9 @@ from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import Pipeline
 from protocol.plan import Address
+from protocol.world import Event
 
-__all__ = ["JobServer", "JobService", "ServiceError"]
+__all__ = ["JobServer", "JobService", "ServiceError", "look_after"]
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,8 @@ class JobServer:
         self.table = table
         self.path = _socket_path(address)
         self.service = JobService(table)
-        self._stopped = threading.Event()
+        world = table.world
+        self._stopped = world.event()
         self._server = grpc.server(
             ThreadPoolExecutor(MOST_WATCHERS + OTHER_CALLS, thread_name_prefix="jobs"),
             options=[("grpc.max_receive_message_length", MOST_MESSAGE_BYTES)],
@@ -276,7 +277,7 @@ class JobServer:
             raise ServiceError(f"cannot listen at {address}")
         self.path.chmod(0o600)
         self._server.start()
-        self._expiry = threading.Thread(target=self._expire, name="jobs-expiry")
+        self._expiry = world.thread(look_after, "jobs-expiry", (table, self._stopped))
         self._expiry.start()
 
     def stop(self) -> None:
@@ -288,12 +289,14 @@ class JobServer:
         self._expiry.join()
         self.path.unlink(missing_ok=True)
 
-    def _expire(self) -> None:
-        while not self._stopped.wait(EXPIRE_SECONDS):
-            try:
-                self.table.expire(EXPIRE_SECONDS)
-            except Exception:
-                log.exception("looking after the jobs failed; it goes on")
+
+def look_after(table: JobTable, stopped: Event) -> None:
+    """Ends what has waited for too long, again and again until it is stopped."""
+    while not stopped.wait(EXPIRE_SECONDS):
+        try:
+            table.expire(EXPIRE_SECONDS)
+        except Exception:
+            log.exception("looking after the jobs failed; it goes on")
 
 
 def _socket_path(address: str) -> Path:

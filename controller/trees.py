@@ -2,9 +2,10 @@
 """Aggregation trees of a job: which switches and servers sum what, for every stream.
 
 Workers address each chunk to its server, so a tree has to stand where those packets pass. A ToR is
-always first on the way, and sends its sum up by a port of the plan's choice; a core without ToR
-nodes below it must be on the route from every worker to every server of the stream. A server root
-answers to a ToR's own address, and that answer must come in by the port that the sums leave by.
+always first on the way, and sends its sum up by a port of the plan's choice, as every core above it
+does (``controller.levels`` says which those are); a core without ToR nodes below it must be on the
+route from every worker to every server of the stream. A server root answers to a switch's own
+address, and that answer must come in by the port that the sums leave by.
 
 Everything here is a function of its arguments: the same job in the same place has the same trees.
 """
@@ -12,136 +13,23 @@ Everything here is a function of its arguments: the same job in the same place h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from functools import cached_property
+from dataclasses import replace
 from ipaddress import IPv4Address
 
+from controller.levels import MOST_CHILDREN, NotJoinedError, join
+from controller.tree import Child, Parent, PlanRefusedError, Tree, TreeKind, TreeNode
 from protocol.partition import servers_of
 from topologies.addressing import Addressing, NoRouteError
 from topologies.topology import Topology
 
 __all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeKind", "TreeNode", "plan_trees"]
 
-MOST_CHILDREN = 32  # one bit each in the packet's bitmap
 MOST_STREAMS = 256  # the stream is one byte of the packet
-
-
-class TreeKind(Enum):
-    """Where sums are made; the numbers are those of the job service's ``Tree``."""
-
-    TWO_LEVEL = 1  # ToRs under one core (one rack: the ToR alone)
-    TOR = 2  # ToRs under the server
-    CORE = 3  # one core, no ToR
-    NONE = 4  # the server alone
-    TWO_LEVEL_SERVER = 5  # ToRs under one core under the server
-    CORE_SERVER = 6  # one core under the server, no ToR
-
-    def __str__(self) -> str:
-        """As job files spell it: two-level, tor, core, none, two-level-server, core-server."""
-        return self.name.lower().replace("_", "-")
-
-    @property
-    def ends_at_server(self) -> bool:
-        """Whether the root is a server, which can run an optimizer then."""
-        return self not in (TreeKind.TWO_LEVEL, TreeKind.CORE)
-
-    @staticmethod
-    def of(text: str) -> TreeKind:
-        """The kind that a job file spells so; ``KeyError`` when there is none."""
-        return TreeKind[text.upper().replace("-", "_")]
-
-
-class PlanRefusedError(Exception):
-    """No such tree can be had; the text says why and what would be possible.
-
-    ``field``: what of the job it is about: tree, streams or workers, then those at ``tor``.
-    """
-
-    def __init__(self, text: str, field: str = "tree", tor: str | None = None) -> None:
-        super().__init__(text)
-        self.field = field
-        self.tor = tor
+MOST_NODES = (1 << 16) - 1  # of all streams, as of workers: both are two bytes
 
 
 class _ServersDisagreeError(PlanRefusedError):
     """Servers that share a stream lie in different directions; more streams would part them."""
-
-
-@dataclass(frozen=True)
-class Child:
-    """A child of a tree node, as its parent sees it."""
-
-    sender: int  # child index
-    name: str
-    rank: int | None  # a worker's; None for a switch
-    node: int  # a switch's node id; 0 for a worker
-    workers: int  # below it, or 1
-    address: IPv4Address
-    port: int  # of the parent switch, towards the child; 0 under a server
-    mac: str  # of the next hop there; "" under a server
-
-
-@dataclass(frozen=True)
-class Parent:
-    """What is above a switch: the node, the child index there, and the way out."""
-
-    node: int
-    sender: int
-    port: int
-    mac: str
-
-
-@dataclass(frozen=True)
-class TreeNode:
-    """An inner node. ``switch`` is None for a server root, which ``servers`` (ranks) then share.
-
-    The servers of one stream share its chunks, each the root for those addressed to it.
-    """
-
-    node: int
-    switch: str | None
-    servers: tuple[int, ...]
-    children: tuple[Child, ...]
-    parent: Parent | None
-
-    @property
-    def workers(self) -> int:
-        """Workers below."""
-        return sum(child.workers for child in self.children)
-
-    @property
-    def full(self) -> int:
-        """The bitmap with every child's bit set."""
-        return (1 << len(self.children)) - 1
-
-
-@dataclass(frozen=True)
-class Tree:
-    """One stream's tree, root first."""
-
-    stream: int
-    nodes: tuple[TreeNode, ...]
-
-    @property
-    def root(self) -> TreeNode:
-        """The node without a parent."""
-        return self.nodes[0]
-
-    @property
-    def switches(self) -> tuple[TreeNode, ...]:
-        """The nodes that are switches."""
-        return tuple(node for node in self.nodes if node.switch is not None)
-
-    @cached_property
-    def leaves(self) -> dict[int, tuple[TreeNode, Child]]:
-        """Where each worker (by rank) hangs."""
-        return {
-            child.rank: (node, child)
-            for node in self.nodes
-            for child in node.children
-            if child.rank is not None
-        }
 
 
 def plan_trees(
@@ -162,10 +50,11 @@ def plan_trees(
     (routes that do not are ``addressing``'s, see its ``without``). Raises ``PlanRefusedError``.
     """
     try:
-        for server in servers:
-            for worker in workers:
-                addressing.path(worker, server)
         planner = _Planner(topology, addressing, workers, servers, rotation, avoid)
+        first = [members[0][1] for members in planner.racks.values()]
+        ways = [(worker, server) for server in servers[:1] for worker in first]
+        for worker, server in (*ways, *((first[0], server) for server in servers)):
+            addressing.check_way(worker, server)
         return _planned(planner, workers, kind, streams)
     except NoRouteError as error:
         raise PlanRefusedError(str(error)) from error
@@ -184,6 +73,11 @@ def _planned(
         )
     refusal = _ServersDisagreeError("")
     fitting = [n for n in range(1, len(servers) + 1) if len(servers) % n == 0 and n <= MOST_STREAMS]
+    if len(workers) > MOST_NODES:
+        text = f"{len(workers)} workers; a sum says of how many it is, up to {MOST_NODES}"
+        raise PlanRefusedError(text, "workers")
+    if kind in (TreeKind.NONE, TreeKind.CORE, TreeKind.CORE_SERVER):
+        planner.check_flat("the server" if kind is TreeKind.NONE else "the core")
     if streams > MOST_STREAMS:
         raise PlanRefusedError(f"{streams} streams; allowed: 1 to {MOST_STREAMS}", "streams")
     for count in [streams] if streams else fitting:
@@ -238,6 +132,12 @@ class _Planner:
         for stream in range(streams):
             ranks = servers_of(stream, streams, len(self.servers))
             nodes = make[kind](first, stream, ranks)
+            if len(nodes) * streams > MOST_NODES:
+                raise PlanRefusedError(
+                    f"{streams} streams with {len(nodes)} tree nodes each; all together have up to"
+                    f" {MOST_NODES}",
+                    "streams",
+                )
             for node in nodes:
                 self._check_children(node)
             trees.append(Tree(stream, tuple(nodes)))
@@ -248,28 +148,37 @@ class _Planner:
 
     def _two_level(self, first: int, stream: int, servers: tuple[int, ...]) -> list[TreeNode]:
         self._check_tors()
-        if len(self.racks) == 1:
-            (tor,) = self.racks
-            return [TreeNode(first, tor, (), self._workers_under(tor), None)]
-        above = [
-            core.name
-            for core in self.topology.cores
-            if core.name not in self.avoid | self.addressing.missing
-            and all(self.addressing.ports_between(tor, core.name) for tor in self.racks)
-        ]
-        if not above:
-            tors = ", ".join(self.racks)
-            but = f" (but for {self._avoided()})" if self._avoided() else ""
-            raise PlanRefusedError(f"no core{but} is linked to all of {tors}; try tree tor")
-        core = above[(self.rotation + stream) % len(above)]
-        children, below = [], []
-        for sender, tor in enumerate(self.racks):
-            up = self.addressing.ports_between(tor, core)[0]
-            parent = Parent(first, sender, up.number, up.peer_mac)
-            node = TreeNode(first + 1 + sender, tor, (), self._workers_under(tor), parent)
-            below.append(node)
-            children.append(self._switch_child(sender, node, up.peer_number, up.mac))
-        return [TreeNode(first, core, (), tuple(children), None), *below]
+        try:
+            levels = self._joined(self.rotation + stream)
+        except NotJoinedError as error:
+            other = len(self.racks) <= MOST_CHILDREN and not error.crowded
+            text = f"{error}; try tree tor" if other else str(error)
+            raise PlanRefusedError(text, "cores" if error.crowded else "tree") from error
+        below = {name: names for level in levels for name, names in level.items()}
+        (root,) = levels[-1] if levels else self.racks
+        order = [root]
+        for name in order:
+            order += below.get(name, ())
+        numbers = {name: first + position for position, name in enumerate(order)}
+        parents = {
+            name: (core, sender)
+            for core, names in below.items()
+            for sender, name in enumerate(names)
+        }
+        nodes: dict[str, TreeNode] = {}
+        for name in reversed(order):
+            children = self._switches_under(name, [nodes[one] for one in below.get(name, ())])
+            parent = None
+            if name in parents:
+                core, sender = parents[name]
+                up = self.addressing.ports_between(name, core)[0]
+                parent = Parent(numbers[core], sender, up.number, up.peer_mac)
+            children = children or self._workers_under(name)
+            nodes[name] = TreeNode(numbers[name], name, (), children, parent)
+        return [nodes[name] for name in order]
+
+    def _joined(self, turn: int) -> list[dict[str, list[str]]]:
+        return join(self.topology, self.addressing, tuple(self.racks), turn, self.avoid)
 
     def _tor(self, first: int, stream: int, servers: tuple[int, ...]) -> list[TreeNode]:
         self._check_tors()
@@ -377,6 +286,14 @@ class _Planner:
             children.append(Child(sender, name, rank, 0, 1, link.ipv4, link.switch_port, link.mac))
         return tuple(children)
 
+    def _switches_under(self, core: str, below: Sequence[TreeNode]) -> tuple[Child, ...]:
+        children = []
+        for sender, node in enumerate(below):
+            assert node.switch is not None
+            down = self.addressing.ports_between(core, node.switch)[0]
+            children.append(self._switch_child(sender, node, down.number, down.peer_mac))
+        return tuple(children)
+
     def _switch_child(self, sender: int, node: TreeNode, port: int, mac: str) -> Child:
         assert node.switch is not None
         address = self.addressing.switch_address(node.switch)
@@ -414,20 +331,37 @@ class _Planner:
         hosts = [self.addressing.interfaces[self.servers[rank]].node for rank in servers]
         return ", ".join(hosts)
 
+    def check_flat(self, name: str) -> None:
+        """That a node with all workers for its children can be, before it is looked for."""
+        if len(self.workers) > MOST_CHILDREN:
+            raise self._too_many(name, len(self.workers), of_racks=False)
+
     def _check_children(self, node: TreeNode) -> None:
-        if len(node.children) <= MOST_CHILDREN:
-            return
-        tor = node.switch if node.switch in self.racks else None
-        of_racks = node.children[0].rank is None
-        instead = f"use workers of at most {MOST_CHILDREN} racks"
-        if not of_racks:
+        if len(node.children) > MOST_CHILDREN:
+            of_racks = node.children[0].rank is None
+            raise self._too_many(node.switch or "the server", len(node.children), of_racks=of_racks)
+
+    def _too_many(self, name: str, children: int, of_racks: bool) -> PlanRefusedError:
+        """Of a ToR's workers, of the ToRs under a server, or of the workers under anything else."""
+        tor = name if name in self.racks else None
+        if of_racks:
+            instead = f"use workers of at most {MOST_CHILDREN} racks"
+        else:
             instead = "use at most that many workers there"
-            largest = max(map(len, self.racks.values()))
-            if tor is None and max(largest, len(self.racks)) <= MOST_CHILDREN:
+        if tor is None and max(map(len, self.racks.values())) <= MOST_CHILDREN:
+            if len(self.racks) <= MOST_CHILDREN:
                 instead += ", or tree two-level or tor, where each ToR is one child"
-        raise PlanRefusedError(
-            f"{node.switch or 'the server'} would have {len(node.children)} children,"
-            f" {MOST_CHILDREN} are possible; {instead}",
+            elif self._can_be_joined():
+                instead += ", or tree two-level or two-level-server, with cores above the ToRs"
+        return PlanRefusedError(
+            f"{name} would have {children} children, {MOST_CHILDREN} are possible; {instead}",
             "workers",
             tor,
         )
+
+    def _can_be_joined(self) -> bool:
+        try:
+            self._joined(0)
+        except NotJoinedError:
+            return False
+        return True

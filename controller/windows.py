@@ -96,7 +96,7 @@ class _Ways:
         if host.switch == node.switch:
             return {(child.name, 0)}
         port = self.addressing.port(node.switch, child.port)
-        return {(child.name, 0), (port.peer, port.peer_number), *self._between(host.switch, port)}
+        return {(child.name, 0), *self._to_core(child.name, node.switch, port)}
 
     def to_root(self, tree: Tree, rank: int) -> list[_Hop]:
         """Links from a worker to the root of its tree."""
@@ -104,7 +104,7 @@ class _Ways:
         hops = list(self.below(node, child.sender))
         while node.parent is not None:
             sender = node.parent.sender
-            node = next(n for n in tree.nodes if n.node == node.parent.node)
+            node = tree.by_number[node.parent.node]
             hops += self.below(node, sender)
         return hops
 
@@ -121,16 +121,18 @@ class _Ways:
         port = self.addressing.port(name, number)
         return port.outgoing, port.incoming
 
-    def _between(self, tor: str, last: SwitchPort) -> Iterator[_Hop]:
-        """Links from a ToR to the switch before a core that is not next to it."""
-        if last.peer == tor:
-            return
-        target = self.addressing.switch_address(last.peer)
-        switch = tor
-        while switch != last.peer:
-            route = self.addressing.route(switch, target)
-            yield (switch, route.port)
-            switch = self.addressing.port(switch, route.port).peer
+    def _to_core(self, worker: str, core: str, last: SwitchPort) -> Iterator[_Hop]:
+        """Links between switches from a worker to a core, as its packets to servers take them that
+        arrive there by a port."""
+        arrival = (last.peer, last.peer_number)
+        for server in self.servers:
+            passed = self.addressing.path(worker, server)
+            if core not in passed:
+                continue
+            before = passed[: passed.index(core)]
+            hops = [(name, self.addressing.route(name, server).port) for name in before]
+            if hops[-1] == arrival:
+                yield from hops
 
     def _links(self, name: str, server: IPv4Address) -> Iterator[_Hop]:
         """Links from a worker or switch to a server's interface."""

@@ -43,10 +43,11 @@ class Call:
         sums: Floats,
         finish: Callable[[Floats, Workers, Members, int], Sums],
         patience: Patience,
+        future: Future[Sums],
     ) -> None:
         self.numbers = numbers
         self.patience = patience
-        self.future: Future[Sums] = Future()
+        self.future = future
         self.future.set_running_or_notify_cancel()  # what is contributed cannot be taken back
         self.missing = sum(counts)
         self.first = self.round = self.before = 0

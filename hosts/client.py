@@ -37,10 +37,9 @@ import dataclasses
 import logging
 import math
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -64,15 +63,15 @@ from hosts.errors import (
 from hosts.exchange import Exchange
 from hosts.explanation import Outline, Waiting
 from hosts.follower import WorkerFollower
-from hosts.jobservice import Service, create_service, socket_path
+from hosts.jobservice import Service, create_service
 from hosts.keys import Keys, Shapes, Types, declared
 from hosts.membership import OUTAGE_SECONDS
+from hosts.outside import HERE, Outside
 from hosts.participation import Participation
 from hosts.patience import Patience, Stall
 from hosts.saving import Restoration, save
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
-from hosts.udp import worker_endpoint
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
@@ -109,6 +108,7 @@ class Client:
     patience: seconds without any sum after which calls fail with StalledError. A slower worker is
         no fault, so it should be far longer than a worker may compute.
     on_stall: called now and then during such a wait, from some seconds on, by another thread.
+    outside: the machine that it runs on; another one is simulated.
 
     Calls are to come from one thread. Futures may be waited for in any; what is added to them as a
     callback runs in the client's own thread, which must not wait for anything, so it makes no calls
@@ -128,15 +128,17 @@ class Client:
         outage: float = OUTAGE_SECONDS,
         patience: float = math.inf,
         on_stall: Callable[[Stall], None] | None = None,
+        outside: Outside = HERE,
     ) -> None:
         if service is None:
             service, here = surroundings.service(), surroundings.interface()
             address = address or here.address
             queue_bytes = here.queue_bytes if queue_bytes is None else queue_bytes
+        self._outside, self._world = outside, outside.world
         self._service = service
         self._patience = patience
         self._on_stall = on_stall
-        self._link_rate = link_rate
+        self._link_rate, self._queue_bytes = link_rate, queue_bytes
         self._headroom = headroom
         self._outage = outage
         self._part: Participation | None = None
@@ -145,8 +147,8 @@ class Client:
         self._optimizer: OptimizerPlan | None = None  # that the servers run
         self._restoration: Restoration | None = None
         self._left = False
-        socket_path(service)
-        self._endpoint = worker_endpoint(
+        outside.check_service(service)
+        self._endpoint = outside.endpoint(
             address or _own_address(), link_rate=link_rate, queue_bytes=queue_bytes
         )
 
@@ -182,7 +184,9 @@ class Client:
             raise DoubleInitError("connect_service was called before; a Client is in one job")
         if not 0 <= rank <= _LARGEST_RANK:
             raise JobRefusedError(f"a job of n workers has workers 0 to n - 1, not {rank}")
-        self._part = Participation(self._service, nonce, rank, self._endpoint, self._outage)
+        self._part = Participation(
+            self._service, nonce, rank, self._endpoint, self._outage, self._outside
+        )
 
     def init_service(
         self,
@@ -265,7 +269,7 @@ class Client:
             optimizer = self._restoration.optimizer
             given = self._restoration.checkpoint.parameters
             initial = {name: given[name].reshape(one.shape) for name, one in initial.items()}
-        exchange = self._exchange = Exchange(tensors, optimizer is not None)
+        exchange = self._exchange = Exchange(tensors, optimizer is not None, self._world)
         self._state, self._optimizer = state, optimizer
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
         if self._restoration is not None and optimizer is None:
@@ -275,19 +279,19 @@ class Client:
             return self._start(plan, exponents, membership.lanes)
 
         part.begin(WorkerFollower(exponents, start), tensors.names)
-        began = time.monotonic()
+        began = self._world.now()
         # The last worker's call also installs the job, which takes as long as the switches do.
         membership.init(
             tensors.messages(), timeout, gives_state=state is not None, optimizer=optimizer
         )
-        left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
         part.wait_for_plan(left)
         if optimizer is None:
             return Sums()
         if part.follower is not None and part.follower.gate.completed:  # it has joined after it
             with part.turn:
                 return exchange.parameters(initial, self._transport)
-        left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
         begun = self.push_pull(initial, timeout=left)
         if self._restoration is not None:
             self._restoration.bring(part, self._patience)
@@ -311,13 +315,13 @@ class Client:
         if average and exchange.optimized:
             raise ValueError("parameters come back from the servers' optimizer: no average of them")
         if not values:
-            none: Future[Sums] = Future()
+            none: Future[Sums] = self._world.future()
             none.set_result(Sums())
             return none
 
         def patience(chunks: int) -> Patience:
             look = part.running_transport
-            return Patience(chunks, timeout, self._patience, self._on_stall, look)
+            return Patience(chunks, timeout, self._patience, self._on_stall, look, self._world.now)
 
         call, submit = exchange.call(values, average, patience)
         part.enter(call, submit, self._provide)
@@ -335,9 +339,9 @@ class Client:
         part, exchange = self._running()
         names = list(keys) if keys is not None else None
         numbers = None if names is None else {exchange.tensors.number(name) for name in names}
-        began = time.monotonic()
+        began = self._world.now()
         for call in part.under_way(numbers):
-            left = None if timeout is None else max(0.0, began + timeout - time.monotonic())
+            left = None if timeout is None else max(0.0, began + timeout - self._world.now())
             result_of(call.future, left)
         return exchange.last(names)
 
@@ -415,8 +419,8 @@ class Client:
         if part is not None and part.driving:
             raise _in_callback()
         if part is not None and not reason:
-            for done in wait(call.future for call in part.under_way()).done:
-                error = done.exception()
+            for call in part.under_way():
+                error = call.future.exception()
                 reason = reason or (f"{type(error).__name__}: {error}" if error else "")
         self._left = True
         try:
@@ -481,7 +485,7 @@ class Client:
     def explain(self) -> list[Waiting]:
         """What is known of each chunk that this worker waits for."""
         with self._connected().turn:
-            return self._transport.explain(time.monotonic())
+            return self._transport.explain(self._world.now())
 
     def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
         """Calls `tell` with what this worker waits for, at most so many chunks of each stream;
@@ -491,7 +495,7 @@ class Client:
         part = self._connected()
         with part.turn:
             transport = part.transport
-            outline = transport.outline(time.monotonic(), most) if transport is not None else None
+            outline = transport.outline(self._world.now(), most) if transport is not None else None
         tell(outline)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -512,7 +516,9 @@ class Client:
                 window,
             )
         exponents.world = plan.world
-        return WorkerTransport(plan, exponents, link_rate=self._link_rate or None)
+        rate = self._link_rate or plan.link_rate
+        backlog = self._outside.backlog(rate, self._queue_bytes, 4 * plan.lanes)
+        return WorkerTransport(plan, exponents, link_rate=self._link_rate or None, backlog=backlog)
 
     def _provide(self) -> Arrays:
         if self._state is None:

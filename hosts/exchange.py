@@ -16,6 +16,7 @@ from hosts.recycling import Recycler
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
 from protocol.fixed_point import Floats
+from protocol.world import REAL, World
 
 
 class _Last(NamedTuple):
@@ -30,9 +31,10 @@ class _Last(NamedTuple):
 class Exchange:
     """optimized: servers run an optimizer, so that parameters come back."""
 
-    def __init__(self, tensors: Tensors, optimized: bool) -> None:
+    def __init__(self, tensors: Tensors, optimized: bool, world: World = REAL) -> None:
         self.tensors = tensors
         self.optimized = optimized
+        self._world = world
         self._memory = Recycler()
         self._last: dict[str, _Last] = {}
 
@@ -59,7 +61,8 @@ class Exchange:
         numbers = [tensors.number(name) for name in names]
         counts = [tensors.layout.counts[number] for number in numbers]
         into = self._memory.empty(packed.shape, np.float32)
-        call = Call(numbers, counts, into, finish, patience(len(chunks)))
+        future = self._world.future()
+        call = Call(numbers, counts, into, finish, patience(len(chunks)), future)
         return call, lambda transport: transport.submit(chunks, packed, lanes)
 
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:

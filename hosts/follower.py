@@ -17,6 +17,7 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from hosts.boundary import Gate
+from hosts.releases import Clock, Released, Seconds
 from hosts.reports import Failure
 from hosts.server import NotHereError, ServerState
 from hosts.shards import Chunks, Shards, Snapshot
@@ -168,6 +169,10 @@ class WorkerFollower(_Follower):
         """See WorkerTransport; without one they are for nobody."""
         if self.transport is not None:
             self.transport.on_packets(now, batch)
+
+    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+        """See WorkerTransport."""
+        return None if self.transport is None else self.transport.on_train(times, batch, clock)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """See WorkerTransport; without one there is nothing to send."""

@@ -5,9 +5,7 @@ the calls of those who are no member of a job."""
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -23,15 +21,15 @@ from hosts.errors import (
     ServiceUnavailableError,
     WrongNonceError,
 )
+from hosts.outside import HERE, Outside
 from protocol import jobs_pb2
-from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.pipeline import TALL, Pipeline
+from protocol.world import REAL, World
 
 _log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10.0
 RETRY_SECONDS = (0.1, 0.5)  # after the first failure, and at most; doubling
-_LONGEST_SOCKET_PATH = 107  # bytes; sun_path of unix(7) less its final zero
 
 TREES: Mapping[str, jobs_pb2.Tree] = {
     "two-level": jobs_pb2.TWO_LEVEL,
@@ -69,23 +67,6 @@ _REFUSALS = {
 }
 
 
-def socket_path(service: str) -> str:
-    """The path of a service given as `unix:PATH` or as the path itself.
-
-    Raises ServiceUnavailableError if no such socket is there, ValueError if its path is longer
-    than a unix socket's may be.
-    """
-    path = service.removeprefix("unix:")
-    if len(path.encode()) > _LONGEST_SOCKET_PATH:
-        raise ValueError(
-            f"the job service's socket {path} has a path of {len(path.encode())} bytes, and a "
-            f"unix socket's has at most {_LONGEST_SOCKET_PATH}: use a link in a short directory"
-        )
-    if not Path(path).is_socket():
-        raise ServiceUnavailableError(f"no job service at {path}: there is no such socket")
-    return path
-
-
 def create_service(
     service: str | None,
     namespace: str,
@@ -101,6 +82,7 @@ def create_service(
     pipeline: str = TALL,
     ablate: Iterable[str] = (),
     outage: float = 10.0,
+    outside: Outside = HERE,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
     host is in it with all its processes): CreateService.
@@ -121,9 +103,9 @@ def create_service(
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
     work = Pipeline(pipeline, tuple(ablate))
-    with connect(surroundings.service() if service is None else service) as channel:
+    with outside.service(surroundings.service() if service is None else service) as stub:
         reply = call(
-            stub_of(channel).CreateService,
+            stub.CreateService,
             jobs_pb2.CreateServiceRequest(
                 namespace=namespace,
                 workers=[jobs_pb2.Member(host=h, rank=i) for i, h in enumerate(workers)],
@@ -147,7 +129,13 @@ def create_service(
 
 
 def report_gone(
-    service: str, nonce: str, role: jobs_pb2.Role, rank: int, reason: str, outage: float = 10.0
+    service: str,
+    nonce: str,
+    role: jobs_pb2.Role,
+    rank: int,
+    reason: str,
+    outage: float = 10.0,
+    outside: Outside = HERE,
 ) -> None:
     """Tells the job service that a member's process is dead, and how it ended ("was killed by
     SIGKILL"), so that the others need not wait for its lease to end.
@@ -158,24 +146,24 @@ def report_gone(
     request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
 
     def tell() -> None:
-        with connect(service) as channel:
-            call(stub_of(channel).Gone, request)
+        with outside.service(service) as stub:
+            call(stub.Gone, request)
 
-    patiently(tell, outage)
+    patiently(tell, outage, outside.world)
 
 
-def patiently(attempt: Callable[[], Any], outage: float) -> Any:
+def patiently(attempt: Callable[[], Any], outage: float, world: World = REAL) -> Any:
     """Calls a service that may be away for so many seconds; raises ClientError."""
-    began = time.monotonic()
+    began = world.now()
     wait, longest = RETRY_SECONDS
     while True:
         try:
             return attempt()
         except ServiceUnavailableError as error:
-            if time.monotonic() - began > outage:
+            if world.now() - began > outage:
                 raise
             _log.info("%s; it is asked again", error)
-        time.sleep(wait)  # nothing but the service's return can end this wait
+        world.sleep(wait)  # nothing but the service's return can end this wait
         wait = min(2 * wait, longest)
 
 
@@ -221,22 +209,3 @@ def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> Cli
         left_behind = "goes on without" in details and ", which " in details
         return LeftBehindError(details) if left_behind else PlanWithdrawnError(details)
     return ClientError(f"the job service failed ({code.name}): {details}")
-
-
-def connect(service: str) -> grpc.Channel:
-    """A channel to a service; raises what ``socket_path`` does."""
-    path = socket_path(service)
-    options = [
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.max_receive_message_length", 16 << 20),
-        # A service that was away is to be found soon after it is back.
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 500),
-    ]
-    return grpc.insecure_channel(f"unix:{path}", options=options)
-
-
-def stub_of(channel: grpc.Channel) -> JobServiceStub:
-    """The calls of the service at the end of a channel."""
-    return JobServiceStub(channel)  # type: ignore[no-untyped-call]  # generated without types

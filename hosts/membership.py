@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,7 +20,8 @@ from typing import Any
 import grpc
 
 from hosts.errors import ClientError, JobRefusedError, PlanWithdrawnError, ServiceUnavailableError
-from hosts.jobservice import RETRY_SECONDS, call, connect, explained, patiently, stub_of
+from hosts.jobservice import RETRY_SECONDS, call, explained, patiently
+from hosts.outside import HERE, Outside
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
@@ -55,7 +54,9 @@ class Membership:
         unanswered: Callable[[], float] = lambda: 0.0,
         awaited: Callable[[], tuple[int, str]] = lambda: (0, ""),
         outage: float = OUTAGE_SECONDS,
+        outside: Outside = HERE,
     ) -> None:
+        self._world = world = outside.world
         self.role, self.rank = role, rank
         self._nonce = nonce
         self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
@@ -66,13 +67,13 @@ class Membership:
         self._instructions: deque[jobs_pb2.Instruction] = deque()
         self._answers: deque[jobs_pb2.ResyncRequest] = deque()
         self._failure: ClientError | None = None
-        self._lock = threading.Lock()  # of the failure
-        self._left = threading.Event()
-        self._over = threading.Event()  # it has left, or failed
-        self._beat_now = threading.Event()
+        self._lock = world.lock()  # of the failure
+        self._left = world.event()
+        self._over = world.event()  # it has left, or failed
+        self._beat_now = world.event()
         self._epoch = 0  # of the plan that this member runs
-        self._channel = connect(service)
-        self._stub = stub_of(self._channel)
+        self._connection = outside.service(service)
+        self._stub = self._connection.stub
         request = jobs_pb2.ConnectServiceRequest(
             nonce=nonce,
             role=role,
@@ -82,20 +83,20 @@ class Membership:
         )
         try:
             # Whoever asks again with the same number of its own is known already.
-            reply = patiently(lambda: call(self._stub.ConnectService, request), outage)
+            reply = patiently(lambda: call(self._stub.ConnectService, request), outage, world)
         except BaseException:
-            self._channel.close()
+            self._connection.close()
             raise
         self.job: int = reply.job
         self.world: int = reply.world
         self.lanes: int = reply.lanes
-        self._heard = time.monotonic()  # when a call last succeeded
+        self._heard = self._world.now()  # when a call last succeeded
         self._watching: Any = None
         who = "server" if role == jobs_pb2.SERVER else "worker"
         name = f"job-{self.job}-{who}-{rank}"
         self._threads = [
-            threading.Thread(target=self._watch, name=f"{name}-watch", daemon=True),
-            threading.Thread(target=self._beat, name=f"{name}-heartbeat", daemon=True),
+            world.thread(self._watch, name=f"{name}-watch", daemon=True),
+            world.thread(self._beat, name=f"{name}-heartbeat", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -196,9 +197,9 @@ class Membership:
             if self._failure is None:
                 self._insist(self._stub.Leave, request, None, outage)
         finally:
-            self._channel.close()
+            self._connection.close()
             for thread in self._threads:
-                if thread is not threading.current_thread():
+                if thread is not self._world.current():
                     thread.join()
 
     # -- inside -----------------------------------------------------------------------------------
@@ -209,19 +210,19 @@ class Membership:
         """A unary call, made again while the service is away. Raises ClientError."""
         most = self._outage if outage is None else outage
         wait, longest = RETRY_SECONDS
-        began = time.monotonic()
+        began = self._world.now()
         while True:
             try:
                 call(method, request, timeout)
-                self._heard = time.monotonic()
+                self._heard = self._world.now()
                 return
             except ServiceUnavailableError as error:
-                late = timeout is not None and time.monotonic() - began > timeout
-                if late or self._failure or time.monotonic() - began > most:
+                late = timeout is not None and self._world.now() - began > timeout
+                if late or self._failure or self._world.now() - began > most:
                     raise
                 _log.info("job %d: %s; it is asked again", self.job, error)
             if self._left.is_set():
-                time.sleep(wait)  # nothing but the service's return can end this wait
+                self._world.sleep(wait)  # nothing but the service's return can end this wait
             else:
                 self._over.wait(wait)
             wait = min(2 * wait, longest)
@@ -237,7 +238,7 @@ class Membership:
         while not self._over.is_set():
             try:
                 for instruction in self._stub.Watch(request):
-                    self._heard = time.monotonic()
+                    self._heard = self._world.now()
                     wait = RETRY_SECONDS[0]
                     self._instructions.append(instruction)
                     self._on_change()
@@ -271,7 +272,7 @@ class Membership:
             except ValueError:  # what grpc raises for a channel that is closed
                 return
             else:
-                self._heard = time.monotonic()
+                self._heard = self._world.now()
                 wait = RETRY_SECONDS[0]
 
     def _heartbeat(self) -> jobs_pb2.HeartbeatRequest:
@@ -290,7 +291,7 @@ class Membership:
     def _lost(self, failure: ClientError) -> None:
         """A call failed: the service may only be away for a while."""
         if isinstance(failure, ServiceUnavailableError):
-            if time.monotonic() - self._heard <= self._outage:
+            if self._world.now() - self._heard <= self._outage:
                 return
             failure = self._away(failure)
         elif self._epoch and isinstance(failure, JobRefusedError):

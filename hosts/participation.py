@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
-import time
 from collections.abc import Callable
 
 from hosts.boundary import Rounds
@@ -21,8 +19,10 @@ from hosts.calls import Call, Calls
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import Membership
+from hosts.outside import HERE, Outside
+from hosts.releases import Clock, Released, Seconds
 from hosts.transport import WorkerTransport
-from hosts.udp import Endpoint, drive
+from hosts.udp import Attachment, drive
 from protocol import jobs_pb2
 from protocol.header import Batch
 from protocol.plan import Address
@@ -42,10 +42,17 @@ class Participation:
     """
 
     def __init__(
-        self, service: str, nonce: str, rank: int, endpoint: Endpoint, outage: float
+        self,
+        service: str,
+        nonce: str,
+        rank: int,
+        endpoint: Attachment,
+        outage: float,
+        outside: Outside = HERE,
     ) -> None:
+        self.outside, self._world = outside, outside.world
         self.follower: WorkerFollower | None = None
-        self.turn = threading.Condition()
+        self.turn = self._world.condition()
         self.broken: BaseException | None = None
         self._calls = Calls()
         self._names: list[str] = []
@@ -54,9 +61,9 @@ class Participation:
         self._settled: list[tuple[Call, BaseException | None]] = []  # to be told so
         self._untold: list[Call] = []  # all that nobody has been told of yet
         self._due = math.inf  # when `drive` is to return
-        self._told = threading.Event()  # for a driver that does not drive any more
+        self._told = self._world.event()  # for a driver that does not drive any more
         self._stopped = False
-        self._driver = threading.Thread(target=self._run, name=f"worker-{rank}", daemon=True)
+        self._driver = self._world.thread(self._run, name=f"worker-{rank}", daemon=True)
         self.membership = Membership(
             service,
             nonce,
@@ -67,6 +74,7 @@ class Participation:
             unanswered=self._unanswered,
             awaited=self._awaited,
             outage=outage,
+            outside=outside,
         )
 
     @property
@@ -84,7 +92,7 @@ class Participation:
     @property
     def driving(self) -> bool:
         """Whether this is the driver's thread, which nothing may keep waiting."""
-        return threading.current_thread() is self._driver
+        return self._world.current() is self._driver
 
     def begin(self, follower: WorkerFollower, names: list[str]) -> None:
         """From now on instructions are carried out. names: of the keys, by number."""
@@ -142,7 +150,7 @@ class Participation:
             self.membership.answer(follower.said())
             wanted = follower.gate.wanted
             if wanted is None:
-                self.turn.wait(max(0.0, call.patience.next - time.monotonic()))
+                self.turn.wait(max(0.0, call.patience.next - self._world.now()))
         if wanted is not None:
             self._donate(follower, wanted, provide)
         return False
@@ -194,6 +202,15 @@ class Participation:
         with self.turn:
             self.follower.on_packets(now, batch)
 
+    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+        """See WorkerTransport. No call may be done before the last of them."""
+        assert self.follower is not None
+        with self.turn:
+            least = min((call.missing for call in self._calls.open), default=0)
+            if len(batch) > least or float(times[-1]) >= self._due:
+                return None
+            return self.follower.on_train(times, batch, clock)
+
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """See WorkerTransport."""
         assert self.follower is not None
@@ -205,7 +222,14 @@ class Participation:
             while not self._stopped:
                 with self.turn:
                     self._due = self._calls.next
-                drive(self, self._endpoint, self._attend, deadline=self._due)
+                drive(
+                    self,
+                    self._endpoint,
+                    self._attend,
+                    deadline=self._due,
+                    clock=self._world.now,
+                    on_train=self.on_train,
+                )
                 self._look_at_the_clock()
         except BaseException as error:
             _log.error("job %d: this worker can only leave: %s", self.membership.job, error)
@@ -313,7 +337,7 @@ class Participation:
 
     def _unanswered(self) -> float:
         # Read from another thread as it is at the moment: a sign of life may just come in.
-        return self.follower.unanswered(time.monotonic()) if self.follower is not None else 0.0
+        return self.follower.unanswered(self._world.now()) if self.follower is not None else 0.0
 
     def _awaited(self) -> tuple[int, str]:
         # A heartbeat is not held up by whoever has the turn for long; the next one tells as well.

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from hosts.errors import StalledError
 from hosts.explanation import Waiting
 from hosts.transport import WorkerTransport
+from protocol.world import REAL
 
 # Without any sum for that long a call says that it waits, and says it again that often.
 _STALL_SECONDS = 5.0
@@ -47,7 +47,7 @@ class Patience:
     """Of one call over `missing` chunks, which begins now.
 
     timeout: seconds for the call, None for any number. seconds: without any sum. on_stall: see
-    Client. look: the transport at hand.
+    Client. look: the transport at hand. clock: see World.
     """
 
     def __init__(
@@ -57,30 +57,32 @@ class Patience:
         seconds: float,
         on_stall: Callable[[Stall], None] | None,
         look: Callable[[], WorkerTransport],
+        clock: Callable[[], float] = REAL.now,
     ) -> None:
+        self._clock = clock
         self.missing = missing
         self._begun = False
         self._timeout = timeout
         self._patience = seconds
         self._on_stall = on_stall
         self._look = look
-        began = time.monotonic()
+        began = clock()
         self.deadline = math.inf if timeout is None else began + timeout
         self._moved = began
         self._notice = began + _STALL_SECONDS
 
     def begin(self) -> None:
         """The call begins; until now it was held up by a worker that joins."""
-        self._begun, self._moved = True, time.monotonic()
+        self._begun, self._moved = True, self._clock()
 
     def moved(self, missing: int) -> None:
         """Something has arrived."""
-        self.missing, self._moved = missing, time.monotonic()
+        self.missing, self._moved = missing, self._clock()
 
     @property
     def late(self) -> bool:
         """Whether the call's timeout is over."""
-        return time.monotonic() >= self.deadline
+        return self._clock() >= self.deadline
 
     @property
     def next(self) -> float:
@@ -92,7 +94,7 @@ class Patience:
 
         Raises TimeoutError or StalledError when it has waited for too long.
         """
-        now = time.monotonic()
+        now = self._clock()
         if now >= self.deadline:
             raise TimeoutError(self._overdue())
         if now >= self._moved + self._patience:
@@ -110,14 +112,14 @@ class Patience:
         text = f"{self.missing} chunks without a sum after {self._timeout} s"
         if not self._begun:
             return f"{text}: not begun, as a worker is about to join"
-        waiting = self._look().explain(time.monotonic())
+        waiting = self._look().explain(self._clock())
         return f"{text}; the first: {waiting[0]}" if waiting else text
 
     def _stall(self, seconds: float) -> Stall:
         if not self._begun:
             return Stall(seconds, self.missing, None, None, boundary=True)
         transport = self._look()
-        waiting = transport.explain(time.monotonic())
+        waiting = transport.explain(self._clock())
         if not waiting:
             return Stall(seconds, self.missing, None, None)
         oldest = waiting[0]

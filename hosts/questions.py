@@ -34,6 +34,11 @@ class Questions:
         self._windows = np.array(slots.windows)
         self._suspect = np.zeros_like(self._windows)  # results until it is trusted, by stream
 
+    @property
+    def suspicious(self) -> bool:
+        """Whether any stream has lost something lately."""
+        return bool(self._suspect.any())
+
     def candidates(self) -> Rows:
         """Rows of the numbers that may be asked about once they are overdue."""
         slots = self._slots

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from ipaddress import IPv4Address
 from typing import Any, TypeVar
 
@@ -19,16 +18,13 @@ import grpc
 import numpy as np
 
 from hosts.follower import Errand
+from hosts.outside import HERE, Connection, Outside
 from hosts.server import NotHereError, StrangerError, Update
 from hosts.shards import Chunks, Snapshot
 from protocol import shards_pb2
 from protocol.header import HEADER
 from protocol.plan import Address
-from protocol.shards_pb2_grpc import (
-    ShardServiceServicer,
-    ShardServiceStub,
-    add_ShardServiceServicer_to_server,
-)
+from protocol.shards_pb2_grpc import ShardServiceServicer
 
 _log = logging.getLogger(__name__)
 
@@ -37,21 +33,6 @@ _CALL_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
 _WORK_SECONDS = 5.0  # for the thread that has the state machines; then the caller asks again
 _PAGE_BYTES = 1 << 20
-_MOST_MESSAGE_BYTES = 256 << 20
-_OPTIONS = [
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
-    # TCP's own timeouts double; a connection that is dead for 2 s is better made anew.
-    ("grpc.keepalive_time_ms", 2000),
-    ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 500),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]
 
 Result = TypeVar("Result")
 Later = Callable[[Callable[[], None]], None]
@@ -113,27 +94,19 @@ class ShardServer(ShardServiceServicer):
         give: Get,
         save: Get,
         load: Put,
+        outside: Outside = HERE,
     ) -> None:
+        self._world = outside.world
         self._later = later
         self._replicate = replicate
         self._give = give
         self._save = save
         self._load = load
-        self._server = grpc.server(
-            ThreadPoolExecutor(8, thread_name_prefix="shards"), options=_OPTIONS
-        )
-        add_ShardServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        try:
-            port = self._server.add_insecure_port(str(address))
-        except RuntimeError as error:  # what grpcio raises; before 1.60 it returned 0
-            raise OSError(0, f"cannot listen at {address} (TCP): {error}") from error
-        if not port:
-            raise OSError(0, f"cannot listen at {address} (TCP)")
-        self._server.start()
+        self._stop = outside.answer(address, self)
 
     def stop(self) -> None:
         """Ends all calls."""
-        self._server.stop(grace=None).wait()
+        self._stop()
 
     def Replicate(  # noqa: N802
         self, request: shards_pb2.Shard, context: grpc.ServicerContext
@@ -180,7 +153,7 @@ class ShardServer(ShardServiceServicer):
 
     def _do(self, context: grpc.ServicerContext, work: Callable[[], Result]) -> Result:
         """Work of the thread that has the state machines; ends the call with why it cannot be."""
-        done: Future[Result] = Future()
+        done: Future[Result] = self._world.future()
 
         def run() -> None:
             try:
@@ -216,16 +189,17 @@ class Peers:
     later: has work done by the thread that has the state machines.
     """
 
-    def __init__(self, later: Later) -> None:
+    def __init__(self, later: Later, outside: Outside = HERE) -> None:
         self._later = later
-        self._channels: dict[Address, grpc.Channel] = {}
-        self._over = threading.Event()
+        self._outside, self._world = outside, outside.world
+        self._connections: dict[Address, Connection] = {}
+        self._over = self._world.event()
 
     def close(self) -> None:
         """Ends all calls."""
         self._over.set()
-        for channel in self._channels.values():
-            channel.close()
+        for connection in self._connections.values():
+            connection.close()
 
     def replicate(
         self, update: Update, waits: Callable[[], bool], done: Callable[[], None]
@@ -266,7 +240,7 @@ class Peers:
                     _log.info("job %d: fetching from %s: %s", job, errand.server, _words(error))
                 self._over.wait(_AGAIN_SECONDS)
 
-        threading.Thread(target=again, name=f"fetch-{errand.server}", daemon=True).start()
+        self._world.thread(again, name=f"fetch-{errand.server}", daemon=True).start()
 
     def _send(
         self,
@@ -285,9 +259,7 @@ class Peers:
                 self._later(done)
                 return
             _log.info("job %d: replica at %s: %s", update.job, update.backup, _words(error))
-            timer = threading.Timer(_AGAIN_SECONDS, lambda: self._later(again))
-            timer.daemon = True
-            timer.start()
+            self._world.timer(_AGAIN_SECONDS, lambda: self._later(again)).start()
 
         def again() -> None:
             if waits() and not self._over.is_set():
@@ -296,14 +268,9 @@ class Peers:
         call.add_done_callback(ended)
 
     def _stub(self, address: Address) -> Any:
-        if address not in self._channels:
-            self._channels[address] = channel(address)
-        return ShardServiceStub(self._channels[address])  # type: ignore[no-untyped-call]
-
-
-def channel(address: Address) -> grpc.Channel:
-    """To another server; it is connected again whenever that is there."""
-    return grpc.insecure_channel(str(address), options=_OPTIONS)
+        if address not in self._connections:
+            self._connections[address] = self._outside.peer(address)
+        return self._connections[address].stub
 
 
 def _words(error: Any) -> str:

@@ -21,7 +21,7 @@ class RoundTrips:
         if not 0 < least <= initial <= most:
             raise ValueError(f"timeouts must obey 0 < {least=} <= {initial=} <= {most=}")
         self._initial = initial
-        self._least = least
+        self.least = least
         self._most = most
         self.smoothed = np.full(streams, np.nan)
         self._variation = np.zeros(streams)
@@ -29,7 +29,7 @@ class RoundTrips:
 
     def fresh(self, streams: int) -> RoundTrips:
         """Of other streams, without samples, with the same bounds."""
-        return RoundTrips(streams, self._initial, self._least, self._most)
+        return RoundTrips(streams, self._initial, self.least, self._most)
 
     def sample(self, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]) -> None:
         """Takes times measured together: the slowest of a stream stands for its batch.
@@ -38,12 +38,13 @@ class RoundTrips:
         waited for another worker.
         """
         if len(self.timeouts) == 1:
-            self._take(0, float(times.max()))
+            self.sample_one(0, float(times.max()))
             return
         for stream in set(streams.tolist()):
-            self._take(stream, float(times[streams == stream].max()))
+            self.sample_one(stream, float(times[streams == stream].max()))
 
-    def _take(self, stream: int, time: float) -> None:
+    def sample_one(self, stream: int, time: float) -> None:
+        """As `sample`, of one."""
         smoothed = float(self.smoothed[stream])
         if math.isnan(smoothed):
             smoothed, variation = time, time / 2
@@ -52,7 +53,7 @@ class RoundTrips:
             smoothed = 0.875 * smoothed + 0.125 * time
         self.smoothed[stream] = smoothed
         self._variation[stream] = variation
-        timeout = min(max(smoothed + 4 * variation, self._least), self._most)
+        timeout = min(max(smoothed + 4 * variation, self.least), self._most)
         self.timeouts[stream] = timeout
 
     def after(self, streams: Any, backoffs: Any) -> npt.NDArray[np.float64]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +23,7 @@ from hosts import checkpoint
 from hosts.checkpoint import Checkpoint
 from hosts.errors import CheckpointError, ClientError
 from hosts.participation import Participation
-from hosts.replicas import channel, from_message, pages, to_message
+from hosts.replicas import from_message, pages, to_message
 from hosts.shards import STARTED, Chunks, Snapshot
 from hosts.tensors import Tensors
 from protocol import shards_pb2
@@ -33,7 +32,6 @@ from protocol.fixed_point import Floats
 from protocol.header import HEADER
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import WorkerPlan, backup_of
-from protocol.shards_pb2_grpc import ShardServiceStub
 from protocol.state import Arrays
 
 _log = logging.getLogger(__name__)
@@ -131,7 +129,9 @@ class _Servers:
 
     def __init__(self, part: Participation, patience: float) -> None:
         self._part = part
-        self._until = time.monotonic() + patience
+        self._outside = part.outside
+        self._world = part.outside.world
+        self._until = self._world.now() + patience
 
     def held(self, levels: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Snapshot:
         """All chunks, in order."""
@@ -160,8 +160,7 @@ class _Servers:
             backup = backup_of(primary, len(plan.servers))
             for rank, address in enumerate(plan.servers):
                 mine = snapshot.select((primary == rank) | (backup == rank))
-                with channel(address) as connection:
-                    stub = ShardServiceStub(connection)  # type: ignore[no-untyped-call]
+                with self._outside.peer(address) as stub:
                     for page in pages(mine):
                         message = to_message(plan.job, plan.epoch, page)
                         stub.Load(message, timeout=_CALL_SECONDS)
@@ -172,8 +171,7 @@ class _Servers:
         request = shards_pb2.FetchRequest(
             job=plan.job, epoch=plan.epoch, chunks=chunks.astype("<u4").tobytes()
         )
-        with channel(plan.servers[rank]) as connection:
-            stub = ShardServiceStub(connection)  # type: ignore[no-untyped-call]
+        with self._outside.peer(plan.servers[rank]) as stub:
             return [from_message(part) for part in stub.Save(request, timeout=_CALL_SECONDS)]
 
     def _plan(self) -> WorkerPlan:
@@ -204,6 +202,6 @@ class _Servers:
                         " from the address that it joined with"
                     ) from error
             _log.info("job %d, epoch %d: servers: %s", plan.job, plan.epoch, said)
-            if time.monotonic() > self._until:
+            if self._world.now() > self._until:
                 raise ClientError(f"the servers' part of a checkpoint could not be moved: {said}")
-            time.sleep(_AGAIN_SECONDS)  # what has to change there, nobody tells here
+            self._world.sleep(_AGAIN_SECONDS)  # what has to change there, nobody tells here

@@ -39,6 +39,9 @@ ENTRY = np.dtype(
 )
 
 
+BACKLOG = 0.004  # s
+
+
 class Queue:
     """One stream's entries that have no place in the window yet."""
 
@@ -122,7 +125,7 @@ class Pacer:
     rate: bit/s, 0 for no limit.
     """
 
-    def __init__(self, rate: int, backlog: float = 0.004) -> None:
+    def __init__(self, rate: int, backlog: float = BACKLOG) -> None:
         self._rate = rate
         self._backlog = backlog
         self._clear = -math.inf  # when the link will have sent all it was given

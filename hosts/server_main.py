@@ -21,7 +21,6 @@ import argparse
 import logging
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
@@ -29,14 +28,16 @@ from hosts.errors import ClientError, JobRefusedError, LeftBehindError
 from hosts.follower import Errand, HopelessError, ServerFollower
 from hosts.membership import Membership
 from hosts.offload import PLAIN
+from hosts.outside import HERE, Outside
 from hosts.replicas import Peers, ShardServer
 from hosts.reports import Failure
 from hosts.server import NotHereError, ServerState, Update
 from hosts.shards import Chunks, Snapshot
-from hosts.udp import Endpoint, drive
+from hosts.udp import Attachment, Endpoint, drive
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address
+from protocol.world import Thread
 
 _log = logging.getLogger("server")
 
@@ -48,7 +49,10 @@ class ServerProcess:
     machine runs in the thread of `run`; other threads hand it work through `_later`.
     """
 
-    def __init__(self, endpoint: Endpoint, service: str, link_rate: int = 0) -> None:
+    def __init__(
+        self, endpoint: Attachment, service: str, link_rate: int = 0, outside: Outside = HERE
+    ) -> None:
+        self._outside, self._world = outside, outside.world
         self.state = ServerState()
         self._endpoint = endpoint
         self._service = service
@@ -56,23 +60,23 @@ class ServerProcess:
         self._memberships: dict[str, Membership] = {}  # by nonce
         self._followers: dict[str, ServerFollower] = {}
         self._failed: list[tuple[int, Failure]] = []
-        self._departures: list[threading.Thread] = []
+        self._departures: list[Thread] = []
         self._work: deque[Callable[[], None]] = deque()
         self._stopped = False
-        self._joining = threading.Lock()
+        self._joining = self._world.lock()
         address = Address(endpoint.ipv4, endpoint.port)
         state = self.state
         self._shards = ShardServer(
-            address, self._later, state.replicate, self._give, state.save, state.load
+            address, self._later, state.replicate, self._give, state.save, state.load, outside
         )
-        self._peers = Peers(self._later)
+        self._peers = Peers(self._later, outside)
 
     def run(self) -> None:
         """Serves until `stop`, then leaves all jobs. Raises OSError if it cannot send."""
         reason = "the server was told to stop"
         try:
             while not self._stopped:
-                drive(self.state, self._endpoint, self._interrupted)
+                drive(self.state, self._endpoint, self._interrupted, clock=self._world.now)
                 for update in self.state.take_updates():
                     self._replicate(update)
                 while self._work:
@@ -115,6 +119,7 @@ class ServerProcess:
             rank,
             Address(self._endpoint.ipv4, self._endpoint.port),
             lambda: self._later(lambda: self._follow(nonce)),
+            outside=self._outside,
         )
         self._memberships[nonce] = membership
         self._followers[nonce] = ServerFollower(self.state, membership.job)
@@ -206,7 +211,7 @@ class ServerProcess:
             except ClientError as error:
                 _log.warning("a job that went on without this server: %s", error)
 
-        threading.Thread(target=join, name="come-back", daemon=True).start()
+        self._world.thread(join, name="come-back", daemon=True).start()
 
     def _give_up(self, job: int, failure: Failure) -> None:
         """A chunk of a job failed for good: only another plan can help."""
@@ -233,7 +238,7 @@ class ServerProcess:
                 _log.warning("job %d: the job service was not told: %s", membership.job, error)
 
         self._departures = [thread for thread in self._departures if thread.is_alive()]
-        self._departures.append(threading.Thread(target=leave))
+        self._departures.append(self._world.thread(leave))
         self._departures[-1].start()
 
 
@@ -281,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ready {endpoint.address}:{endpoint.port}", flush=True)
         # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
         commands = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
-        threading.Thread(target=obey, args=(server, commands), daemon=True).start()
+        HERE.world.thread(obey, args=(server, commands), daemon=True).start()
         try:
             server.run()
         except OSError as error:

@@ -28,9 +28,10 @@ from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.questions import Questions
 from hosts.recycling import Recycler
+from hosts.releases import Clock, Released, Seconds, release
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
-from hosts.scheduler import Pacer, Queue, enqueue, entries_of
+from hosts.scheduler import BACKLOG, Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
 from hosts.succession import check_successor, incomplete, kept, lacking, last_kept, last_of
 from hosts.verification import Mask, coarse, wrong
@@ -69,7 +70,7 @@ class WorkerTransport:
     """The state machine of one worker in one epoch of its job.
 
     exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips).
-    link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing.
+    link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class WorkerTransport:
         rto_least: float = 0.05,
         rto_most: float = 1.0,
         link_rate: int | None = None,
+        backlog: float = BACKLOG,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
@@ -93,7 +95,8 @@ class WorkerTransport:
         self._slots = Slots(plan)
         self._questions = Questions(self._slots)
         self._queues = [Queue() for _ in plan.streams]
-        self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate)
+        self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate, backlog)
+        self._backlog = backlog
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
         self._contributions = Contributions(plan, self._slots, self._servers)
@@ -248,7 +251,9 @@ class WorkerTransport:
         check_successor(self.plan, plan)
         self.freeze()
         self._exponents.world = plan.world
-        heir = WorkerTransport(plan, self._exponents, link_rate=self._link_rate)
+        heir = WorkerTransport(
+            plan, self._exponents, link_rate=self._link_rate, backlog=self._backlog
+        )
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
         heir.statistics.plans.append(heir._sums)
@@ -358,6 +363,10 @@ class WorkerTransport:
             self.statistics.queries += len(late)
 
     # -- receiving --------------------------------------------------------------------------------
+
+    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+        """See hosts.releases."""
+        return release(self, times, batch, clock)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; what is not for a number in flight is counted."""

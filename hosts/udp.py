@@ -15,13 +15,11 @@ import math
 import os
 import select
 import socket
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +33,7 @@ from hosts.offload import (
     received_segment_size,
     segment_size_message,
 )
+from hosts.releases import Clock, Released, Seconds
 from hosts.trains import LARGEST_RECEIVE, Receiver, send
 from protocol.header import (
     HEADER_BYTES,
@@ -50,6 +49,7 @@ from protocol.header import (
     peer_array,
     peer_keys,
 )
+from protocol.world import REAL
 
 # Not named by Python's socket module (asm-generic/socket.h, linux/in.h).
 _SO_RCVBUFFORCE = 33
@@ -69,7 +69,6 @@ _MOST_DATAGRAMS = 4096
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 # Anyone may send to the socket, so the cache of source addresses is bounded.
 _MOST_SOURCES = 4096
-_TICK = 0.001  # s, the resolution of poll(2)
 
 
 class Machine(Protocol):
@@ -95,6 +94,59 @@ class Counters:
     malformed: int = 0
 
 
+class Ahead(NamedTuple):
+    """Packets of which some will only arrive, at times that are certain (n,), and nothing else
+    before the last.
+
+    done: they were all taken, and what is released is to be sent; time passes until the last is
+    there. refuse: they are to be received one by one.
+    """
+
+    times: Seconds
+    batch: Batch
+    clock: Clock
+    done: Callable[[Released], None]
+    refuse: Callable[[], None]
+
+
+OnTrain = Callable[[Seconds, Batch, Clock], Released | None]
+
+
+class Attachment(Protocol):
+    """Where a host is attached to the network; see Endpoint.
+
+    tick: seconds, the resolution of `wait`. more: whether there may be more to read after what
+    `receive` gave last. receive_buffer: bytes.
+    """
+
+    tick: float
+    ipv4: int
+    port: int
+    receive_buffer: int
+    counters: Counters
+
+    @property
+    def more(self) -> bool: ...
+
+    def configure(self, lanes: int, link_rate: int) -> None: ...
+
+    def capacity(self) -> int: ...
+
+    def wake(self) -> None: ...
+
+    def wait(self, timeout: float) -> None: ...
+
+    def send(self, batch: Batch) -> None: ...
+
+    def flush(self) -> bool: ...
+
+    def receive(self) -> Batch | None: ...
+
+    def ahead(self) -> Ahead | None: ...
+
+    def close(self) -> None: ...
+
+
 class Endpoint:
     """One UDP socket that sends and receives batches of aggregation packets.
 
@@ -111,6 +163,9 @@ class Endpoint:
 
     Raises OSError with the address in its text if it cannot be bound.
     """
+
+    tick = 0.001  # poll(2)'s
+    more = True  # a socket does not tell
 
     def __init__(
         self,
@@ -156,7 +211,7 @@ class Endpoint:
             raise
         self.ipv4 = int.from_bytes(socket.inet_aton(self.address), "big")
         # Reentrant, for a signal may come in the middle of `wake` or `close`.
-        self._open_or_not = threading.RLock()
+        self._open_or_not = REAL.rlock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
         self._poller.register(self._wakeup, select.POLLIN)
@@ -280,6 +335,9 @@ class Endpoint:
             self._pending.popleft()
         return True
 
+    def ahead(self) -> None:
+        """Nobody knows what a socket will get."""
+
     def receive(self) -> Batch | None:
         """What has arrived, up to about 2 MiB or 4,096 datagrams of it, in order; None if nothing
         has.
@@ -370,20 +428,33 @@ def worker_endpoint(address: str, **options: Any) -> Endpoint:
 
 def drive(
     machine: Machine,
-    endpoint: Endpoint,
+    endpoint: Attachment,
     until: Callable[[], bool],
     *,
     deadline: float = math.inf,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = REAL.now,
+    on_train: OnTrain | None = None,
 ) -> bool:
     """Runs `machine` over `endpoint` until `until()` is true; returns whether it became so.
 
     False means that `deadline` (a time of `clock`) passed first. `until` is looked at after every
     arrival, timer and `Endpoint.wake`. While the socket's send buffer is full the machine is not
-    asked for more, so what is urgent does not queue behind what is not. Raises what `machine`,
-    `until` and sending raise.
+    asked for more, so what is urgent does not queue behind what is not. on_train: takes what an
+    endpoint gives ahead of time, see Ahead. Raises what `machine`, `until` and sending raise.
     """
     while not until():
+        ahead = None if on_train is None else endpoint.ahead()
+        if ahead is not None and on_train is not None:
+            released = on_train(ahead.times, ahead.batch, ahead.clock)
+            if released is not None:
+                ahead.done(released)
+                if until():
+                    return True
+                now = clock()
+                idle = max(0.0 if released.sent else endpoint.tick, released.following - now)
+                endpoint.wait(max(0.0, min(idle, deadline - now)))
+                continue
+            ahead.refuse()
         batch = endpoint.receive()
         now = clock()
         if batch is not None:
@@ -399,10 +470,10 @@ def drive(
             if output is not None:
                 endpoint.send(output)
                 sent = True
-        if batch is not None:
-            continue  # there may be more to read
+        if batch is not None and endpoint.more:
+            continue
         # A machine that sent nothing and wants to be asked at once would keep a core busy.
-        idle = max(0.0 if sent else _TICK, next_poll - now)
+        idle = max(0.0 if sent else endpoint.tick, next_poll - now)
         endpoint.wait(max(0.0, min(idle, deadline - now)))
     return True
 

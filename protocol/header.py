@@ -240,7 +240,7 @@ def encode_runs(batch: Batch, most_packets: int = 60) -> list[Run]:
     if n == 0:
         return []
     full = batch.full
-    large, small = _as_sent(batch)
+    large, small = as_sent(batch)
     keys = peer_keys(batch.peers)
     starts = np.flatnonzero((keys[1:] != keys[:-1]) | (full[1:] != full[:-1])) + 1
     bounds = [0, *starts.tolist(), n]
@@ -258,7 +258,7 @@ def encode_runs(batch: Batch, most_packets: int = 60) -> list[Run]:
     return runs
 
 
-def _as_sent(batch: Batch) -> tuple[Wire, Wire]:
+def as_sent(batch: Batch) -> tuple[Wire, Wire]:
     """The bytes of the packets with payload, and of those without, each in order."""
     n, full = len(batch), batch.full
     if batch.wire is not None and full.all():
@@ -338,6 +338,18 @@ def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
     headers = opaque(headers).copy().view(HEADER)
     batch = Batch(headers, words, carries_payload(headers), peers)
     return _well_formed(batch, wire.shape[1])
+
+
+def decode_rows(rows: Wire, peers: Array, lanes: int) -> tuple[Batch, int]:
+    """As `decode`, of datagrams of any one size, (n, bytes)."""
+    n, size = rows.shape
+    if size == HEADER_BYTES + 4 * lanes:
+        return decode_wire(rows, peers)
+    if size != HEADER_BYTES:
+        return Batch.empty(lanes), n
+    headers = opaque(rows.view(HEADER)[:, 0]).copy().view(HEADER)
+    words = np.empty((n, lanes), ">i4")
+    return _well_formed(Batch(headers, words, carries_payload(headers), peers), size)
 
 
 def _well_formed(batch: Batch, length: Any) -> tuple[Batch, int]:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 
 from google.rpc import code_pb2
 
@@ -26,7 +27,7 @@ from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
-from switch.program import Program, ProgramError
+from switch.program import Program, ProgramError, UnsupportedConstruct
 
 log = logging.getLogger("switch")
 # What the program says itself: log_msg(), failed assertions.
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"switch: cannot write the log: {error}", file=sys.stderr)
         return 1
     for option in options.ignored:
-        log.warning("%s is ignored: this target has P4Runtime only", option)
+        log.warning("ignored: %s", option)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     pipeline = None
     if options.program is not None:
-        pipeline = Pipeline(Program.load(options.program))
+        pipeline = _load(options.program)
     device = Device(options.device_id, options.cpu_port, pipeline=pipeline)
     stack.callback(device.close)
     ports = Ports(
@@ -119,6 +120,20 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     print("ready", flush=True)
     signals.wait(stop)
     log.info("stopping")
+
+
+def _load(path: Path) -> Pipeline:
+    """Raises ProgramError, CompilerError, PipelineError, OSError (nowhere to keep the library)."""
+    try:
+        program = Program.load(path)
+    except OSError as error:
+        raise ProgramError(f"cannot read the program {path}: {error.strerror}") from error
+    except UnsupportedConstruct as error:
+        raise ProgramError(f"{path}: {error}") from error
+    try:
+        return Pipeline(program)
+    except UnsupportedConstruct as error:  # what only the generator knows
+        raise ProgramError(f"{path}: {error}") from error
 
 
 def _stop_ports(ports: Ports, device: Device) -> None:

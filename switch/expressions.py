@@ -11,7 +11,8 @@ only explicitly (`d2b`, `b2d`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,13 +218,14 @@ class Scope:
 
     field(header, field) -> (width, signed); element_field(stack, position or name) ->
     (name, width, signed) of a stack's header type; header_field(header, position) likewise;
-    parameters: widths of the enclosing action's parameters.
+    parameters: widths of the enclosing action's parameters; unions: headers of header unions.
     """
 
     field: Callable[[str, str], tuple[int, bool]]
     header_field: Callable[[str, int], tuple[str, int, bool]]
     stack_field: Callable[[str, int | str], tuple[str, int, bool]]
     parameters: tuple[int, ...] = ()
+    unions: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def hex_value(text: str) -> int:
@@ -313,6 +315,11 @@ def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpres
         )
     if op == "valid":
         return Valid(parse_header(right, scope))
+    if op == "valid_union":
+        found: Boolean = BoolConst(False)
+        for one in scope.unions[right["value"]]:
+            found = Logic("or", found, Valid(HeaderRef(one)))
+        return found
     if op == "dereference_header_stack":
         index = parse_data(right, scope)
         if isinstance(index, Const):

@@ -19,6 +19,15 @@ KeyElement = Union[int, "tuple[int, int]"]
 
 
 @dataclass(frozen=True)
+class Reference:
+    """What an entry of a table with an action profile has instead of an action: the number of a
+    member or, where packets choose one, of a group."""
+
+    number: int
+    group: bool = False
+
+
+@dataclass(frozen=True)
 class PackedKey:
     """Words for sw_table_insert; prefix: the lpm field's prefix length, 0 without one."""
 

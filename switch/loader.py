@@ -7,10 +7,12 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from switch import expressions
+from switch import expressions, profiles, value_sets
 from switch.codegen.calculations import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
 from switch.expressions import Const, Data, FieldValue, HeaderRef, Json, Scope, ValidBit
+from switch.header_types import MOST_BITS, MOST_CELLS, check, header_type, source_of
+from switch.learning import read_learn_lists, read_meter
 from switch.program import (
     Action,
     ActionParameter,
@@ -23,10 +25,8 @@ from switch.program import (
     Counter,
     Entry,
     Extract,
-    Field,
     FieldList,
     Header,
-    HeaderType,
     KeyField,
     MessageParameters,
     ObjectName,
@@ -38,11 +38,11 @@ from switch.program import (
     ProgramError,
     Register,
     Set,
-    Source,
     Stack,
     Table,
     Transition,
     UnsupportedConstruct,
+    VarbitField,
     Verify,
     consistent,
     digest_of,
@@ -54,10 +54,6 @@ Named = TypeVar("Named")
 # The control plane's priorities are positive 32-bit numbers, the higher the stronger; the JSON's
 # are the other way round.
 _TOP_PRIORITY = (1 << 31) - 1
-
-# The bits of the longest frame; and cells that a bit<32> tells apart.
-MOST_BITS = 8 * 16384
-MOST_CELLS = 1 << 32
 
 _OBJECTS = frozenset(
     ["register_array", "counter_array", "calculation", "header_stack", "string", "meter_array"]
@@ -75,26 +71,18 @@ def read_program(document: Json, name: str) -> Program:
         return _Loader(document, name).program()
 
 
-def source_of(node: Json) -> Source | None:
-    """The `source_info` of a JSON object, if it has any."""
-    info = node.get("source_info") if isinstance(node, dict) else None
-    if not info:
-        return None
-    return Source(
-        info.get("filename", "?"),
-        info.get("line", 0),
-        info.get("column", 0),
-        info.get("source_fragment", ""),
-    )
-
-
 class _Loader:
     def __init__(self, document: Json, name: str) -> None:
         self.document = document
         self.name = name
         self._refuse_whole_kinds()
-        self.types = {one["name"]: _header_type(one) for one in document["header_types"]}
+        self.types = {one["name"]: header_type(one) for one in document["header_types"]}
         self.stacks, in_stack = self._stacks()
+        names = {one["id"]: one["name"] for one in document["headers"]}
+        self.unions = {
+            one["name"]: tuple(names[header] for header in one["header_ids"])
+            for one in document.get("header_unions", [])
+        }
         self.headers = {
             one["name"]: Header(
                 one["name"],
@@ -110,15 +98,17 @@ class _Loader:
         parser = document["parsers"][0]
         deparser = document["deparsers"][0]
         controls = {one["name"]: self._control(one) for one in document["pipelines"]}
+        states = _by_name(parser["parse_states"], self._state)
         return Program(
             name=self.name,
             digest=digest_of(document),
             headers=_frozen(self.headers),
             stacks=_frozen(self.stacks),
+            unions=_frozen(self.unions),
             field_lists=_frozen({one["id"]: _field_list(one) for one in document["field_lists"]}),
             errors=_frozen(dict(map(tuple, document["errors"]))),
             enums=_frozen({one["name"]: dict(one["entries"]) for one in document["enums"]}),
-            parser_states=_by_name(parser["parse_states"], self._state),
+            parser_states=states,
             first_state=parser["init_state"],
             deparse_order=tuple(deparser["order"]),
             deparser_primitives=tuple(
@@ -129,28 +119,32 @@ class _Loader:
             egress=controls["egress"],
             counters=_by_name(document["counter_arrays"], _counter),
             registers=_by_name(document["register_arrays"], _register),
-            calculations=_by_name(document["calculations"], self._calculation),
+            meters=_by_name(
+                document.get("meter_arrays", []),
+                lambda one: read_meter(one, self._data, source_of(one), MOST_CELLS),
+            ),
+            learn_lists=_frozen(
+                read_learn_lists(document.get("learn_lists", []), self._data, source_of)
+            ),
+            calculations=_by_name(
+                [*document["calculations"], *profiles.selectors(document)], self._calculation
+            ),
             checksums=tuple(self._checksum(one) for one in document["checksums"]),
             aliases=_frozen(
                 {one: tuple(target) for one, target in document.get("field_aliases", [])}
             ),
+            profiles=_by_name(profiles.nodes(document), profiles.profile),
+            value_sets=_frozen(value_sets.declared(document.get("parse_vsets", []), states)),
         )
 
     def _refuse_whole_kinds(self) -> None:
         for kind, label in (
-            ("header_union_types", "header union"),
-            ("header_unions", "header union"),
             ("header_union_stacks", "header union stack"),
-            ("parse_vsets", "parser value set"),
-            ("meter_arrays", "meter"),
-            ("learn_lists", "digest"),
             ("extern_instances", "extern object"),
         ):
             for one in self.document.get(kind, []):
                 raise UnsupportedConstruct(f"{label} '{one['name']}'", source_of(one))
         for pipeline in self.document["pipelines"]:
-            for one in pipeline.get("action_profiles", []):
-                raise UnsupportedConstruct(f"action profile '{one['name']}'", source_of(one))
             for one in pipeline.get("action_calls", []):
                 raise UnsupportedConstruct(f"action call '{one['name']}'", source_of(one))
         for kind in ("parsers", "deparsers"):
@@ -170,21 +164,30 @@ class _Loader:
     # Expressions
 
     def _scope(self, parameters: tuple[int, ...] = ()) -> Scope:
-        return Scope(self._field, self._header_field, self._stack_field, parameters)
+        return Scope(self._field, self._header_field, self._stack_field, parameters, self.unions)
 
     def _field(self, header: str, name: str) -> tuple[int, bool]:
         for one in self.headers[header].type.fields:
+            if one.name == name and one.varbit:
+                raise expressions.Refused(f"varbit field '{header}.{name}' in an expression")
             if one.name == name:
                 return one.width, one.signed
         raise ProgramError(f"{self.name}: header '{header}' has no field '{name}'")
 
+    def _is_varbit(self, header: Any, name: str) -> bool:
+        if not isinstance(header, str):
+            return False
+        varbit = self.headers[header].type.varbit
+        return varbit is not None and varbit.name == name
+
     def _header_field(self, header: str, position: int) -> tuple[str, int, bool]:
         one = self.headers[header].type.fields[position]
+        self._field(header, one.name)
         return one.name, one.width, one.signed
 
     def _stack_field(self, stack: str, which: int | str) -> tuple[str, int, bool]:
         for position, one in enumerate(self.stacks[stack].type.fields):
-            if which in (position, one.name):
+            if which in (position, one.name) and not one.varbit:
                 return one.name, one.width, one.signed
         raise ProgramError(f"{self.name}: header stack '{stack}' has no field '{which}'")
 
@@ -221,6 +224,8 @@ class _Loader:
             return ObjectName(kind, value)
         if kind == "header":
             return HeaderRef(value)
+        if kind == "field" and self._is_varbit(*value):
+            return VarbitField(*value)
         scope = self._scope(widths)
         if kind == "parameters_vector":
             return MessageParameters(tuple(expressions.parse_data(one, scope) for one in value))
@@ -250,10 +255,9 @@ class _Loader:
     def _parser_operation(self, node: Json, state: Json) -> ParserOperation:
         op, parameters = node["op"], node["parameters"]
         where = node if "source_info" in node else state
-        if op == "extract" and parameters[0]["type"] == "regular":
-            return Extract(parameters[0]["value"], None)
-        if op == "extract" and parameters[0]["type"] == "stack":
-            return Extract(None, parameters[0]["value"])
+        if op in ("extract", "extract_VL") and parameters[0]["type"] in ("regular", "stack"):
+            bits = self._data(parameters[1], where) if op == "extract_VL" else None
+            return self._extract(parameters[0]["type"], parameters[0]["value"], bits, where)
         if op == "set":
             return Set(self._data(parameters[0], where), self._data(parameters[1], where))
         if op == "verify":
@@ -264,12 +268,22 @@ class _Loader:
             return Advance(self._data(parameters[0], where))
         if op == "primitive":
             return self._primitive({"source_info": where.get("source_info"), **parameters[0]}, ())
-        label = "variable-length extract" if op == "extract_VL" else f"parser operation '{op}'"
+        label = f"parser operation '{op}'"
         raise UnsupportedConstruct(f"{label} in state '{state['name']}'", source_of(where))
+
+    def _extract(self, kind: str, name: str, bits: Data | None, where: Json) -> Extract:
+        header_type = self.stacks[name].type if kind == "stack" else self.headers[name].type
+        if (header_type.varbit is None) != (bits is None):
+            raise UnsupportedConstruct(
+                f"an extract of '{name}' that does not say how long it is", source_of(where)
+            )
+        return Extract(None, name, bits) if kind == "stack" else Extract(name, None, bits)
 
     def _transition(self, node: Json, state: Json) -> Transition:
         if node["type"] == "default":
             return Transition(None, None, node["next_state"])
+        if node["type"] == "parse_vset" and node["mask"] is None:
+            return Transition(None, None, node["next_state"], node["value"])
         if node["type"] != "hexstr":
             raise UnsupportedConstruct(
                 f"transition on '{node['type']}' in state '{state['name']}'", source_of(state)
@@ -298,12 +312,13 @@ class _Loader:
 
     def _table(self, node: Json) -> Table:
         where = source_of(node)
-        if node["type"] != "simple":
-            raise UnsupportedConstruct(f"table '{node['name']}' with an action profile", where)
-        if node.get("support_timeout"):
-            raise UnsupportedConstruct(f"idle timeout of table '{node['name']}'", where)
-        if node.get("direct_meters"):
-            raise UnsupportedConstruct(f"direct meter of table '{node['name']}'", where)
+        profile = node["action_profile"] if node["type"] in ("indirect", "indirect_ws") else None
+        if profile is None and node["type"] != "simple":
+            raise UnsupportedConstruct(f"table '{node['name']}' of type '{node['type']}'", where)
+        if profile is not None and (node.get("entries") or node.get("default_entry")):
+            raise UnsupportedConstruct(f"entries of '{node['name']}', which has a profile", where)
+        size = node["max_size"]
+        check(0 <= size <= MOST_CELLS, f"table '{node['name']}' has room for {size} entries")
         key = tuple(self._key_field(one, node) for one in node["key"])
         default = node.get("default_entry")
         by_hit = "__HIT__" in node["next_tables"] or "__MISS__" in node["next_tables"]
@@ -317,8 +332,10 @@ class _Loader:
             match=node["match_type"],
             key=key,
             action_ids=tuple(node["action_ids"]),
-            max_size=node["max_size"],
+            max_size=size,
             with_counters=bool(node["with_counters"]),
+            ages=bool(node.get("support_timeout")),
+            meter=node.get("direct_meters") or None,
             default_action_id=default["action_id"] if default else None,
             default_args=_values(default["action_data"]) if default else (),
             default_is_const=bool(default and default.get("action_const")),
@@ -330,6 +347,7 @@ class _Loader:
             next_by_action=_frozen(following),
             base_default_next=base,
             source=where,
+            profile=profile,
         )
 
     def _key_field(self, node: Json, table: Json) -> KeyField:
@@ -361,6 +379,8 @@ class _Loader:
                 inputs.append(CalculationInput(None, 0, one["value"], False))
             elif one["type"] == "payload":
                 inputs.append(CalculationInput(None, 0, None, True))
+            elif one["type"] == "field" and self._is_varbit(*one["value"]):
+                inputs.append(CalculationInput(None, 0, None, False, VarbitField(*one["value"])))
             else:
                 value = self._data(one, node)
                 width = value.width if isinstance(value, FieldValue) else one.get("bitwidth", 1)
@@ -392,18 +412,6 @@ def _by_name(nodes: list[Json], read: Callable[[Json], Named]) -> MappingProxyTy
     return MappingProxyType({one["name"]: read(one) for one in nodes})
 
 
-def _header_type(node: Json) -> HeaderType:
-    fields = []
-    for name, width, *rest in node["fields"]:
-        if width == "*":
-            raise UnsupportedConstruct(f"varbit field '{node['name']}.{name}'", source_of(node))
-        _check(1 <= width <= MOST_BITS, f"field '{node['name']}.{name}' has {width} bits")
-        fields.append(Field(name, width, bool(rest and rest[0])))
-        if len(rest) > 1 and rest[1]:
-            raise UnsupportedConstruct(f"saturating field '{node['name']}.{name}'")
-    return HeaderType(node["name"], tuple(fields))
-
-
 def _field_list(node: Json) -> FieldList:
     elements = []
     for one in node["elements"]:
@@ -415,20 +423,15 @@ def _field_list(node: Json) -> FieldList:
 
 def _counter(node: Json) -> Counter:
     size = node.get("size", 0)
-    _check(0 <= size <= MOST_CELLS, f"counter '{node['name']}' has {size} cells")
+    check(0 <= size <= MOST_CELLS, f"counter '{node['name']}' has {size} cells")
     return Counter(node["name"], size, node.get("binding"))
 
 
 def _register(node: Json) -> Register:
     name, size, width = node["name"], node["size"], node["bitwidth"]
-    _check(1 <= width <= MOST_BITS, f"register '{name}' has cells of {width} bits")
-    _check(0 <= size <= MOST_CELLS, f"register '{name}' has {size} cells")
+    check(1 <= width <= MOST_BITS, f"register '{name}' has cells of {width} bits")
+    check(0 <= size <= MOST_CELLS, f"register '{name}' has {size} cells")
     return Register(name, size, width)
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ProgramError(f"{otherwise}: more, or less, than there can be")
 
 
 def _values(data: list[str]) -> tuple[int, ...]:

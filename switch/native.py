@@ -24,15 +24,16 @@ FLAGS = (
 )
 
 
-def build(name: str, directory: Path, include: Path) -> Path:
+def build(name: str, directory: Path, include: Path, flags: tuple[str, ...] = ()) -> Path:
     """The library of all C files in a directory, compiled unless the cache has it.
 
-    include: a directory with more headers. Raises CompilerError, OSError (cache not writable).
+    include: a directory with more headers; flags: for the compiler, beside the usual ones. Raises
+    CompilerError, OSError (cache not writable).
     """
     command = compiler()
     units = sorted(directory.glob("*.c"))
     key = hashlib.sha256()
-    for part in (compiler_identity(tuple(command)), " ".join(FLAGS), name):
+    for part in (compiler_identity(tuple(command)), " ".join((*FLAGS, *flags)), name):
         key.update(part.encode() + b"\0")
     for file in [*units, *sorted(directory.glob("*.h")), *sorted(include.glob("*.h"))]:
         key.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -43,7 +44,7 @@ def build(name: str, directory: Path, include: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         made = Path(scratch) / library.name
         run = subprocess.run(
-            [*command, *FLAGS, f"-I{include}", "-o", str(made), *map(str, units)],
+            [*command, *FLAGS, *flags, f"-I{include}", "-o", str(made), *map(str, units)],
             capture_output=True,
             text=True,
             check=False,

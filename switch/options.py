@@ -22,7 +22,21 @@ DROP_PORT = 511
 MAX_PRIORITY_QUEUES = 8
 LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 _MAX_INTERFACE_NAME = 15  # IFNAMSIZ without the final zero
-_IGNORED = ("--thrift-port", "--nanolog", "--notifications-addr")
+_IGNORED = {
+    "--thrift-port": "this target has P4Runtime only",
+    "--nanolog": "this target has P4Runtime only",
+    "--notifications-addr": "this target has P4Runtime only",
+    "--log-file-max-size": "one file, which grows",
+    "--log-file-max-files": "one file, which grows",
+    "--max-port-count": "as many ports as -i names",
+    "--max-mc-groups": "this target has no such limit",
+    "--max-l1-entries": "this target has no such limit",
+    "--max-l2-entries": "this target has no such limit",
+}
+_IGNORED_FLAGS = {
+    "--log-flush": "always so",
+    "--disable-swap": "a push over P4Runtime always replaces the program",
+}
 
 _EXAMPLE = """example:
   python -m switch -i 1@tor0-eth1 -i 2@tor0-eth2 --device-id 1 --no-p4 \\
@@ -70,15 +84,34 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("program", nargs="?", type=Path, help="BMv2 JSON to start with")
     parser.add_argument("--no-p4", action="store_true", help="wait for a program over P4Runtime")
     parser.add_argument(
-        "-i", "--interface", action="append", default=[], metavar="PORT@IF", help="repeatable"
+        "-i",
+        "--interface",
+        action="append",
+        default=[],
+        metavar="PORT@IF",
+        help="an interface as a port; repeatable",
     )
-    parser.add_argument("--device-id", type=int, default=DEFAULT_DEVICE_ID, metavar="N")
+    parser.add_argument(
+        "--device-id",
+        type=int,
+        default=DEFAULT_DEVICE_ID,
+        metavar="N",
+        help=f"of P4Runtime (default {DEFAULT_DEVICE_ID}; BMv2's is 0)",
+    )
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="write a pcap file per interface")
-    parser.add_argument("--log-console", action="store_true", help="log to standard error")
-    parser.add_argument("--log-file", type=Path, metavar="FILE")
-    parser.add_argument("-L", "--log-level", choices=LEVELS, default="info")
-    for option in _IGNORED:
-        parser.add_argument(option, metavar="X", help="ignored")
+    parser.add_argument(
+        "--log-console", action="store_true", help="log to standard error also with --log-file"
+    )
+    parser.add_argument(
+        "--log-file", type=Path, metavar="FILE", help="log there (default: standard error)"
+    )
+    parser.add_argument(
+        "-L", "--log-level", choices=LEVELS, default="info", help="default info; trace is debug"
+    )
+    for option, reason in _IGNORED.items():
+        parser.add_argument(option, metavar="X", help=f"ignored: {reason}")
+    for option, reason in _IGNORED_FLAGS.items():
+        parser.add_argument(option, action="store_true", help=f"ignored: {reason}")
 
     ports = parser.add_argument_group("ports")
     ports.add_argument(
@@ -107,14 +140,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDR",
         help=f"host:port or unix:/path (default {DEFAULT_ADDRESS})",
     )
-    target.add_argument("--grpc-server-ssl", action="store_true", help="TLS")
+    target.add_argument("--grpc-server-ssl", action="store_true", help="TLS; needs cert and key")
     target.add_argument("--grpc-server-cert", type=Path, metavar="PEM")
     target.add_argument("--grpc-server-key", type=Path, metavar="PEM")
     target.add_argument("--grpc-server-cacert", type=Path, metavar="PEM")
     target.add_argument("--grpc-server-with-client-auth", action="store_true")
     target.add_argument("--cpu-port", type=int, metavar="N", help="port of packet-in and -out")
-    target.add_argument("--drop-port", type=int, default=DROP_PORT, metavar="N")
-    target.add_argument("--priority-queues", type=int, default=1, metavar="N")
+    target.add_argument(
+        "--drop-port", type=int, default=DROP_PORT, metavar="N", help=f"{DROP_PORT}, nothing else"
+    )
+    target.add_argument(
+        "--priority-queues",
+        type=int,
+        default=1,
+        metavar="N",
+        help=f"up to {MAX_PRIORITY_QUEUES}, which every port has anyway",
+    )
     return parser
 
 
@@ -168,7 +209,11 @@ def _check(given: argparse.Namespace) -> Options:
         log_console=given.log_console,
         log_file=given.log_file,
         log_level=given.log_level,
-        ignored=[one for one in _IGNORED if getattr(given, one[2:].replace("-", "_")) is not None],
+        ignored=[
+            f"{one} ({reason})"
+            for one, reason in (_IGNORED | _IGNORED_FLAGS).items()
+            if getattr(given, one[2:].replace("-", "_")) not in (None, False)
+        ],
     )
 
 

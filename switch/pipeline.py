@@ -22,7 +22,7 @@ from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
 from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compile import FLAGS, build
-from switch.keys import KeyElement, PackedKey, check_range, pack_arguments, pack_key
+from switch.keys import KeyElement, PackedKey, Reference, check_range, pack_arguments, pack_key
 from switch.program import Action, Program, Table, consistent
 
 __all__ = [
@@ -75,6 +75,7 @@ class Pipeline:
     native    the loaded shared library (its functions are those of runtime/target.h)
     handle    the `struct sw *` to pass to them, valid until close()
     pool      how many packets may exist at once
+    started_ns  when its time began, by CLOCK_MONOTONIC: ports count from there, too
 
     Names of tables, actions, counters and registers are the full names of the JSON and p4info.
     Unknown names raise KeyError that lists what exists; values that do not fit raise ValueError.
@@ -84,23 +85,30 @@ class Pipeline:
     native: ctypes.CDLL
     handle: ctypes.c_void_p
 
-    def __init__(self, program: Program, pool: int = 8192, flags: Sequence[str] = FLAGS) -> None:
+    def __init__(
+        self,
+        program: Program,
+        pool: int = 8192,
+        flags: Sequence[str] = FLAGS,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         """Compiles (or finds compiled) and starts the program; pool = packets alive at once,
-        flags = for the C compiler (a sanitizer's, say).
+        flags = for the C compiler (a sanitizer's, say), clock = now_us of a program without ports.
 
         Raises ProgramError, UnsupportedConstruct, switch.compile.CompilerError, MemoryError.
         """
         self.program = program
         source = _source(program)
-        self.layout = Layout(program)
+        self.layout = _layout(program)
         self.native = declare(ctypes.CDLL(str(build(source, tuple(flags)))))
         handle = self.native.sw_create(pool)
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
         self.handle = ctypes.c_void_p(handle)
         self.pool = pool
+        self.started_ns = time.monotonic_ns()
         self._initial: dict[str, tuple[int, ...]] = {}
-        self._started = time.monotonic_ns()
+        self._clock = clock
         self._log: Any = None
         self._outputs: Any = None
         self._output_bytes: Any = None
@@ -118,8 +126,8 @@ class Pipeline:
         for entry in table.entries:
             packed = pack_key(table, self.layout.tables[table.name], entry.key)
             priority = entry.priority if table.takes_priority else packed.prefix
-            action = self.program.actions[entry.action_id]
-            yield self._insert(table, packed, action, entry.args, priority)
+            chosen = self._chosen(table, self.program.actions[entry.action_id], entry.args)
+            yield self._insert(table, packed, chosen, priority)
 
     def initial_entries(self, table: str) -> tuple[int, ...]:
         """Handles of the entries that the program itself declares, in its order."""
@@ -139,7 +147,9 @@ class Pipeline:
 
     def now_us(self) -> int:
         """Microseconds since the switch started: the clock of inject and of the ports."""
-        return (time.monotonic_ns() - self._started) // 1000
+        if self._clock is not None:
+            return self._clock()
+        return (time.monotonic_ns() - self.started_ns) // 1000
 
     # Tables. Priorities are P4Runtime's: the higher number wins; only tables with ternary, range
     # or optional fields take them.
@@ -148,26 +158,41 @@ class Pipeline:
         self,
         table: str,
         key: Sequence[KeyElement],
-        action: str,
+        action: str | Reference,
         args: Sequence[int] = (),
         priority: int = 0,
     ) -> int:
-        """Adds an entry; returns its handle. EntryExists, TableFull, EntryIsConstant."""
+        """Adds an entry; returns its handle. action: a Reference, without args, where the table has
+        an action profile (switch/profiles.py). EntryExists, TableFull, EntryIsConstant."""
         one = self._table(table)
         if one.entries_are_const:
             raise EntryIsConstant(f"table '{table}' has const entries: nothing can be added")
         packed = pack_key(one, self.layout.tables[table], key)
-        chosen = self.program.action_named(table, action)
+        chosen = self._chosen(one, action, args)
         if not one.takes_priority:
             priority = packed.prefix
         elif not 0 <= priority < 1 << 31:
             raise ValueError(f"table '{table}': priority {priority} is not in 0 .. 2^31 - 1")
-        return self._insert(one, packed, chosen, args, priority)
+        return self._insert(one, packed, chosen, priority)
+
+    def _chosen(
+        self, table: Table, action: str | Reference | Action, args: Sequence[int]
+    ) -> tuple[int, list[int]]:
+        """Number and words of what an entry does."""
+        if isinstance(action, Reference) or table.profile is not None:
+            if not isinstance(action, Reference) or table.profile is None or args:
+                has = "an action profile" if table.profile else "no action profile"
+                raise ValueError(f"table '{table.name}' has {has}: {action} is nothing for it")
+            check_range(f"table '{table.name}': the number of a member", action.number, 24)
+            return int(action.group), [action.number]
+        if isinstance(action, str):
+            action = self.program.action_named(table.name, action)
+        words = self.layout.tables[table.name].arg_words
+        return action.id, pack_arguments(action, words, args)
 
     def _insert(
-        self, table: Table, key: PackedKey, action: Action, args: Sequence[int], priority: int
+        self, table: Table, key: PackedKey, chosen: tuple[int, list[int]], priority: int
     ) -> int:
-        layout = self.layout.tables[table.name]
         result: int = self.native.sw_table_insert(
             self.handle,
             self.layout.table_index[table.name],
@@ -176,8 +201,8 @@ class Pipeline:
             _words(key.low),
             _words(key.high),
             priority,
-            action.id,
-            _words(pack_arguments(action, layout.arg_words, args)),
+            chosen[0],
+            _words(chosen[1]),
         )
         if result == _EXISTS:
             raise EntryExists(f"table '{table.name}' already has an entry with this key")
@@ -187,13 +212,15 @@ class Pipeline:
             raise MemoryError(f"no memory for an entry of table '{table.name}'")
         return result
 
-    def modify(self, table: str, handle: int, action: str, args: Sequence[int] = ()) -> None:
+    def modify(
+        self, table: str, handle: int, action: str | Reference, args: Sequence[int] = ()
+    ) -> None:
         """Gives an entry another action. EntryNotFound, EntryIsConstant."""
-        one, chosen = self._table(table), self.program.action_named(table, action)
+        one = self._table(table)
+        number, words = self._chosen(one, action, args)
         self._writable(one)
-        words = _words(pack_arguments(chosen, self.layout.tables[table].arg_words, args))
         index = self.layout.table_index[table]
-        result = self.native.sw_table_modify(self.handle, index, handle, chosen.id, words)
+        result = self.native.sw_table_modify(self.handle, index, handle, number, _words(words))
         self._found(result, f"table '{table}' has no entry with handle {handle}")
 
     def delete(self, table: str, handle: int) -> None:
@@ -202,22 +229,21 @@ class Pipeline:
         result = self.native.sw_table_delete(self.handle, self.layout.table_index[table], handle)
         self._found(result, f"table '{table}' has no entry with handle {handle}")
 
-    def set_default(self, table: str, action: str | None, args: Sequence[int] = ()) -> None:
+    def set_default(
+        self, table: str, action: str | Reference | None, args: Sequence[int] = ()
+    ) -> None:
         """Sets the action of a miss; None: the program's own. EntryIsConstant."""
         one = self._table(table)
         if action is None:
             if one.default_action_id is None:
                 number, words = _NO_ACTION, [0] * self.layout.tables[table].arg_words
             else:
-                chosen, args = self.program.actions[one.default_action_id], one.default_args
-                number = chosen.id
-                words = pack_arguments(chosen, self.layout.tables[table].arg_words, args)
+                own = self.program.actions[one.default_action_id]
+                number, words = self._chosen(one, own, one.default_args)
         else:
             if one.default_is_const:
                 raise EntryIsConstant(f"table '{table}' has a const default action")
-            chosen = self.program.action_named(table, action)
-            number = chosen.id
-            words = pack_arguments(chosen, self.layout.tables[table].arg_words, args)
+            number, words = self._chosen(one, action, args)
         index = self.layout.table_index[table]
         self.native.sw_table_set_default(self.handle, index, number, _words(words))
 
@@ -283,11 +309,11 @@ class Pipeline:
     def set_multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """replicas: (egress port, instance), sent in this order. ValueError: id not 1..65535."""
         result = self.native.sw_group_set(self.handle, group, _replicas(replicas), len(replicas))
-        self._done(result, f"multicast group {group}")
+        self.done(result, f"multicast group {group}")
 
     def delete_multicast_group(self, group: int) -> None:
         result = self.native.sw_group_delete(self.handle, group)
-        self._done(result, f"multicast group {group}")
+        self.done(result, f"multicast group {group}")
 
     def set_clone_session(
         self,
@@ -300,11 +326,11 @@ class Pipeline:
         result = self.native.sw_session_set(
             self.handle, session, _replicas(replicas), len(replicas), truncate, priority
         )
-        self._done(result, f"clone session {session}")
+        self.done(result, f"clone session {session}")
 
     def delete_clone_session(self, session: int) -> None:
         result = self.native.sw_session_delete(self.handle, session)
-        self._done(result, f"clone session {session}")
+        self.done(result, f"clone session {session}")
 
     # Packets, in process (no ports, no queues)
 
@@ -414,13 +440,20 @@ class Pipeline:
             raise IndexError(f"{kind} '{name}' has cells 0 .. {size - 1}, not {index}")
 
     @staticmethod
-    def _done(result: int, what: str) -> None:
+    def done(result: int, what: str) -> None:
+        """Raises what a call of the library that returned this has to say."""
         if result == _NOT_FOUND:
             raise EntryNotFound(f"no {what}")
         if result == _RANGE:
             raise ValueError(f"{what}: the number (or its priority) is out of range")
         if result == _NO_MEMORY:
             raise MemoryError(f"no memory for {what}")
+
+
+@lru_cache(maxsize=8)
+def _layout(program: Program) -> Layout:
+    """A program's layout, likewise."""
+    return Layout(program)
 
 
 @lru_cache(maxsize=8)

@@ -146,6 +146,7 @@ class _Program(ctypes.Structure):
     _fields_ = [
         ("sw", ctypes.c_void_p),
         ("pool", ctypes.c_uint32),
+        ("start_ns", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in _PROGRAM),
     ]
 
@@ -304,7 +305,7 @@ class Ports:
                     ctypes.cast(getattr(pipeline.native, name), ctypes.c_void_p)
                     for name in _PROGRAM
                 )
-                program = _Program(pipeline.handle, pipeline.pool, *functions)
+                program = _Program(pipeline.handle, pipeline.pool, pipeline.started_ns, *functions)
             self._result(self._native.ports_attach(self._handle, program), "attach the pipeline")
             self._pipeline = pipeline
 

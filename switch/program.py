@@ -21,6 +21,7 @@ from typing import Union
 from switch.expressions import (
     Boolean,
     Data,
+    FieldValue,
     HeaderExpression,
     Json,
     Refused,
@@ -34,7 +35,7 @@ class ProgramError(ValueError):
 class UnsupportedConstruct(ProgramError):  # noqa: N818
     """The program uses something that this target does not execute.
 
-    construct: what, e.g. "meter 'Ingress.limit'"; where: `file(line)` in the P4 source, or None.
+    construct: what, e.g. "header union 'inner'"; where: `file(line)` in the P4 source, or None.
     """
 
     def __init__(self, construct: str, source: Source | None = None) -> None:
@@ -86,23 +87,28 @@ class Source:
 
 @dataclass(frozen=True)
 class Field:
-    """width in bits; signed: two's complement."""
+    """width in bits, of a varbit field the most it may have; signed: two's complement."""
 
     name: str
     width: int
     signed: bool
+    varbit: bool = False
 
 
 @dataclass(frozen=True)
 class HeaderType:
-    """fields in wire order; `bits` is their total."""
+    """fields in wire order, at most one of them varbit; `bits` is the total of the others."""
 
     name: str
     fields: tuple[Field, ...]
 
     @property
     def bits(self) -> int:
-        return sum(one.width for one in self.fields)
+        return sum(one.width for one in self.fields if not one.varbit)
+
+    @property
+    def varbit(self) -> Field | None:
+        return next((one for one in self.fields if one.varbit), None)
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ class FieldList:
 
 # Operations of actions (and of parser states, where they stand among extract, set, verify).
 # An operand is an expression, or names an object of the program.
-Operand = Union[Data, Boolean, HeaderExpression, "ObjectName", "MessageParameters"]
+Operand = Union[Data, Boolean, HeaderExpression, "ObjectName", "MessageParameters", "VarbitField"]
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,14 @@ class ObjectName:
 
     kind: str
     name: str
+
+
+@dataclass(frozen=True)
+class VarbitField:
+    """A varbit field, which is assigned and summed as it is, and in no expression."""
+
+    header: str
+    field: str
 
 
 @dataclass(frozen=True)
@@ -180,10 +194,12 @@ class Action:
 
 @dataclass(frozen=True)
 class Extract:
-    """header: the instance to extract to, or the stack to whose next element."""
+    """header: the instance to extract to, or the stack to whose next element. bits: of its varbit
+    field, None without one."""
 
     header: str | None
     stack: str | None
+    bits: Data | None = None
 
 
 @dataclass(frozen=True)
@@ -209,11 +225,17 @@ ParserOperation = Extract | Set | Verify | Advance | Primitive
 @dataclass(frozen=True)
 class Transition:
     """Taken if (key & mask) == value; key, value and mask are the key parts one behind the
-    other, each padded to bytes. value None: always. state None: end of parsing."""
+    other, each padded to bytes. value None: always, or, with a value_set, if the key is in that.
+    state None: end of parsing."""
 
     value: int | None
     mask: int | None
     state: str | None
+    value_set: str | None = None
+
+    @property
+    def always(self) -> bool:
+        return self.value is None and self.value_set is None
 
 
 @dataclass(frozen=True)
@@ -252,7 +274,9 @@ class Table:
     """match: exact, lpm, ternary or range, as BMv2 looks it up.
 
     next_by_action: what to do next after an action (id); next_on_hit / next_on_miss, where
-    given, stand instead of it. None in any of them: the control ends.
+    given, stand instead of it. None in any of them: the control ends. profile: the action profile
+    whose members its entries name; then the table has no actions of its own. ages: the times of
+    the last hits are kept. meter: the direct meter's name.
     """
 
     name: str
@@ -261,6 +285,8 @@ class Table:
     action_ids: tuple[int, ...]
     max_size: int
     with_counters: bool
+    ages: bool
+    meter: str | None
     default_action_id: int | None
     default_args: tuple[int, ...]
     default_is_const: bool
@@ -272,11 +298,20 @@ class Table:
     next_by_action: Mapping[int, str | None]
     base_default_next: str | None
     source: Source | None
+    profile: str | None = None
 
     @property
     def takes_priority(self) -> bool:
         """Whether entries are ordered by a priority that the control plane gives."""
         return self.match in ("ternary", "range")
+
+
+@dataclass(frozen=True)
+class ActionProfile:
+    """selector: the calculation by which a group's member is chosen, None without groups."""
+
+    name: str
+    selector: str | None
 
 
 @dataclass(frozen=True)
@@ -308,6 +343,28 @@ class Counter:
 
 
 @dataclass(frozen=True)
+class Meter:
+    """tokens: "packets" or "bytes". A direct meter has a table (binding), and writes its color to a
+    field (target) at each hit."""
+
+    name: str
+    size: int
+    tokens: str
+    binding: str | None
+    target: FieldValue | None
+
+
+@dataclass(frozen=True)
+class LearnList:
+    """What one digest() sends, read at the end of ingress; name: the digest's."""
+
+    id: int
+    name: str
+    elements: tuple[FieldValue, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True)
 class Register:
     name: str
     size: int
@@ -316,12 +373,14 @@ class Register:
 
 @dataclass(frozen=True)
 class CalculationInput:
-    """Exactly one of: a field value or constant of `width` bits, a whole header, the payload."""
+    """Exactly one of: a field value or constant of `width` bits, a whole header, the payload, a
+    varbit field."""
 
     value: Data | None
     width: int
     header: str | None
     payload: bool
+    varbit: VarbitField | None = None
 
 
 @dataclass(frozen=True)
@@ -367,14 +426,33 @@ class Program:
     egress: Control
     counters: Mapping[str, Counter]
     registers: Mapping[str, Register]
+    meters: Mapping[str, Meter]
+    learn_lists: Mapping[int, LearnList]
     calculations: Mapping[str, Calculation]
     checksums: tuple[Checksum, ...]
     aliases: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
+    # As tables without actions: what is in the set hits. Numbered behind the tables in C.
+    value_sets: Mapping[str, Table] = field(default_factory=dict)
+    # Headers of each union, of which at most one is valid.
+    unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def tables(self) -> dict[str, Table]:
         """Every table of both controls by name, ingress first; positions number them in C."""
         return {**self.ingress.tables, **self.egress.tables}
+
+    def siblings(self, header: str) -> tuple[str, ...]:
+        """The other headers of the union that a header is in."""
+        for members in self.unions.values():
+            if header in members:
+                return tuple(one for one in members if one != header)
+        return ()
+
+    def profile_actions(self, profile: str) -> list[Action]:
+        """The actions that members may have: those of every table that uses the profile."""
+        users = [one for one in self.tables.values() if one.profile == profile]
+        return [self.actions[one] for table in users for one in table.action_ids]
 
     def action_named(self, table: str, action: str) -> Action:
         """The action that a table knows by this name. KeyError lists those there are."""
@@ -413,7 +491,9 @@ def _parse_text(text: bytes, name: str) -> Program:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProgramError(f"{name}: not a JSON document: {error}") from error
+        raise ProgramError(
+            f"{name}: not a JSON document: {error}; compile with p4c-bm2-ss"
+        ) from error
     return Program.parse(document, name)
 
 

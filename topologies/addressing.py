@@ -7,7 +7,8 @@ it need not talk. The plan:
 - switch ports count from 1 in the order of the topology's links: hosts first, then uplinks;
 - interfaces are ``<node>-eth<n>``: n is the port number at a switch and counts from 0 at a host;
 - workers are 10.<rack>.0.<n>, server interfaces 10.<rack>.1.<n> (rack of the ToR they lead to),
-  ToRs 10.255.0.<n>, cores 10.255.1.<n>, n counting from 1;
+  ToRs 10.255.0.<n>, cores 10.255.1.<n>, n counting from 1; of racks, ToRs and cores beyond 250 each
+  next 250 have the next two numbers in the third byte: rack 250's workers are 10.0.2.<n>;
 - a server's host has a process for each of its cores at each interface: at that interface's address
   and UDP port ``FIRST_PORT`` + core;
 - a host has /32 addresses and a default route through ``GATEWAY``, which its static ARP entry maps
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 GATEWAY = IPv4Address("10.255.255.254")
+_PER_BYTE = 250  # numbers that a byte of an address counts to
 FIRST_PORT = 47110
 LONGEST_INTERFACE_NAME = 15  # IFNAMSIZ - 1 of linux/if.h
 
@@ -116,7 +118,7 @@ class Route:
 
 @dataclass(frozen=True)
 class _End:
-    """One end of a link: the node, its port or interface number and its MAC."""
+    """One end of a link: the node, its port or interface number (9 bits) and its MAC."""
 
     node: Node
     number: int
@@ -127,9 +129,14 @@ class _End:
 
     @property
     def mac(self) -> str:
-        """Locally administered unicast: 02, kind (or 0x10 + level), node index, interface."""
+        """Locally administered unicast: 02, kind (or 0x10 + level), node index, interface.
+
+        The index has two bytes, and what is above them in the upper bits of the interface's two.
+        """
         kind = _LETTERS.get(self.node.kind, 0x10 + self.node.level)
-        octets = (2, kind, *self.node.index.to_bytes(2, "big"), *self.number.to_bytes(2, "big"))
+        above, index = divmod(self.node.index, 1 << 16)
+        last = above << 9 | self.number
+        octets = (2, kind, *index.to_bytes(2, "big"), *last.to_bytes(2, "big"))
         return ":".join(f"{octet:02x}" for octet in octets)
 
 
@@ -149,15 +156,20 @@ class Addressing:
         self._units = {u.name: u for n in topology.hosts for u in self.units(n.name)}
         self._interface_of = {i.ipv4: i for n in topology.hosts for i in self._interfaces[n.name]}
         self._switch_at = {self.switch_address(n.name): n.name for n in topology.switches}
+        self._neighbours = {
+            name: [port.peer for port in ports if not port.peer_is_host]
+            for name, ports in self._ports.items()
+        }
         self._rank = self._ranks()
         self._missing: frozenset[str] = frozenset()
-        self._distances = self._all_distances()
+        self._distances: dict[str, dict[str, int]] = {}
+        self._parts: dict[str, str] = {}  # of the network that hang together, by one of each
 
     def without(self, switches: Collection[str]) -> Addressing:
         """The same plan with routes that avoid these switches; all others count as there."""
         other = copy.copy(self)
         other._missing = frozenset(switches)
-        other._distances = other._all_distances()
+        other._distances, other._parts = {}, {}
         return other
 
     @property
@@ -203,8 +215,9 @@ class Addressing:
     def switch_address(self, switch: str) -> IPv4Address:
         """A switch's own address: source of what it sends up, destination of what comes down."""
         node = self.topology.by_name[switch]
-        third = 0 if node.rack is not None else 1
-        return IPv4Address(bytes((10, 255, third, node.index + 1)))
+        more, index = divmod(node.index, _PER_BYTE)
+        third = 2 * more + (0 if node.rack is not None else 1)
+        return IPv4Address(bytes((10, 255, third, index + 1)))
 
     def ports(self, switch: str) -> tuple[SwitchPort, ...]:
         """Ports of a switch, from number 1."""
@@ -239,7 +252,7 @@ class Addressing:
         return {
             d: self.route(switch, d)
             for d in self.destinations
-            if d != own and switch in self._distances[self.attached_to(d)]
+            if d != own and switch in self._hops_to(self.attached_to(d))
         }
 
     def route(self, switch: str, destination: IPv4Address) -> Route:
@@ -251,7 +264,7 @@ class Addressing:
         if target == switch:
             host = self.interfaces[destination]  # KeyError: a switch has no route to itself
             return Route(host.switch_port, host.mac)
-        hops = self._distances[target]
+        hops = self._hops_to(target)
         if switch not in hops:
             raise self._no_route(switch, target)
         nearer = [
@@ -268,14 +281,20 @@ class Addressing:
         ``source`` is a switch, or a host (whose packets leave by its first interface).
         ``NoRouteError`` when no way is left.
         """
-        switch = self._interfaces[source][0].switch if source in self._interfaces else source
-        if switch not in self._distances[self.attached_to(destination)]:
-            raise self._no_route(source, self._name(destination))
-        passed = [switch]
+        passed = [self.check_way(source, destination)]
         while passed[-1] != self.attached_to(destination):
             out = self.route(passed[-1], destination).port
             passed.append(self.port(passed[-1], out).peer)
         return tuple(passed)
+
+    def check_way(self, source: str, destination: IPv4Address) -> str:
+        """The first switch on the way; ``NoRouteError`` when none is left. See ``path``."""
+        switch = self._interfaces[source][0].switch if source in self._interfaces else source
+        self._parts = parts = self._parts or self._all_parts()
+        target = self.attached_to(destination)
+        if switch not in parts or parts[switch] != parts.get(target):
+            raise self._no_route(source, self._name(destination))
+        return switch
 
     # --- how it is made ---
 
@@ -332,8 +351,9 @@ class Addressing:
         assert tor.rack is not None
         counts = self._workers if host.kind == "worker" else self._server_links
         counts[tor.rack] += 1
-        third = 0 if host.kind == "worker" else 1
-        return IPv4Address(bytes((10, tor.rack, third, counts[tor.rack])))
+        more, rack = divmod(tor.rack, _PER_BYTE)
+        third = 2 * more + (0 if host.kind == "worker" else 1)
+        return IPv4Address(bytes((10, rack, third, counts[tor.rack])))
 
     @staticmethod
     def _switch_port(own: _End, peer: _End, link: Link) -> SwitchPort:
@@ -352,9 +372,6 @@ class Addressing:
             link=link,
         )
 
-    def _all_distances(self) -> dict[str, dict[str, int]]:
-        return {node.name: self._hops_to(node.name) for node in self.topology.switches}
-
     def _name(self, address: IPv4Address) -> str:
         if address in self._interface_of:
             return self._interface_of[address].node
@@ -365,14 +382,28 @@ class Addressing:
         return NoRouteError(f"no way from {source} to {target} without {gone}")
 
     def _hops_to(self, target: str) -> dict[str, int]:
+        """Hops to a switch from all that have a way there: found once for each that is asked for,
+        as a large network has far more switches than a job goes to."""
+        if target not in self._distances:
+            self._distances[target] = self._search(target)
+        return self._distances[target]
+
+    def _all_parts(self) -> dict[str, str]:
+        parts: dict[str, str] = {}
+        for node in self.topology.switches:
+            if node.name not in parts:
+                parts.update(dict.fromkeys(self._search(node.name), node.name))
+        return parts
+
+    def _search(self, target: str) -> dict[str, int]:
         if target in self._missing:
             return {}
         hops = {target: 0}
         waiting = deque([target])
         while waiting:
             switch = waiting.popleft()
-            for port in self._ports[switch]:
-                if not port.peer_is_host and port.peer not in hops.keys() | self._missing:
-                    hops[port.peer] = hops[switch] + 1
-                    waiting.append(port.peer)
+            for peer in self._neighbours[switch]:
+                if peer not in hops and peer not in self._missing:
+                    hops[peer] = hops[switch] + 1
+                    waiting.append(peer)
         return hops

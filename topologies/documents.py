@@ -43,7 +43,12 @@ LARGEST_NUMBER = 1 << 64
 LONGEST_SHOWN = 80
 
 # What files are, by a field that only files of that kind have.
-_KINDS = {"racks": "a topology", "iterations": "a job", "faults": "a file of faults"}
+_KINDS = {
+    "racks": "a topology",
+    "iterations": "a job",
+    "faults": "a file of faults",
+    "axes": "a sweep",
+}
 
 
 @dataclass(frozen=True)

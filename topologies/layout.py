@@ -7,6 +7,7 @@ All lengths are in units of the picture, from its upper left corner.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from topologies.topology import Link, Topology
 
@@ -24,6 +25,7 @@ RACK_PADDING, RACK_GAP = 18, 28
 LEVEL_HEIGHT = 130  # from a level of switches to the next, at least
 LEVEL_SHARE = 0.11  # of the width: links across a wide picture would lie flat
 CORE_GAP = 380  # between cores of a level, at most
+CORE_STEP = SWITCH_WIDTH + 28  # between cores of pods, at least
 HOSTS_BELOW_TOR = 96
 MARGIN, TITLE_HEIGHT, FOOT_HEIGHT = 28, 72, 40
 LEAST_WIDTH = 500
@@ -122,20 +124,17 @@ class Layout:
     def _place(self) -> None:
         topology = self.topology
         rows = [[node for node in topology.hosts if node.rack == tor.rack] for tor in topology.tors]
-        widths = [
-            2 * RACK_PADDING + max(self._row_width(len(row)), SWITCH_WIDTH + 70) for row in rows
-        ]
+        least = SWITCH_WIDTH + 70
+        for pods in self._levels():
+            for racks, cores in pods.items():
+                if len(pods) > 1:  # their cores are side by side with those of other pods
+                    least = max(least, math.ceil(len(cores) * CORE_STEP / len(racks)) - RACK_GAP)
+        widths = [2 * RACK_PADDING + max(self._row_width(len(row)), least) for row in rows]
         inner = sum(widths) + RACK_GAP * (len(widths) - 1)
         self.width = max(inner + 2 * MARGIN, LEAST_WIDTH)
-        levels = sorted({node.level for node in topology.cores}, reverse=True)
+        levels = self._levels()
         level_height = max(LEVEL_HEIGHT, LEVEL_SHARE * self.width)
         top = MARGIN + TITLE_HEIGHT + SWITCH_HEIGHT / 2
-        for number, level in enumerate(levels):
-            cores = [node for node in topology.cores if node.level == level]
-            step = min((self.width - 2 * MARGIN) / len(cores), CORE_GAP)
-            for position, core in enumerate(cores):
-                x = self.width / 2 + step * (position - (len(cores) - 1) / 2)
-                self.at[core.name] = (x, top + number * level_height)
         tor_y = top + len(levels) * level_height
         frame_top = tor_y - SWITCH_HEIGHT / 2 - RACK_PADDING
         frame_bottom = tor_y + HOSTS_BELOW_TOR + HOST_HEIGHT / 2 + RACK_PADDING
@@ -149,6 +148,30 @@ class Layout:
                 place = first + position * (self.host_width + HOST_GAP)
                 self.at[host.name] = (place, tor_y + HOSTS_BELOW_TOR)
             x += width + RACK_GAP
+        for number, pods in enumerate(levels, 1):
+            for racks, cores in pods.items():
+                self._place_cores(racks, cores, tor_y - number * level_height)
+
+    def _levels(self) -> list[dict[tuple[str, ...], list[str]]]:
+        """Cores of each level, lowest first, by the ToRs of the racks below them."""
+        under: dict[str, tuple[str, ...]] = {tor.name: (tor.name,) for tor in self.topology.tors}
+        levels: dict[int, dict[tuple[str, ...], list[str]]] = {}
+        for core in self.topology.cores:
+            below = [link.a for link in self.topology.links_of(core.name) if link.b == core.name]
+            tors = tuple(dict.fromkeys(tor for name in below for tor in under[name]))
+            under[core.name] = tors
+            levels.setdefault(core.level, {}).setdefault(tors, []).append(core.name)
+        return list(levels.values())
+
+    def _place_cores(self, racks: Sequence[str], cores: Sequence[str], y: float) -> None:
+        """Side by side, above all racks or, in a pod, in the middle of its own."""
+        middle, room = self.width / 2, self.width - 2 * MARGIN
+        if len(racks) < self.topology.racks:
+            first, last = self.at[racks[0]][0], self.at[racks[-1]][0]
+            middle, room = (first + last) / 2, max(last - first, CORE_STEP * len(cores))
+        step = min(room / len(cores), CORE_GAP)
+        for position, core in enumerate(cores):
+            self.at[core] = (middle + step * (position - (len(cores) - 1) / 2), y)
 
     def _row_width(self, hosts: int) -> float:
         return hosts * (self.host_width + HOST_GAP) - HOST_GAP

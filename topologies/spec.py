@@ -10,7 +10,8 @@ file says what. The format, explained in docs/files.md::
     racks:
       - {workers: 4, servers: 1}          # tor0: w0..w3, s0
       - {workers: 4, servers: 1, server_cores: 2}  # tor1: w4..w7, s1 with two processes
-    cores: 1                              # or [4, 2]: levels, each meshed with the one below it
+      - {workers: 16, count: 3}           # tor2..tor4: w8..w55
+    cores: 1                              # or levels: [2, 1], [{racks: 32, cores: 2}, 4]
     uplinks: {rate: 40 Mbit/s}            # links between switches
     links:
       - {ends: [w3, tor0], loss: 1 %}     # both directions of one link
@@ -26,11 +27,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from topologies.documents import Document, DocumentError, Location, Name, Problem, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
+from topologies.shape import Level, Rack, Shape
 from topologies.topology import Link, LinkQuality, Node, Topology
 from topologies.units import Fraction, Rate, Size, Time, size
 
@@ -48,17 +50,17 @@ __all__ = [
     "read",
 ]
 
-# The address plan gives each rack a /16 of 10.0.0.0/8, with a byte for workers and one for server
-# links.
-MAX_RACKS = 250
+# The address plan has a /24 for the workers of a rack and one for its server links.
 MAX_WORKERS_PER_RACK = 250
 # Ports are 9 bits; the last ones are the drop port, the CPU port and room for what a target adds.
 MAX_PORTS = 500
-MAX_CORES = 250
+# What can be planned for: far more than a program has routes for, see testbed.jobs.preflight.
+MAX_RACKS = 8192
+MAX_CORES = 1000
+MAX_HOSTS = 1 << 17
+MAX_LEVELS = 4  # of cores
 # A server process for each at each interface, with a port of its own (addressing.FIRST_PORT).
 MAX_PROCESSORS = 10
-# Each host is a process, and has a place in every table of routes.
-MAX_HOSTS = 4096
 
 ETHERNET_HEADER = 14
 
@@ -87,6 +89,28 @@ class _Rack(_Strict):
     workers: int = Field(strict=True, ge=0, le=MAX_WORKERS_PER_RACK)
     servers: int = Field(default=0, strict=True, ge=0, le=MAX_WORKERS_PER_RACK)
     server_cores: int = Field(default=1, strict=True, ge=1, le=MAX_PROCESSORS)
+    count: int = Field(default=1, strict=True, ge=1, le=MAX_RACKS)
+
+
+class _Level(_Strict):
+    """Cores of a level: so many for each pod of so many racks, or for all racks."""
+
+    racks: int | None = Field(default=None, strict=True, ge=1, le=MAX_RACKS)
+    cores: int = Field(strict=True, ge=1, le=MAX_CORES)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        if isinstance(value, dict):
+            return value
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(
+                f"should be a whole number, not {shown(value)} (or a group, like"
+                " {racks: 32, cores: 2}: 2 cores for each 32 racks)"
+            )
+        if not 1 <= value <= MAX_CORES:
+            raise ValueError(f"should be 1 to {MAX_CORES}, not {value}")
+        return {"cores": value}
 
 
 class _LinkChange(_Quality):
@@ -100,7 +124,7 @@ def _levels(value: object) -> object:
     if isinstance(value, list):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return [value]
+        return [value] if value else []
     raise ValueError(
         f"{shown(value)} should be a number of cores, like 2, or a list of them by level, like"
         " [4, 2]"
@@ -111,9 +135,9 @@ class _File(_Strict):
     name: Name = Field(max_length=60)
     defaults: _Quality = _Quality()
     racks: list[_Rack] = Field(min_length=1, max_length=MAX_RACKS)
-    cores: Annotated[
-        list[Annotated[int, Field(strict=True, ge=0, le=MAX_CORES)]], BeforeValidator(_levels)
-    ] = Field(default=[], max_length=4)
+    cores: Annotated[list[_Level], BeforeValidator(_levels)] = Field(
+        default=[], max_length=MAX_LEVELS
+    )
     uplinks: _Quality = _Quality()
     links: list[_LinkChange] = []
     tls: StrictBool = False
@@ -129,6 +153,7 @@ class TopologyFile:
     topology: Topology
     # For each of the topology's links the places of its fields, forward and backward.
     places: tuple[tuple[dict[str, Location], dict[str, Location]], ...]
+    racks: tuple[int, ...]  # which entry of the file's each rack is from
     document: Document[_File] = field(repr=False)
 
     def refuse(self, place: Location, text: str) -> None:
@@ -221,9 +246,9 @@ class _Draft:
 
 def _build(document: Document[_File]) -> TopologyFile:
     content = document.content
-    nodes = _nodes(document)
-    document.check()
-    drafts = _meshed(content, nodes)
+    shape = _shape(document)
+    nodes = shape.nodes()
+    drafts = _meshed(content, nodes, shape)
     _change_links(document, {node.name: node for node in nodes}, drafts)
     document.check()
     _check_ports(document, drafts)
@@ -239,73 +264,91 @@ def _build(document: Document[_File]) -> TopologyFile:
     document.check()
     topology = Topology(content.name, tuple(nodes), links, content.tls, document.file)
     places = tuple((draft.forward.places, draft.backward.places) for draft in drafts)
-    return TopologyFile(topology, places, document)
+    entries = tuple(n for n, entry in enumerate(content.racks) for _ in range(entry.count))
+    return TopologyFile(topology, places, entries, document)
 
 
-def _nodes(document: Document[_File]) -> list[Node]:
+def _shape(document: Document[_File]) -> Shape:
+    """Raises ``DocumentError`` for one that cannot be: what follows from it is of its size."""
     content = document.content
-    hosts = sum(rack.workers + rack.servers for rack in content.racks)
+    racks = sum(entry.count for entry in content.racks)
+    hosts = sum((entry.workers + entry.servers) * entry.count for entry in content.racks)
+    if racks > MAX_RACKS:
+        document.refuse(("racks",), f"{racks} racks; allowed: up to {MAX_RACKS}")
     if hosts > MAX_HOSTS:
         document.refuse(("racks",), f"{hosts} workers and servers; allowed: up to {MAX_HOSTS}")
-        return []
-    workers: list[Node] = []
-    servers: list[Node] = []
-    tors: list[Node] = []
-    cores: list[Node] = []
-    for rack, counts in enumerate(content.racks):
-        if "server_cores" in counts.model_fields_set and not counts.servers:
+    document.check()
+    for number, entry in enumerate(content.racks):
+        if "server_cores" in entry.model_fields_set and not entry.servers:
             document.refuse(
-                ("racks", rack, "server_cores"), "no servers in this rack; leave it out"
+                ("racks", number, "server_cores"), "no servers in this rack; leave it out"
             )
-        tors.append(Node(f"tor{rack}", "switch", rack, 1, rack))
-        for _ in range(counts.workers):
-            workers.append(Node(f"w{len(workers)}", "worker", rack, 0, len(workers)))
-        for _ in range(counts.servers):
-            index = len(servers)
-            servers.append(Node(f"s{index}", "server", rack, 0, index, counts.server_cores))
-    levels = [count for count in content.cores if count]
-    if len(levels) < len(content.cores) and len(content.cores) > 1:
-        document.refuse(("cores",), "a level without cores; allowed: 1 or more in each level")
-    for level, count in enumerate(levels):
-        cores += [
-            Node(f"core{len(cores) + i}", "switch", None, 2 + level, len(cores) + i)
-            for i in range(count)
-        ]
-    if not workers:
+    if not any(entry.workers for entry in content.racks):
         document.refuse(("racks",), "no workers in any rack; a job needs at least one")
-    if not servers:
+    if not any(entry.servers for entry in content.racks):
         document.refuse(("racks",), "no servers in any rack; a job needs at least one")
-    if len(tors) > 1 and not cores:
-        document.refuse(
-            ("cores",), f"{len(tors)} racks and no core to join them; allowed: 1 or more"
-        )
-    if len(cores) > MAX_CORES:
-        document.refuse(("cores",), f"{len(cores)} cores; allowed: up to {MAX_CORES}")
-    return workers + servers + tors + cores
+    shape = Shape(
+        [
+            Rack(entry.workers, entry.servers, entry.server_cores)
+            for entry in content.racks
+            for _ in range(entry.count)
+        ],
+        _pods(document, racks),
+    )
+    if racks > 1 and not shape.levels:
+        document.refuse(("cores",), f"{racks} racks and no core to join them; allowed: 1 or more")
+    if shape.cores > MAX_CORES:
+        document.refuse(("cores",), f"{shape.cores} cores; allowed: up to {MAX_CORES}")
+    name, ports = shape.most_ports()
+    if ports > MAX_PORTS:
+        document.refuse(("racks",), f"{name} would have {ports} ports; allowed: up to {MAX_PORTS}")
+    document.check()
+    return shape
 
 
-def _meshed(content: _File, nodes: list[Node]) -> list[_Draft]:
-    """Links that every topology of this shape has: hosts to their ToR, each level to the next."""
+def _pods(document: Document[_File], racks: int) -> list[Level]:
+    """Levels of cores, with the racks of a pod in each."""
+    levels: list[Level] = []
+    for number, entry in enumerate(document.content.cores):
+        place: Location = ("cores", number, "racks")
+        size = racks if entry.racks is None else min(entry.racks, racks)
+        below = levels[-1].racks if levels else 1
+        if (size % below and size < racks) or size < below:
+            document.refuse(
+                place,
+                f"pods of {size} racks are not made of those of {below} below them; allowed:"
+                f" multiples of {below}, or no `racks` for one pod of all",
+            )
+            break
+        levels.append(Level(size, entry.cores))
+    else:
+        if levels and levels[-1].racks < racks:
+            document.refuse(
+                ("cores", len(levels) - 1),
+                f"pods of {levels[-1].racks} racks, and nothing joins {racks} racks; one more level"
+                f" would: cores: [.., 1], or `racks` of at least {racks}",
+            )
+    return levels
+
+
+def _meshed(content: _File, nodes: list[Node], shape: Shape) -> list[_Draft]:
+    """Links that every topology of this shape has: hosts to their ToR, and between switches."""
     host_link = _Direction({}, {})
     host_link.apply(content.defaults, ("defaults",))
     uplink = host_link.copy()
     uplink.apply(content.uplinks, ("uplinks",))
-    drafts: list[_Draft] = []
-    hosts = [node for node in nodes if node.level == 0]
-    for rack in range(len(content.racks)):
-        drafts += [
-            _Draft(node.name, f"tor{rack}", host_link.copy(), host_link.copy())
-            for node in hosts
-            if node.rack == rack
-        ]
-    switches = [node for node in nodes if node.level > 0]
-    for lower in switches:
-        drafts += [
-            _Draft(lower.name, upper.name, uplink.copy(), uplink.copy())
-            for upper in switches
-            if upper.level == lower.level + 1
-        ]
-    return drafts
+    hosts: dict[int | None, list[str]] = {}
+    for node in nodes:
+        if node.level == 0:
+            hosts.setdefault(node.rack, []).append(node.name)
+    drafts = [
+        _Draft(name, f"tor{rack}", host_link.copy(), host_link.copy())
+        for rack in range(len(shape.racks))
+        for name in hosts.get(rack, ())
+    ]
+    return drafts + [
+        _Draft(lower, upper, uplink.copy(), uplink.copy()) for lower, upper in shape.uplinks()
+    ]
 
 
 def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: list[_Draft]) -> None:

@@ -48,7 +48,8 @@ def emit_load(out: Emitter, at: str, parts: Sequence[Part]) -> None:
     total = sum(width for _, width in parts) // 8
     for piece in _pieces(parts):
         if piece.count > 1:
-            out.emit(f"load_limbs({piece.value}, {piece.count}, {at} + {piece.offset // 8});")
+            name = f"load_limbs{out.layout.move}"
+            out.emit(f"{name}({piece.value}, {piece.count}, {at} + {piece.offset // 8});")
         else:
             out.emit(f"{piece.value} = {load_bits(at, piece.offset, piece.width, total)};")
 
@@ -82,7 +83,8 @@ def emit_store(out: Emitter, at: str, parts: Sequence[Part]) -> None:
         if piece.count > 1:
             _store_run(out, at, run)
             run = []
-            out.emit(f"store_limbs({at} + {piece.offset // 8}, {piece.value}, {piece.count});")
+            name = f"store_limbs{out.layout.move}"
+            out.emit(f"{name}({at} + {piece.offset // 8}, {piece.value}, {piece.count});")
         else:
             run.append(piece)
     _store_run(out, at, run)

@@ -7,13 +7,14 @@ headers are left out (JSON_format.md, "calculations").
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 from switch import expressions as ex
 from switch.codegen.bits import Part, emit_put, emit_store, emit_sum
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
-from switch.program import Calculation, Checksum, Program
+from switch.program import Calculation, CalculationInput, Checksum, Program
 
 # BMv2's names of algorithms -> functions of runtime/hash.h.
 ALGORITHMS = {
@@ -23,7 +24,19 @@ ALGORITHMS = {
     "cksum16": "hash_csum16",
     "xor16": "hash_xor16",
     "identity": "hash_identity",
+    "crc16_custom": "hash_crc_custom",
+    "crc32_custom": "hash_crc_custom",
 }
+CRC_WIDTHS = {"crc16_custom": 16, "crc32_custom": 32}
+
+
+def custom_crcs(program: Program) -> dict[str, int]:
+    """Calculations that have parameters, in the order that numbers them in C -> bits."""
+    return {
+        one.name: CRC_WIDTHS[one.algorithm]
+        for one in program.calculations.values()
+        if one.algorithm in CRC_WIDTHS
+    }
 
 
 def calculation_name(program: Program, name: str) -> str:
@@ -39,6 +52,8 @@ class CalculationWriter:
     def function(self, calculation: Calculation) -> list[str]:
         """uint64_t of the packet, with a buffer on the stack."""
         out = Emitter(self.layout)
+        if any(self._has_varbit(one) for one in calculation.inputs):
+            return self._of_any_length(out, calculation)
         groups = self._groups(out, calculation)
         payload = any(one.payload for one in calculation.inputs)
         sums = ALGORITHMS[calculation.algorithm] == "hash_csum16" and not payload
@@ -69,10 +84,62 @@ class CalculationWriter:
         return [
             *self._head(calculation),
             *out.lines,
-            f"    return {ALGORITHMS[calculation.algorithm]}(bytes, length);",
+            f"    return {self._hash(calculation)}bytes, length);",
             "}",
             "",
         ]
+
+    def _has_varbit(self, one: CalculationInput) -> bool:
+        if one.header is not None:
+            return self.program.headers[one.header].type.varbit is not None
+        return one.varbit is not None
+
+    def _of_any_length(self, out: Emitter, calculation: Calculation) -> list[str]:
+        """With varbit fields: bit by bit."""
+        puts, room = Emitter(self.layout), 16
+        for one in calculation.inputs:
+            if one.payload:
+                raise ex.Refused("a calculation with a varbit field and the payload")
+            if one.varbit is not None:
+                room += self._put_varbit(puts, one.varbit.header, one.varbit.field)
+                continue
+            name = one.header
+            if name is None or self.program.headers[name].type.varbit is None:
+                parts = self._groups(puts, replace(calculation, inputs=(one,)))
+                for valid, members in parts:
+                    puts.emit(f"if ({valid}) {{")
+                    emit_put(puts, "to", members)
+                    puts.emit("}")
+                    room += sum(width for _, width in members) // 8 + 1
+                continue
+            header = self.program.headers[name]
+            for member in header.type.fields:
+                if member.varbit:
+                    room += self._put_varbit(puts, name, member.name)
+                    continue
+                puts.emit(f"if ({puts.valid(ex.HeaderRef(name))}) {{")
+                emit_put(puts, "to", [(self.layout.field_path(header, member.name), member.width)])
+                puts.emit("}")
+                room += member.width // 8 + 1
+        return [
+            *self._head(calculation),
+            f"    uint8_t bytes[{room}];",
+            "    struct hash_bits to = {bytes, 0, sizeof bytes};",
+            *out.lines,
+            *puts.lines,
+            f"    return {self._hash(calculation)}bytes, (to.bits + 7) / 8);",
+            "}",
+            "",
+        ]
+
+    def _put_varbit(self, out: Emitter, name: str, field: str) -> int:
+        """Returns how many bytes it may be."""
+        header = self.program.headers[name]
+        assert header.type.varbit is not None
+        path = self.layout.field_path(header, field)
+        out.emit(f"if ({out.valid(ex.HeaderRef(name))})")
+        out.emit(f"    hash_put_bytes(&to, {path}.data, {path}.bytes);")
+        return header.type.varbit.width // 8
 
     def _summed(
         self, out: Emitter, calculation: Calculation, groups: list[tuple[str, list[Part]]]
@@ -86,11 +153,20 @@ class CalculationWriter:
         out.emit("while (total >> 16) total = (total & 0xffff) + (total >> 16);")
         return [*self._head(calculation), *out.lines, "    return ~total & 0xffff;", "}", ""]
 
+    def _hash(self, calculation: Calculation) -> str:
+        """The call of the algorithm, up to its last two arguments."""
+        call = f"{ALGORITHMS[calculation.algorithm]}("
+        if calculation.algorithm in CRC_WIDTHS:
+            number = list(custom_crcs(self.program)).index(calculation.name)
+            return f"{call}&sw->crcs[{number}], "
+        return call
+
     def _head(self, calculation: Calculation) -> list[str]:
         return [
             f"static uint64_t {calculation_name(self.program, calculation.name)}(",
-            "    const struct sw_packet *packet, const struct program_context *c) {",
-            "    (void)packet, (void)c;",
+            "    const struct sw *sw, const struct sw_packet *packet,",
+            "    const struct program_context *c) {",
+            "    (void)sw, (void)packet, (void)c;",
         ]
 
     def _groups(self, out: Emitter, calculation: Calculation) -> list[tuple[str, list[Part]]]:
@@ -121,7 +197,9 @@ class CalculationWriter:
         condition = "1" if checksum.condition is None else out.boolean(checksum.condition)
         name = calculation_name(self.program, checksum.calculation)
         path = self.layout.field_path(header, checksum.field)
-        out.emit(f"if ({condition} && {name}(packet, c) != {path}) c->state.checksum_error = 1;")
+        out.emit(
+            f"if ({condition} && {name}(sw, packet, c) != {path}) c->state.checksum_error = 1;"
+        )
         out.emit("}")
         return out.lines
 
@@ -135,7 +213,7 @@ class CalculationWriter:
         out.emit("{")
         condition = "1" if checksum.condition is None else out.boolean(checksum.condition)
         name = calculation_name(self.program, checksum.calculation)
-        out.emit(f"if ({condition}) {{", f"const limb args[1] = {{{name}(packet, c)}};")
+        out.emit(f"if ({condition}) {{", f"const limb args[1] = {{{name}(sw, packet, c)}};")
         out.offsets = [0]
         out.assign(
             ex.FieldValue(ex.HeaderRef(checksum.header), checksum.field, width, signed),

@@ -4,41 +4,107 @@
 from __future__ import annotations
 
 from switch import expressions as ex
+from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
-from switch.codegen.layout import LIMB, Layout, argument_offsets, identifier, limbs, words_of
+from switch.codegen.fused import FusedWriter, Runs, following, is_fixed
+from switch.codegen.layout import (
+    LIMB,
+    Layout,
+    argument_offsets,
+    identifier,
+    limbs,
+    words_of,
+)
 from switch.codegen.limbs import literal
 from switch.codegen.parser import unsigned
-from switch.codegen.primitives import action_name
-from switch.program import Conditional, Control, Table, refused_at
+from switch.codegen.primitives import PrimitiveWriter, action_name, meter_tokens
+from switch.program import Conditional, Control, Meter, Table, refused_at
 
 
 class ControlWriter:
-    def __init__(self, layout: Layout, control: Control) -> None:
+    def __init__(self, layout: Layout, control: Control, primitives: PrimitiveWriter) -> None:
         self.layout = layout
         self.program = layout.program
+        self.primitives = primitives
         self.control = control
         names = [*control.tables, *control.conditionals]
         self.labels = {name: f"node{i}_{identifier(name)}" for i, name in enumerate(names)}
+        # What can be looked up as soon as a packet is parsed: nothing has been written then.
+        tables = (control.tables.get(name) for name in self._first_nodes())
+        self.ahead = {one.name for one in tables if one and one.key}
+        self.framed = layout.usage.framed if control is self.program.ingress else set()
+        self.runs = Runs(layout, control)
+        self.fused = FusedWriter(layout, self.runs, primitives, self.framed)
 
     def write(self) -> list[str]:
         """Body of the control's function."""
         out = Emitter(self.layout)
         out.emit(self._go(self.control.first))
         for table in self.control.tables.values():
+            if table.name in self.runs.inner:
+                continue
             out.lines.append(f"{self.labels[table.name]}:")
             out.emit("{")
-            self._open_tail(out, table)
             with refused_at(table.source, f"table '{table.name}'"):
-                self._table(out, table)
+                if table.name in self.runs.nodes:
+                    self._run(out, self.runs.nodes[table.name])
+                else:
+                    self._open(out, table)
+                    self._table(out, table)
             out.emit("}")
         for conditional in self.control.conditionals.values():
             out.lines.append(f"{self.labels[conditional.name]}:")
             out.emit("{")
-            self._open_tail(out, conditional)
+            self._open(out, conditional)
             with refused_at(conditional.source, "a condition"):
                 self._conditional(out, conditional)
             out.emit("}")
         return out.lines
+
+    def look_ahead(self) -> list[str]:
+        """Body of the function that looks up what the control asks first."""
+        out = Emitter(self.layout)
+        if not self.ahead:
+            return out.lines
+        out.emit(self._go(self.control.first))
+        for name in self._first_nodes():
+            out.lines.append(f"{self.labels[name]}:")
+            out.emit("{")
+            self._open(out, self.control.tables.get(name) or self.control.conditionals[name])
+            if name in self.control.conditionals:
+                self._conditional(out, self.control.conditionals[name])
+            elif name in self.ahead:
+                table = self.control.tables[name]
+                out.emit(f"packet->hint.table = &sw->tables[{self.layout.table_index[name]}];")
+                self._key(out, table)
+                out.emit(f"packet->hint.entry = {self._found('packet->hint.table', table)};")
+            out.emit("return;", "}")
+        return out.lines
+
+    def _first_nodes(self) -> list[str]:
+        """What a packet may come to without having been through a table before."""
+        found: list[str] = []
+        waiting = [self.control.first]
+        while waiting:
+            name = waiting.pop()
+            if name is None or name in found:
+                continue
+            found.append(name)
+            if name in self.control.conditionals:
+                one = self.control.conditionals[name]
+                waiting += [one.true_next, one.false_next]
+        return found
+
+    def _run(self, out: Emitter, run: list[Table]) -> None:
+        for table in run:
+            self._open_tail(out, table)
+        self.fused.write(out, run)
+        out.emit(self._go(following(run[-1])))
+
+    def _open(self, out: Emitter, node: Table | Conditional) -> None:
+        self._open_tail(out, node)
+        for name in sorted(self.layout.usage.headers_of(node) & self.framed):
+            out.emit(self.layout.load_framed(name))
 
     def _open_tail(self, out: Emitter, node: Table | Conditional) -> None:
         if self.control is self.program.egress and self.layout.usage.opens_tail(node):
@@ -52,39 +118,107 @@ class ControlWriter:
         out.emit(f"if ({condition}) {self._go(one.true_next)}", self._go(one.false_next))
 
     def _table(self, out: Emitter, table: Table) -> None:
-        if not table.key and table.default_is_const and not table.with_counters:
+        if is_fixed(table):
             self._fixed(out, table)
             return
         index, layout = self.layout.table_index[table.name], self.layout.tables[table.name]
         out.emit(f"const struct sw_table *table = &sw->tables[{index}];")
         if table.key:
             self._key(out, table)
-            out.emit(
-                f"struct sw_entry *entry = sw_lookup(table, key, {layout.words}, {layout.ranges}, "
-                f"{layout.arg_words});"
-            )
+            self._lookup(out, table)
         else:
             out.emit("struct sw_entry *entry = 0;")
         out.emit("int hit = entry != 0;", "(void)hit;")
+        first = layout.words + 2 * layout.ranges
         if table.with_counters:
-            out.emit("if (hit) {", "entry->packets++;")
-            out.emit("entry->bytes += c->state.ingress_length;", "}")
+            counters = first + layout.arg_words
+            out.emit("if (hit) {", f"entry->words[{counters}]++;")
+            out.emit(f"entry->words[{counters + 1}] += c->state.ingress_length;", "}")
+        if table.ages:
+            out.emit("if (hit) table->hit_us[entry->number] = sw->now_us;")
+        if table.meter is not None:
+            self._meter(out, self.program.meters[table.meter])
         out.emit("if (!hit) entry = table->fallback;")
-        arguments = f"entry->words + {layout.words + 2 * layout.ranges}"
-        out.emit("switch (entry->action) {")
-        for action in table.action_ids:
-            out.emit(f"case {action}:")
-            name = action_name(self.program.actions[action])
-            out.emit(f"    {name}(sw, packet, c, {arguments});")
-            self._exit(out, action)
-            out.emit(
-                "    break;" if table.by_hit else f"    {self._go(table.next_by_action[action])}"
-            )
-        out.emit("default:", "    break;", "}")
+        if table.profile is not None:
+            self._member(out, table)
+        else:
+            self._action(out, table)
         if table.by_hit:
             out.emit(f"if (hit) {self._go(table.next_on_hit)}", self._go(table.next_on_miss))
         else:
             out.emit(self._go(table.base_default_next))
+
+    def _action(self, out: Emitter, table: Table) -> None:
+        layout = self.layout.tables[table.name]
+        arguments = f"entry->words + {layout.words + 2 * layout.ranges}"
+        out.emit("switch (entry->action) {")
+        for action in table.action_ids:
+            self._case(out, table, action, action, arguments)
+        out.emit("default:", "    break;", "}")
+
+    def _case(self, out: Emitter, table: Table, number: int, action: int, arguments: str) -> None:
+        out.emit(f"case {number}:")
+        name = action_name(self.program.actions[action])
+        out.emit(f"    {name}(sw, packet, c, l, {arguments});")
+        self._exit(out, action)
+        out.emit("    break;" if table.by_hit else f"    {self._go(table.next_by_action[action])}")
+
+    def _member(self, out: Emitter, table: Table) -> None:
+        """The action of the member that the entry names, or that its group chooses."""
+        assert table.profile is not None
+        layout, profile = self.layout.tables[table.name], self.program.profiles[table.profile]
+        words = self.layout.profile_words[profile.name]
+        out.emit(f"uint64_t number = entry->words[{layout.words + 2 * layout.ranges}];")
+        out.emit(
+            f"const struct sw_profile *profile = "
+            f"&sw->profiles[{self.layout.profile_index[profile.name]}];",
+            "const struct sw_member *member = 0;",
+            f"if (entry->action == SW_MEMBER) member = sw_member_at(profile, number, {words});",
+        )
+        if profile.selector is not None:
+            # BMv2 takes the hash's low 32 bits.
+            selector = calculation_name(self.program, profile.selector)
+            out.emit(
+                "if (entry->action == SW_GROUP)",
+                f"    member = sw_member_of(profile, number, (uint32_t){selector}(sw, packet, c), "
+                f"{words});",
+            )
+        out.emit("if (member) {", "switch (member->action) {")
+        numbers = self.layout.member_actions[profile.name]
+        for action in table.action_ids:
+            number = numbers[self.program.actions[action].name]
+            self._case(out, table, number, action, "member->args")
+        out.emit("default:", "    break;", "}", "}")
+
+    def _meter(self, out: Emitter, meter: Meter) -> None:
+        """A direct meter runs at each hit, before the action."""
+        assert meter.target is not None
+        out.emit("if (hit) {")
+        tokens = meter_tokens(meter)
+        color = out.keep(f"sw_meter_run(&table->meters[entry->number], sw->now_us, {tokens})")
+        self.primitives.store_limb(out, meter.target, color)
+        out.emit("}")
+
+    def _lookup(self, out: Emitter, table: Table) -> None:
+        """The entry of a key, found at once if it was looked up ahead, or if the packet before had
+        the same key, as those of one flow have."""
+        index, layout = self.layout.table_index[table.name], self.layout.tables[table.name]
+        last, words = f"sw->lasts->t{index}", layout.words + layout.ranges
+        same = "".join(f" && {last}.key[{i}] == key[{i}]" for i in range(words))
+        out.emit("struct sw_entry *entry = 0;")
+        if table.name in self.ahead:
+            out.emit("if (packet->hint.table == table) {", "entry = packet->hint.entry;", "} else")
+        out.emit(f"if ({last}.epoch == sw->epoch{same}) {{", f"entry = {last}.entry;")
+        out.emit("} else if (table->mask_count) {")
+        out.emit(f"entry = {self._found('table', table)};")
+        out.emit(f"{last}.epoch = sw->epoch;", f"{last}.entry = entry;")
+        out.emit(*(f"{last}.key[{i}] = key[{i}];" for i in range(words)), "}")
+
+    def _found(self, pointer: str, table: Table) -> str:
+        layout = self.layout.tables[table.name]
+        exact = all(one.match == "exact" for one in table.key)
+        numbers = f"{layout.words}, {layout.ranges}, {layout.arg_words}, {int(table.with_counters)}"
+        return f"sw_lookup({pointer}, key, {numbers}, {int(exact)})"
 
     def _exit(self, out: Emitter, action: int) -> None:
         if any(one.op == "exit" for one in self.program.actions[action].primitives):
@@ -92,7 +226,6 @@ class ControlWriter:
 
     def _fixed(self, out: Emitter, table: Table) -> None:
         """A table without key whose action never changes: p4c's wrapping of plain statements."""
-        following = table.next_on_miss if table.by_hit else table.base_default_next
         if table.default_action_id is not None:
             action = self.program.actions[table.default_action_id]
             offsets, count = argument_offsets(action)
@@ -104,11 +237,9 @@ class ControlWriter:
                     f"static const uint64_t args[] = {{{', '.join(literal(v) for v in values)}}};"
                 )
             name = action_name(action)
-            out.emit(f"{name}(sw, packet, c, {'args' if values else '0'});")
+            out.emit(f"{name}(sw, packet, c, l, {'args' if values else '0'});")
             self._exit(out, action.id)
-            if not table.by_hit:
-                following = table.next_by_action[action.id]
-        out.emit(self._go(following))
+        out.emit(self._go(following(table)))
 
     def _key(self, out: Emitter, table: Table) -> None:
         layout = self.layout.tables[table.name]

@@ -258,6 +258,8 @@ class Emitter(WideEmitter):
             if one.type.name == self.header_type(e.left)
         )
         name, equal = self.temporary("equal"), []
+        if header_type.varbit is not None:
+            raise ex.Refused("a comparison of headers with a varbit field")
         for one in header_type.fields:
             member = self.layout.member(header_type, one.name)
             if one.width <= LIMB:
@@ -291,6 +293,11 @@ class Emitter(WideEmitter):
             size, count = layout.program.registers[name].size, layout.register_index[name]
             width = limbs(layout.program.registers[name].width)
             self.emit(f"sw_fetch(sw, {count}, {path}, {size}u, {width});")
+
+    def alone(self, header: str) -> None:
+        """A header has become valid: the others of its union are not."""
+        for one in self.layout.program.siblings(header):
+            self.emit(f"{self.layout.paths[one]}.valid = 0;")
 
     def overwritten(self, header: ex.HeaderExpression, name: str) -> None:
         """A checksum that was to be completed if the packet leaves has been given a value."""

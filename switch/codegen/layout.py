@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a program's headers, metadata, table keys and action arguments lie in the generated C.
 
-A packet's context is one C struct: metadata instances, then headers, then header stacks, then
-transient fields (usage.py). A field of up to 64 bits is an unsigned integer just large enough, a
+A packet's context is one C struct: where framed headers (usage.py) lie, metadata instances, then
+headers, then header stacks, then transient fields. Local fields are in another struct, which only
+the controls' functions have. A field of up to 64 bits is an unsigned integer just large enough, a
 wider one an array of 64-bit limbs, least significant first. Signed fields are stored as the bits
 that they have on the wire.
 """
@@ -17,6 +18,7 @@ from switch.codegen.usage import Usage
 from switch.program import Action, Field, Header, HeaderType, KeyField, Program, Table
 
 LIMB = 64
+MOST_MOVES = 8  # wide fields of headers: to write out the moves of more takes the compiler long
 
 
 def limbs(width: int) -> int:
@@ -114,7 +116,13 @@ class Layout:
     table_index: dict[str, int] = field(default_factory=dict)
     register_index: dict[str, int] = field(default_factory=dict)
     counter_index: dict[str, int] = field(default_factory=dict)
+    meter_index: dict[str, int] = field(default_factory=dict)
+    digest_index: dict[str, int] = field(default_factory=dict)
     tables: dict[str, TableLayout] = field(default_factory=dict)
+    profile_index: dict[str, int] = field(default_factory=dict)
+    profile_words: dict[str, int] = field(default_factory=dict)
+    # How members say which action they have: by name, as tables have copies with ids of their own.
+    member_actions: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.program
@@ -130,13 +138,42 @@ class Layout:
             path = self.stacks[stack.name] = f"c->s{i}_{identifier(stack.name)}"
             for j, name in enumerate(stack.headers):
                 self.paths[name] = f"{path}.e[{j}]"
-        self.table_index = {name: i for i, name in enumerate(program.tables)}
+        self.table_index = {
+            name: i for i, name in enumerate([*program.tables, *program.value_sets])
+        }
         self.register_index = {name: i for i, name in enumerate(program.registers)}
         self.counter_index = {name: i for i, name in enumerate(program.counters)}
-        self.tables = {name: self._table(one) for name, one in program.tables.items()}
+        # Those of a table's entries are with the table.
+        arrays = [one.name for one in program.meters.values() if one.binding is None]
+        self.meter_index = {name: i for i, name in enumerate(arrays)}
+        digests = dict.fromkeys(one.name for one in program.learn_lists.values())
+        self.digest_index = {name: i for i, name in enumerate(digests)}
+        tables = {**program.tables, **program.value_sets}
+        self.tables = {name: self._table(one) for name, one in tables.items()}
+        for name in program.profiles:
+            actions = program.profile_actions(name)
+            self.profile_index[name] = len(self.profile_index)
+            self.profile_words[name] = max((argument_offsets(one)[1] for one in actions), default=0)
+            self.member_actions[name] = {
+                one: i for i, one in enumerate(dict.fromkeys(action.name for action in actions))
+            }
+
+    @property
+    def move(self) -> str:
+        """Ending of the functions (runtime/bytes.h) that move wide fields between bytes and limbs:
+        written out at every place, or where places are many, which is then no slower, called."""
+        wide = sum(
+            one.width > LIMB
+            for header in self.program.headers.values()
+            if not header.metadata
+            for one in header.type.fields
+        )
+        return "_apart" if wide > MOST_MOVES else ""
 
     def _table(self, table: Table) -> TableLayout:
         places, words, ranges = key_places(table.key)
+        if table.profile is not None:
+            return TableLayout(places, words, ranges, 1)  # the number of a member or group
         arguments = [argument_offsets(self.program.actions[one])[1] for one in table.action_ids]
         return TableLayout(places, words, ranges, max(arguments, default=0))
 
@@ -157,7 +194,22 @@ class Layout:
     def field_path(self, header: Header, name: str) -> str:
         if (header.name, name) in self.usage.transient:
             return self._transient_path(header, name)
+        if (header.name, name) in self.usage.local:
+            return self._transient_path(header, name).replace("c->", "l->", 1)
         return f"{self.paths[header.name]}.{self.member(header.type, name)}"
+
+    def framed_path(self, name: str) -> str:
+        """C lvalue: where in the frame a framed header (usage.py) still lies, or NULL."""
+        return f"{self.paths[name]}_framed"
+
+    def load_framed(self, name: str) -> str:
+        """Statement after which the header is in the context."""
+        header, at = self.program.headers[name], self.framed_path(name)
+        one = header.type.fields[0]
+        load = (
+            f"load_limbs{self.move}({self.field_path(header, one.name)}, {limbs(one.width)}, {at});"
+        )
+        return f"if ({at}) {{ {load} {at} = 0; }}"
 
     def _transient_path(self, header: Header, name: str) -> str:
         """Transient fields lie behind everything that is cleared and copied."""
@@ -173,6 +225,8 @@ class Layout:
             seen.add(header.type.name)
             lines += self._type(header)
         lines += ["struct program_context {", "    struct sw_state state;"]
+        for name in sorted(self.usage.framed):
+            lines.append(f"    const uint8_t *{self.framed_path(name).removeprefix('c->')};")
         for header in self.program.headers.values():
             if header.stack is None and header.metadata:
                 lines.append(self._instance(header))
@@ -191,6 +245,19 @@ class Layout:
                 if (header.name, one.name) in self.usage.transient:
                     name = self._transient_path(header, one.name).removeprefix("c->")
                     lines.append(self._member(name, one.width))
+        lines += ["};", "struct program_lasts {", "    uint8_t none;"]
+        for table in self.program.tables.values():
+            if table.key:
+                index, layout = self.table_index[table.name], self.tables[table.name]
+                words = layout.words + layout.ranges
+                lines.append("    struct { uint64_t epoch; struct sw_entry *entry; ")
+                lines.append(f"             uint64_t key[{words}]; }} t{index};")
+        lines += ["};", "struct program_locals {", "    uint8_t none;"]
+        for header in self.program.headers.values():
+            for one in header.type.fields:
+                if (header.name, one.name) in self.usage.local:
+                    name = self.field_path(header, one.name).removeprefix("l->")
+                    lines.append(self._member(name, one.width))
         return [*lines, "};", ""]
 
     def _instance(self, header: Header) -> str:
@@ -200,8 +267,13 @@ class Layout:
     def _type(self, header: Header) -> list[str]:
         lines = [f"{self.types[header.type.name]} {{", "    uint8_t valid, touched;"]
         for position, one in enumerate(header.type.fields):
-            if (header.name, one.name) not in self.usage.transient:
-                lines.append(self._member(field_name(position, one), one.width))
+            if (header.name, one.name) not in self.usage.transient | self.usage.local:
+                name = field_name(position, one)
+                if one.varbit:
+                    room = one.width // 8
+                    lines.append(f"    struct {{ uint32_t bytes; uint8_t data[{room}]; }} {name};")
+                else:
+                    lines.append(self._member(name, one.width))
         return [*lines, "};"]
 
     @staticmethod

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from switch import expressions as ex
-from switch.codegen.bits import emit_load, load_bits
+from switch.codegen.bits import load_bits
 from switch.codegen.expressions import Emitter
+from switch.codegen.headers import emit_extract
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.limbs import literal
 from switch.program import (
@@ -25,6 +26,7 @@ from switch.program import (
     Verify,
     refused_at,
 )
+from switch.value_sets import width_of
 
 # Core errors by P4-16's order, for programs whose JSON does not number them.
 _CORE_ERRORS = {
@@ -37,8 +39,9 @@ _CORE_ERRORS = {
     "ParserInvalidArgument": 6,
 }
 
-# A parser that loops may visit so many states; then it ends with ParserTimeout.
-MOST_STATES = 4096
+# A parser that loops may visit so many states more than it has consumed bytes; then it ends with
+# ParserTimeout. A loop that goes on through the packet comes to an end by itself.
+IDLE_STATES = 1024
 
 PrimitiveWriter = Callable[[Emitter, Primitive], None]
 
@@ -60,7 +63,7 @@ class ParserWriter:
         out = self.out
         out.emit("size_t at = 0;")
         if self._loops():
-            out.emit("unsigned states = 0;")
+            out.emit("size_t states = 0;")
         first = self.program.first_state
         out.emit(f"goto {self.labels[first] if first else 'end'};")
         for state in self.program.parser_states.values():
@@ -75,7 +78,8 @@ class ParserWriter:
     def error(self, name: str) -> str:
         """Statement that ends parsing with a core error."""
         code = self.program.errors.get(name, _CORE_ERRORS[name])
-        return f"{{ c->state.parser_error = {code}; goto end; }}"
+        count = "sw->stats.parser_timeouts++; " if name == "ParserTimeout" else ""
+        return f"{{ {count}c->state.parser_error = {code}; goto end; }}"
 
     def _loops(self) -> bool:
         """Whether some state can be reached from itself."""
@@ -99,7 +103,7 @@ class ParserWriter:
     def _state(self, state: ParserState) -> None:
         out = self.out
         if self._loops():
-            out.emit(f"if (++states > {MOST_STATES}) {self.error('ParserTimeout')}")
+            out.emit(f"if (++states > {IDLE_STATES} + at) {self.error('ParserTimeout')}")
         for operation in state.operations:
             out.emit("{")
             if isinstance(operation, Extract):
@@ -129,17 +133,42 @@ class ParserWriter:
             assert operation.header is not None
             header = self.layout.paths[operation.header]
             header_type = self.program.headers[operation.header].type
-        size = header_type.bits // 8
-        self._need(f"{size}")
-        self._complete(operation.header, header_type)
-        self._fill(header, header_type)
+        size, count = str(header_type.bits // 8), "0"
+        if operation.bits is not None:
+            count = self._varbit_bytes(operation.bits, header_type)
+            size = f"{size} + {count}"
+        else:
+            self._need(size)
+        self._complete(operation.header, header_type, size)
+        if operation.header in self.layout.usage.framed:
+            assert operation.header is not None
+            out.emit(f"{self.layout.framed_path(operation.header)} = frame + at;")
+            out.emit(f"{header}.valid = {header}.touched = 1;", f"at += {size};")
+        else:
+            self._fill(header, header_type, count, size)
+        if operation.header is not None:
+            out.alone(operation.header)
         if operation.stack is not None:
             out.emit(f"{path}.next++;")
 
-    def _complete(self, header: str | None, header_type: HeaderType) -> None:
+    def _varbit_bytes(self, bits: ex.Data, header_type: HeaderType) -> str:
+        """C name of how many bytes the varbit field of a header gets, checked in BMv2's order."""
+        out, varbit = self.out, header_type.varbit
+        assert varbit is not None
+        wanted = out.keep(out.narrow(bits))
+        out.emit(f"if ({wanted} % 8) {self.error('ParserInvalidArgument')}")
+        count = out.keep(f"{wanted} / 8")
+        self._need(f"{header_type.bits // 8}")
+        out.emit(
+            f"if (length - at - {header_type.bits // 8} < {count}) {self.error('PacketTooShort')}",
+            f"if ({count} > {varbit.width // 8}) {self.error('HeaderTooShort')}",
+        )
+        return count
+
+    def _complete(self, header: str | None, header_type: HeaderType, size: str) -> None:
         """A checksum that is still to be completed is, if it lies in the header; or is noted as
         pending, if nobody looks at it before the packet leaves."""
-        reads = f"sw_reads(packet, frame, length, at, at + {header_type.bits // 8});"
+        reads = f"sw_reads(packet, frame, length, at, at + {size});"
         offset = 0
         for one in header_type.fields:
             number = self.layout.pending(header, one.name) if header else None
@@ -149,17 +178,13 @@ class ParserWriter:
             offset += one.width
         self.out.emit(reads)
 
-    def _fill(self, header: str, header_type: HeaderType) -> None:
+    def _fill(self, header: str, header_type: HeaderType, count: str, size: str) -> None:
         out = self.out
         name = out.temporary("header")
         out.emit(f"{self.layout.types[header_type.name]} *{name} = &{header};")
         out.emit("const uint8_t *from = frame + at;")
-        parts = [
-            (f"{name}->{self.layout.member(header_type, one.name)}", one.width)
-            for one in header_type.fields
-        ]
-        emit_load(out, "from", parts)
-        out.emit(f"{name}->valid = {name}->touched = 1;", f"at += {header_type.bits // 8};")
+        emit_extract(out, self.layout, header_type, f"(*{name})", count)
+        out.emit(f"{name}->valid = {name}->touched = 1;", f"at += {size};")
 
     def _need(self, count: str) -> None:
         self.out.emit(f"if (length - at < {count}) {self.error('PacketTooShort')}")
@@ -187,22 +212,25 @@ class ParserWriter:
 
     def _transitions(self, state: ParserState) -> None:
         out = self.out
-        words = self._key(state) if any(one.value is not None for one in state.transitions) else []
+        words = [] if all(one.always for one in state.transitions) else self._key(state)
         for transition in state.transitions:
             target = self.labels[transition.state] if transition.state else "end"
-            if transition.value is None:
+            if transition.always:
                 continue
-            tests = self._tests(transition, words)
+            if transition.value_set is not None:
+                tests = [self._contained(transition.value_set, state, words)]
+            else:
+                tests = self._tests(transition, words)
             out.emit(f"if ({' && '.join(tests) or '1'}) goto {target};")
-        default = next((one.state for one in state.transitions if one.value is None), None)
+        default = next((one.state for one in state.transitions if one.always), None)
         out.emit(f"goto {self.labels[default] if default else 'end'};")
 
     def _key(self, state: ParserState) -> list[tuple[str, int, int]]:
         """(C name, bits, shift within the transition's value) of each word of the key."""
         out, words = self.out, []
-        shift = sum(8 * ((_width(part) + 7) // 8) for part in state.key)
+        shift = sum(8 * ((width_of(part) + 7) // 8) for part in state.key)
         for part in state.key:
-            width = _width(part)
+            width = width_of(part)
             shift -= 8 * ((width + 7) // 8)
             if width <= LIMB:
                 name = out.keep(out.narrow(unsigned(part)))
@@ -213,6 +241,20 @@ class ParserWriter:
                 bits = min(LIMB, width - LIMB * i)
                 words.append((f"{array}[{i}]", bits, shift + LIMB * i))
         return words
+
+    def _contained(self, name: str, state: ParserState, words: list[tuple[str, int, int]]) -> str:
+        """Whether the key is in a value set."""
+        layout, items = self.layout.tables[name], iter(words)
+        packed: list[list[str]] = [[] for _ in range(layout.words)]
+        for place, part in zip(layout.places, state.key, strict=True):
+            for i in range(limbs(width_of(part))):
+                shift = f" << {place.shift}" if place.shift else ""
+                packed[place.word + i].append(f"{next(items)[0]}{shift}")
+        key = self.out.temporary("key")
+        values = ", ".join(" | ".join(one) or "0" for one in packed)
+        self.out.emit(f"const uint64_t {key}[] = {{{values}}};")
+        table = f"&sw->tables[{self.layout.table_index[name]}]"
+        return f"sw_lookup({table}, {key}, {layout.words}, 0, 0, 0, 0) != 0"
 
     def _tests(self, transition: Transition, words: list[tuple[str, int, int]]) -> list[str]:
         assert transition.value is not None
@@ -235,11 +277,3 @@ def unsigned(value: ex.Data) -> ex.Data:
     if isinstance(value, ex.FieldValue) and value.signed:
         return ex.FieldValue(value.header, value.field, value.width, False)
     return value
-
-
-def _width(value: ex.Data) -> int:
-    if isinstance(value, (ex.FieldValue, ex.Lookahead, ex.Parameter)):
-        return value.width
-    if isinstance(value, (ex.ValidBit, ex.BoolToData)):
-        return 1
-    return 32

@@ -12,8 +12,17 @@ from collections.abc import Callable
 from switch import expressions as ex
 from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
+from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
-from switch.program import Action, MessageParameters, ObjectName, Primitive, refused_at
+from switch.program import (
+    Action,
+    MessageParameters,
+    Meter,
+    ObjectName,
+    Primitive,
+    VarbitField,
+    refused_at,
+)
 
 
 class PrimitiveWriter:
@@ -42,9 +51,12 @@ class PrimitiveWriter:
             for target in sorted(one for one in targets if one >= len(action.primitives)):
                 out.lines.append(f"at{target}:;")
         return [
-            f"static void {action_name(action)}(struct sw *sw, struct sw_packet *packet,",
-            "                     struct program_context *c, const uint64_t *args) {",
-            "    (void)sw, (void)packet, (void)c, (void)args;",
+            # Inlined, so that local fields are in registers.
+            "static inline __attribute__((always_inline))",
+            f"void {action_name(action)}(struct sw *sw, struct sw_packet *packet,",
+            "                     struct program_context *c, struct program_locals *l,",
+            "                     const uint64_t *args) {",
+            "    (void)sw, (void)packet, (void)c, (void)l, (void)args;",
             *out.lines,
             "}",
             "",
@@ -63,7 +75,9 @@ class PrimitiveWriter:
 
     def assign_header(self, out: Emitter, one: Primitive) -> None:
         target, source = out.header(_header(one, 0)), out.header(_header(one, 1))
-        out.emit(f"if ({source}.valid) {target} = {source}; else {target}.valid = 0;")
+        out.emit(f"if ({out.valid(_header(one, 1))}) {{", f"{target} = {source};")
+        self._alone(out, _header(one, 0))
+        out.emit("} else {", f"{target}.valid = 0;", "}")
         out.emit(f"{target}.touched = 1;")
 
     def add_header(self, out: Emitter, one: Primitive) -> None:
@@ -75,19 +89,38 @@ class PrimitiveWriter:
         if isinstance(header, ex.HeaderRef):
             for name in sorted(self.layout.usage.idle_checksums.get(header.name, ())):
                 out.overwritten(header, name)
+        self._alone(out, header)
         out.emit("}")
+
+    @staticmethod
+    def _alone(out: Emitter, header: ex.HeaderExpression) -> None:
+        if isinstance(header, ex.HeaderRef):
+            out.alone(header.name)
 
     def remove_header(self, out: Emitter, one: Primitive) -> None:
         header = _header(one, 0)
         path, size = out.header(header), self._bytes(out, header)
         out.emit(f"if ({path}.valid) c->state.packet_length -= {size};", f"{path}.valid = 0;")
 
-    def _bytes(self, out: Emitter, header: ex.HeaderExpression) -> int:
+    def _bytes(self, out: Emitter, header: ex.HeaderExpression) -> str:
         name = out.header_type(header)
         for one in self.program.headers.values():
             if one.type.name == name:
-                return one.type.bits // 8
+                return size_of(self.layout, one.type, out.header(header))
         raise KeyError(name)
+
+    def assign_varbit(self, out: Emitter, one: Primitive) -> None:
+        target, source = (self._varbit(operand) for operand in one.operands)
+        room = f"sizeof {target}.data"
+        out.emit(f"uint32_t count = {source}.bytes < {room} ? {source}.bytes : {room};")
+        out.emit(f"memmove({target}.data, {source}.data, count);", f"{target}.bytes = count;")
+        assert isinstance(one.operands[0], VarbitField)
+        out.emit(f"{self.layout.paths[one.operands[0].header]}.touched = 1;")
+
+    def _varbit(self, operand: object) -> str:
+        if not isinstance(operand, VarbitField):
+            raise ex.Refused("a varbit assignment of something else")
+        return self.layout.field_path(self.program.headers[operand.header], operand.field)
 
     # Header stacks (P4-16, 8.18)
 
@@ -158,6 +191,22 @@ class PrimitiveWriter:
         index = self.layout.counter_index[_object(one, 0)]
         out.emit(f"sw_count(sw, {index}, {out.narrow(_data(one, 1))}, c->state.ingress_length);")
 
+    def execute_meter(self, out: Emitter, one: Primitive) -> None:
+        meter = self.program.meters[_object(one, 0)]
+        index = out.keep(out.narrow(_data(one, 1)))
+        out.emit(f"if (sw_index_ok(sw, {index}, {meter.size}u)) {{")
+        cell = f"&sw->meters[{self.layout.meter_index[meter.name]}][{index}]"
+        color = out.keep(f"sw_meter_run({cell}, sw->now_us, {meter_tokens(meter)})")
+        self.store_limb(out, _field(one, 2), color)
+        out.emit("}")
+
+    def generate_digest(self, out: Emitter, one: Primitive) -> None:
+        """The last one in ingress counts; its fields are read at the end of it."""
+        learn_list = _constant(one.operands[1])
+        if learn_list not in self.program.learn_lists:
+            raise ex.Refused(f"learn list {learn_list}, which is not declared")
+        out.emit(f"c->state.learn_list = {learn_list};")
+
     def _touch(self, out: Emitter, target: ex.FieldValue) -> None:
         header = target.header
         out.overwritten(header, target.field)
@@ -196,23 +245,24 @@ class PrimitiveWriter:
     def hash(self, out: Emitter, one: Primitive) -> None:
         base, size = out.keep(out.narrow(_data(one, 1))), out.keep(out.narrow(_data(one, 3)))
         name = calculation_name(self.program, _object(one, 2))
-        value = out.keep(f"{name}(packet, c) % ({size} ? {size} : 1) + {base}")
-        self._store_limb(out, _field(one, 0), value)
+        value = out.keep(f"{name}(sw, packet, c) % ({size} ? {size} : 1) + {base}")
+        self.store_limb(out, _field(one, 0), value)
 
     def random(self, out: Emitter, one: Primitive) -> None:
         low, high = out.keep(out.narrow(_data(one, 1))), out.keep(out.narrow(_data(one, 2)))
         out.emit(f"if ({low} <= {high}) {{")
         value = out.keep(f"sw_random(sw, {low}, {high})")
-        self._store_limb(out, _field(one, 0), value)
+        self.store_limb(out, _field(one, 0), value)
         out.emit("}")
 
-    def _store_limb(self, out: Emitter, target: ex.FieldValue, value: str) -> None:
+    def store_limb(self, out: Emitter, target: ex.FieldValue, value: str) -> None:
         """Stores a one-limb C value in a field."""
-        out.emit(f"const limb *args = &{value};")
+        out.emit("{", f"const limb *args = &{value};")  # a scope, for names of its own
         inner = Emitter(self.layout, None)
         inner.offsets, inner.depth = [0], out.depth
         inner.store(out.field(target), target.width, ex.Parameter(0, LIMB))
         out.lines += inner.lines
+        out.emit("}")
         self._touch(out, target)
 
     def log_msg(self, out: Emitter, one: Primitive) -> None:
@@ -258,6 +308,7 @@ class PrimitiveWriter:
 PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
     "assign": PrimitiveWriter.assign,
     "modify_field": PrimitiveWriter.assign,
+    "assign_VL": PrimitiveWriter.assign_varbit,
     "assign_header": PrimitiveWriter.assign_header,
     "copy_header": PrimitiveWriter.assign_header,
     "assign_header_stack": PrimitiveWriter.assign_header_stack,
@@ -268,6 +319,8 @@ PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
     "register_read": PrimitiveWriter.register_read,
     "register_write": PrimitiveWriter.register_write,
     "count": PrimitiveWriter.count,
+    "execute_meter": PrimitiveWriter.execute_meter,
+    "generate_digest": PrimitiveWriter.generate_digest,
     "mark_to_drop": PrimitiveWriter.mark_to_drop,
     "drop": PrimitiveWriter.mark_to_drop,
     "clone_ingress_pkt_to_egress": PrimitiveWriter.clone,
@@ -289,6 +342,11 @@ PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
 
 def action_name(action: Action) -> str:
     return f"action{action.id}_{identifier(action.name)}"
+
+
+def meter_tokens(meter: Meter) -> str:
+    """C of what a packet takes from a meter's buckets."""
+    return "1" if meter.tokens == "packets" else "c->state.ingress_length"
 
 
 def standard_field(layout: Layout, name: str) -> str | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from switch.codegen.bits import emit_load, emit_store
-from switch.codegen.calculations import CalculationWriter
+from switch.codegen.bits import emit_load
+from switch.codegen.calculations import CalculationWriter, custom_crcs
 from switch.codegen.controls import ControlWriter
 from switch.codegen.expressions import Emitter
+from switch.codegen.headers import emit_header, size_of
 from switch.codegen.layout import Layout, argument_offsets, limbs, words_of
 from switch.codegen.limbs import literal
 from switch.codegen.parser import ParserWriter
 from switch.codegen.primitives import PrimitiveWriter, standard_field
+from switch.codegen.state import learn_function, state_declarations
 from switch.program import Control, FieldList, Header, Program, Table, consistent, refused_at
 
 
@@ -35,6 +37,7 @@ class _Writer:
         self.lines += [
             "// Generated from a P4 program; see switch/codegen.",
             '#include "program.h"',
+            '#include "lookup.h"',
             "",
             *self.layout.declarations(),
         ]
@@ -45,11 +48,13 @@ class _Writer:
         self._standard()
         self._parse()
         self._tail_opening()
+        self._look_ahead()
         self._control("program_ingress", self.program.ingress)
         self._control("program_egress", self.program.egress)
         self._deparse()
         self._lifecycle()
         self._lists()
+        self.lines += learn_function(self.layout)
         # Compiled as one with the way of a packet, which calls all of the above.
         self.lines.append('#include "flow.c"')
         return "\n".join(self.lines) + "\n"
@@ -61,34 +66,44 @@ class _Writer:
 
     def _objects(self) -> None:
         program = self.program
-        tables = list(program.tables.values())
+        tables = [*program.tables.values(), *program.value_sets.values()]
         for i, table in enumerate(tables):
             words = self._default_args(table)
             values = ", ".join(literal(one) for one in words) or "0"
             self.lines.append(f"static const uint64_t default{i}[] = {{{values}}};")
+        ahead = ControlWriter(self.layout, program.ingress, self.primitives).ahead
         self.lines.append("const struct sw_table_spec program_tables[] = {")
         for i, table in enumerate(tables):
             layout = self.layout.tables[table.name]
             action = 0xFFFFFFFF if table.default_action_id is None else table.default_action_id
             self.lines.append(
                 f'    {{"{table.name}", {layout.words}, {layout.ranges}, {layout.arg_words}, '
-                f"{table.max_size}, {action}u, default{i}}},"
+                f"{int(table.with_counters)}, {int(table.name in ahead)}, {table.max_size}, "
+                f"{action}u, default{i}, {int(table.meter is not None)}, {int(table.ages)}}},"
             )
-        self.lines += ["    {0}", "};", "const uint64_t program_counter_sizes[] = {"]
+        self.lines += ["    {0}", "};", "const struct sw_profile_spec program_profiles[] = {"]
+        self.lines += [f"    {{{words}}}," for words in self.layout.profile_words.values()]
+        self.lines += ["    {0}", "};", "const uint32_t program_crc_widths[] = {"]
+        self.lines += [f"    {width}," for width in custom_crcs(program).values()]
+        self.lines += ["    0", "};", "const uint64_t program_counter_sizes[] = {"]
         self.lines += [f"    {one.size}u," for one in program.counters.values()]
         self.lines += ["    0", "};", "const struct program_register program_registers[] = {"]
         self.lines += [
             f"    {{{one.size}u, {limbs(one.width)}}}," for one in program.registers.values()
         ]
-        self.lines += ["    {0, 0}", "};"]
+        self.lines += ["    {0, 0}", "};", *state_declarations(self.layout)]
         for kind, count in (
             ("table", len(tables)),
+            ("profile", len(program.profiles)),
+            ("crc", len(custom_crcs(program))),
             ("counter", len(program.counters)),
             ("register", len(program.registers)),
         ):
             self.lines.append(f"const uint32_t program_{kind}_count = {count};")
         self.lines += [
             f"const int program_reads_payload = {int(self.layout.usage.reads_payload)};",
+            f"const int program_keeps_headers = {int(self.layout.usage.keeps_headers)};",
+            "const size_t program_lasts_size = sizeof(struct program_lasts);",
             "const size_t program_context_size = sizeof(struct program_context);",
             "",
         ]
@@ -222,8 +237,20 @@ class _Writer:
             f"void {name}(struct sw *sw, struct sw_packet *packet)",
             [
                 "    struct program_context *c = (struct program_context *)packet->context;",
-                "    (void)sw, (void)c;",
-                *ControlWriter(self.layout, control).write(),
+                "    struct program_locals locals = {0}, *l = &locals;",
+                "    (void)sw, (void)c, (void)l;",
+                *ControlWriter(self.layout, control, self.primitives).write(),
+            ],
+        )
+
+    def _look_ahead(self) -> None:
+        self.function(
+            "void program_look_ahead(struct sw *sw, struct sw_packet *packet)",
+            [
+                "    struct program_context *c = (struct program_context *)packet->context;",
+                "    struct program_locals locals = {0}, *l = &locals;",
+                "    (void)sw, (void)c, (void)l;",
+                *ControlWriter(self.layout, self.program.ingress, self.primitives).look_ahead(),
             ],
         )
 
@@ -243,6 +270,11 @@ class _Writer:
             out.emit("}")
         self.function(head, body + out.lines)
 
+        framed = sorted(self.layout.usage.framed)
+        self.function(
+            "void program_load_framed(struct program_context *c)",
+            ["    (void)c;", *(f"    {self.layout.load_framed(one)}" for one in framed)],
+        )
         self._emission("program_header_length", "program_emit", self.program.deparse_order)
         tail = self.layout.usage.tail
         self._emission("program_tail_length", "program_emit_tail", tail)
@@ -251,6 +283,7 @@ class _Writer:
             for i, one in enumerate(tail)
         ]
         invalid = [f"    {self.layout.paths[one]}.valid = 0;" for one in tail]
+        invalid += [f"    {self.layout.framed_path(one)} = 0;" for one in framed]
         self.function(
             "void program_drop_tail(struct program_context *c)",
             ["    c->state.sealed = 0;", *sealed, *invalid],
@@ -279,6 +312,8 @@ class _Writer:
             emit_load(out, "packet->payload", parts)
             out.emit(f"{path}.valid = {path}.touched = 1;")
             out.emit(f"sw_payload_less(packet, {header.type.bits // 8});", "}")
+            out.emit(f"else if (c->state.sealed & SW_COPIED && {path}.touched)")
+            out.emit(f"    memset(&{path}, 0, sizeof {path});")
         self.function(
             "void program_open_tail(struct sw_packet *packet)",
             [
@@ -291,24 +326,43 @@ class _Writer:
     def _emission(self, length_name: str, emit_name: str, headers: Sequence[str]) -> None:
         """Functions for the bytes of those headers that are valid: how many, and writing them."""
         length, emit = [], Emitter(self.layout)
+        tail = emit_name == "program_emit_tail"
+        if tail:
+            self._settle_framed(emit, headers)
         for name in headers:
             header, path = self.program.headers[name], self.layout.paths[name]
-            length.append(f"    if ({path}.valid) length += {header.type.bits // 8};")
+            size = size_of(self.layout, header.type, path)
+            length.append(f"    if ({path}.valid) length += {size};")
             emit.emit(f"if ({path}.valid) {{")
-            parts = [
-                (f"{path}.{self.layout.member(header.type, one.name)}", one.width)
-                for one in header.type.fields
-            ]
-            emit_store(emit, "out", parts)
-            emit.emit(f"out += {header.type.bits // 8};", "}")
+            if tail and name in self.layout.usage.framed:
+                emit.emit(f"if ({self.layout.framed_path(name)}) {{", f"out += {size};", "} else {")
+                emit_header(emit, self.layout, header.type, path)
+                emit.emit("}")
+            else:
+                emit_header(emit, self.layout, header.type, path)
+            emit.emit("}")
         self.function(
             f"size_t {length_name}(const struct program_context *c)",
             ["    (void)c;", "    size_t length = 0;", *length, "    return length;"],
         )
         self.function(
-            f"void {emit_name}(const struct program_context *c, uint8_t *out)",
+            f"void {emit_name}({'' if tail else 'const '}struct program_context *c, uint8_t *out)",
             ["    (void)c, (void)out;", *emit.lines],
         )
+
+    def _settle_framed(self, emit: Emitter, headers: Sequence[str]) -> None:
+        """Unless all headers that are still in the frame are just where they are to be written,
+        they are read first: writing one could overwrite another."""
+        if not self.layout.usage.framed:
+            return
+        emit.emit("const uint8_t *end = out;", "int apart = 0;")
+        for name in headers:
+            path, at = self.layout.paths[name], self.layout.framed_path(name)
+            emit.emit(f"if ({path}.valid) {{")
+            if name in self.layout.usage.framed:
+                emit.emit(f"apart |= {at} && {at} != end;")
+            emit.emit(f"end += {self.program.headers[name].type.bits // 8};", "}")
+        emit.emit("if (apart) program_load_framed(c);")
 
     # Contexts
 
@@ -349,6 +403,7 @@ class _Writer:
                     f"else if ({self._to(one)}.touched) memset(&{self._to(one)}, 0, sizeof {one});"
                     for one in copied
                 ),
+                *(["    to->state.sealed |= SW_COPIED;"] if tail else []),
                 *(f"    {self._to(one)}.valid = 0;" for one in tail),
                 *(f"    memset(&{self._to(one)}, 0, sizeof {one});" for one in spare),
                 *(f"    {self._to(one)} = {one};" for one in stacks),

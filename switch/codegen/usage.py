@@ -5,12 +5,16 @@ Facts, each found without running the program and each on the safe side:
 
 - *transient* fields: wide local variables (p4c makes metadata of them) of one control that are
   written before they are read on every path. They need no zeroing and travel with no packet.
+- *local* fields: other metadata that one control uses and nothing else does. They are variables of
+  its function, which the compiler can follow, and travel with no packet either.
 - *parsed early*: headers that the parser itself may read or write without having extracted them in
   the same state. They must be clean before parsing; all others can wait until after it.
 - *tail*: the last headers of the deparser, from a large one on, that nothing after ingress looks at
   or that are large, and looked at for few packets. They leave ingress as bytes in front of the
   payload, once for all copies of the packet, and become headers again where egress comes to a node
   that mentions them.
+- *framed*: headers of the tail that are one large field. They stay in the frame, where they were
+  parsed, until something looks at them; nothing has to be read or written where they just pass.
 - *indices*: fields by which cells of registers are found. As soon as one is assigned, the memory of
   those cells can be on its way.
 - *idle checksums*: 16-bit fields at a place where TCP or UDP have their checksum, which the program
@@ -19,6 +23,7 @@ Facts, each found without running the program and each on the safe side:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 
@@ -28,15 +33,18 @@ from switch.program import (
     Conditional,
     Control,
     Extract,
+    Field,
     ObjectName,
     Primitive,
     Program,
     Table,
+    VarbitField,
 )
 
 WIDE = 64  # fields of more bits are worth it
 LARGE = 128  # bytes of a header that are worth keeping as bytes
-MOST_TAIL = 32  # headers: bits of sw_state.sealed
+VECTOR = 256  # bits that the generated code handles at a time
+MOST_TAIL = 31  # headers: bits of sw_state.sealed, below SW_COPIED
 CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
 
 Place = tuple[str, str]  # header instance, field
@@ -78,6 +86,8 @@ def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
             (uses.written if written else uses.read).add((one.header.name, one.field))
         elif isinstance(one, ex.HeaderRef):
             uses.whole.add(one.name)
+        elif isinstance(one, VarbitField):
+            uses.whole.add(one.header)
         elif isinstance(one, (ex.StackElement, ex.StackLast, ex.StackSize)):
             uses.stacks.add(one.stack)
         elif isinstance(one, ObjectName) and one.kind == "header_stack":
@@ -88,6 +98,12 @@ def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
 _WRITES_FIRST = {
     "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
     "modify_field_rng_uniform",
+}  # fmt: skip
+
+# Operations that may make a header valid or invalid.
+_CHANGE_HEADERS = {
+    "add_header", "remove_header", "assign_header", "copy_header", "assign_header_stack", "push",
+    "pop",
 }  # fmt: skip
 
 
@@ -102,14 +118,16 @@ def note_primitive(uses: Uses, one: Primitive) -> None:
 class Usage:
     """The facts about one program.
 
-    transient: fields. cleared_reads: ids of register_read primitives whose target must become 0
-    when the index is out of range. early: headers. tail: headers in the deparser's order.
-    idle_checksums: header -> fields. indices: field -> registers. reads_payload: some calculation
-    includes the payload.
+    transient, local: fields. cleared_reads: ids of register_read primitives whose target must
+    become 0 when the index is out of range. early, framed: headers. tail: headers in the deparser's
+    order. idle_checksums: header -> fields. indices: field -> registers. reads_payload: some
+    calculation includes the payload. keeps_headers: nothing after ingress adds or removes one.
+    mentioned: field -> how many statements, keys and conditions do.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.keeps_headers = self._keeps_headers()
         self.reads_payload = any(
             one.payload for calc in program.calculations.values() for one in calc.inputs
         )
@@ -118,13 +136,17 @@ class Usage:
         self.egress = self._control(program.egress)
         self.calculated = self._calculated()
         self.kept = {place for one in program.field_lists.values() for place in one.elements}
+        self.kept |= self._learned()
         self.early = self._early()
         self.tail = self._tail()
+        self.framed = self._framed()
         self.idle_checksums = self._idle_checksums()
         self.indices = self._indices()
         self.cleared_reads: set[int] = set()
         self.transient = self._transient(program.ingress, self.ingress, self.egress)
         self.transient |= self._transient(program.egress, self.egress, self.ingress)
+        self.local = self._local(self.ingress, self.egress) | self._local(self.egress, self.ingress)
+        self.mentioned = self._mentioned()
 
     # Who uses what
 
@@ -134,10 +156,15 @@ class Usage:
             numbers.setdefault(table.default_action_id)
         return [self.program.actions[one] for one in numbers]
 
+    def _metered(self, table: Table) -> ex.FieldValue | None:
+        """What the table's direct meter writes."""
+        return None if table.meter is None else self.program.meters[table.meter].target
+
     def _control(self, control: Control) -> Uses:
         uses = Uses()
         for table in control.tables.values():
             note(uses, (key.value for key in table.key))
+            note(uses, [self._metered(table)])
             for action in self._actions(table):
                 for one in action.primitives:
                     note_primitive(uses, one)
@@ -161,6 +188,7 @@ class Usage:
         for calculation in self.program.calculations.values():
             note(uses, (one.value for one in calculation.inputs if one.value is not None))
             uses.whole |= {one.header for one in calculation.inputs if one.header is not None}
+            note(uses, (one.varbit for one in calculation.inputs))
         for checksum in self.program.checksums:
             note(uses, [checksum.condition])
             if checksum.verify:
@@ -170,7 +198,19 @@ class Usage:
             note_primitive(uses, one)
         return uses
 
+    def _learned(self) -> set[Place]:
+        """What digests read at the end of ingress."""
+        uses = Uses()
+        note(uses, (one.elements for one in self.program.learn_lists.values()))
+        return uses.read
+
     # Headers
+
+    def _keeps_headers(self) -> bool:
+        tables = self.program.egress.tables.values()
+        actions = [action for table in tables for action in self._actions(table)]
+        statements = [*(one.primitives for one in actions), self.program.deparser_primitives]
+        return not any(one.op in _CHANGE_HEADERS for part in statements for one in part)
 
     def _early(self) -> set[str]:
         early: set[str] = set()
@@ -178,6 +218,9 @@ class Usage:
             here: set[str] = set()
             for one in state.operations:
                 if isinstance(one, Extract):
+                    uses = Uses()
+                    note(uses, [one.bits])
+                    early |= uses.headers() - here
                     if one.header:
                         here.add(one.header)
                     continue
@@ -204,7 +247,8 @@ class Usage:
         tail: list[str] = []
         for name in reversed(self.program.deparse_order):
             stacked = self.program.headers[name].stack is not None
-            if name in used or stacked or len(tail) == MOST_TAIL:
+            special = self.program.siblings(name) or self.program.headers[name].type.varbit
+            if name in used or stacked or special or len(tail) == MOST_TAIL:
                 break
             tail.append(name)
         # Small ones in front of it are not worth it.
@@ -214,6 +258,38 @@ class Usage:
         if len(set(self.program.deparse_order)) != len(self.program.deparse_order):
             return ()
         return tuple(reversed(tail))
+
+    def _framed(self) -> set[str]:
+        uses = Uses()
+        for state in self.program.parser_states.values():
+            note(uses, (one for one in state.operations if not isinstance(one, Extract)))
+            note(uses, state.key)
+        found = set()
+        for name in self.tail:
+            header_type = self.program.headers[name].type
+            single = len(header_type.fields) == 1 and header_type.bits % VECTOR == 0
+            if single and header_type.bits >= 8 * LARGE and name not in uses.headers():
+                found.add(name)
+        return found
+
+    def _mentioned(self) -> Counter[Place]:
+        found: Counter[Place] = Counter()
+        controls = (self.program.ingress, self.program.egress)
+        for action in self.program.actions.values():
+            for one in action.primitives:
+                uses = Uses()
+                note_primitive(uses, one)
+                found.update(uses.places())
+        for control in controls:
+            for thing in (
+                *(key.value for table in control.tables.values() for key in table.key),
+                *(self._metered(table) for table in control.tables.values()),
+                *(one.condition for one in control.conditionals.values()),
+            ):
+                uses = Uses()
+                note(uses, [thing])
+                found.update(uses.places())
+        return found
 
     def _indices(self) -> dict[Place, list[str]]:
         """Of registers whose cells are worth fetching ahead."""
@@ -234,24 +310,32 @@ class Usage:
 
     def opens_tail(self, node: Table | Conditional) -> bool:
         """Whether a node of egress mentions a header of the tail."""
+        return not self.headers_of(node).isdisjoint(self.tail)
+
+    def headers_of(self, node: Table | Conditional) -> set[str]:
+        """Headers that a node mentions."""
         uses = Uses()
         if isinstance(node, Conditional):
             note(uses, [node.condition])
         else:
             note(uses, (key.value for key in node.key))
+            note(uses, [self._metered(node)])
             note(uses, (one.primitives for one in self._actions(node)))
-        return not uses.headers().isdisjoint(self.tail)
+        return uses.headers()
 
     def _idle_checksums(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         everything = (self.parser, self.ingress, self.egress, self.calculated)
         whole = {one for uses in (self.ingress, self.egress, self.calculated) for one in uses.whole}
         read = {place for uses in everything for place in uses.read} | self.kept
+        compared = self._compared(whole)
         for header in self.program.headers.values():
-            if header.metadata or header.stack is not None or header.name in self._compared(whole):
+            if header.metadata or header.stack is not None or header.name in compared:
                 continue
             offset = 0
             for one in header.type.fields:
+                if one.varbit:
+                    break
                 place = (header.name, one.name)
                 if one.width == 16 and offset in CHECKSUM_OFFSETS and place not in read:
                     found.setdefault(header.name, set()).add(one.name)
@@ -291,18 +375,31 @@ class Usage:
     # Local variables: assigned on every path before they are read
 
     def _transient(self, control: Control, own: Uses, other: Uses) -> set[Place]:
+        wide = {
+            (name, one.name) for name, one in self._of_one_control(own, other) if one.width > WIDE
+        }
+        return _Assignments(self, control, wide).transient()
+
+    def _local(self, own: Uses, other: Uses) -> set[Place]:
+        known = {"standard_metadata", *(header for header, _ in self.program.aliases.values())}
+        return {
+            (name, one.name)
+            for name, one in self._of_one_control(own, other)
+            if one.width <= WIDE and name not in known
+        }
+
+    def _of_one_control(self, own: Uses, other: Uses) -> Iterator[tuple[str, Field]]:
+        """Metadata (header, field) that one control mentions and nothing else does."""
         elsewhere = (self.parser, other, self.calculated)
         excluded = {place for uses in elsewhere for place in uses.places()} | self.kept
         whole = {name for uses in (*elsewhere, own) for name in uses.whole}
         types = [one.type.name for one in self.program.headers.values()]
-        candidates: set[Place] = set()
+        mentioned = own.places() - excluded
         for header in self.program.headers.values():
             if header.metadata and header.name not in whole and types.count(header.type.name) == 1:
-                candidates |= {
-                    (header.name, one.name) for one in header.type.fields if one.width > WIDE
-                }
-        candidates &= own.places() - excluded
-        return _Assignments(self, control, candidates).transient()
+                for one in header.type.fields:
+                    if (header.name, one.name) in mentioned:
+                        yield header.name, one
 
 
 class _Assignments:

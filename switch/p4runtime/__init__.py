@@ -8,10 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .device import Device, Stream
+    from .device import Device
     from .errors import P4RuntimeError
     from .server import AddressError, Server, Tls, is_local, serve, socket_path
     from .servicer import P4RuntimeServicer
+    from .streams import Stream
 
 __all__ = [
     "AddressError",
@@ -26,7 +27,7 @@ __all__ = [
     "socket_path",
 ]
 
-_PLACES = {"Device": "device", "Stream": "device", "P4RuntimeError": "errors"}
+_PLACES = {"Device": "device", "Stream": "streams", "P4RuntimeError": "errors"}
 _PLACES["P4RuntimeServicer"] = "servicer"
 
 

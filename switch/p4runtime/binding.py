@@ -48,7 +48,12 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
     missing: dict[int, str] = {}
     tables = _present(schema.tables, program_tables, "table", missing)
     counters = _present(schema.counters, program.counters, "counter", missing)
+    profiles = _present(schema.profiles, program.profiles, "action profile", missing)
+    value_sets = _present(schema.value_sets, program.value_sets, "value set", missing)
     registers = _present(schema.registers, program.registers, "register", missing)
+    meters = _present(schema.meters, program.meters, "meter", missing)
+    learned = {one.name: one for one in program.learn_lists.values()}
+    digests = _present(schema.digests, learned, "digest", missing)
     if schema.tables and not tables:
         raise invalid_argument(
             f"the P4Info is of another program: it has tables "
@@ -62,6 +67,13 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
         _check_table(schema, table, program, program_tables[table.name])
     for counter in counters.values():
         _same("counter", counter.name, "size", counter.size, program.counters[counter.name].size)
+    for profile in profiles.values():
+        selects = program.profiles[profile.name].selector is not None
+        _same("action profile", profile.name, "selector", profile.with_selector, selects)
+    for one in value_sets.values():
+        key = [field.width for field in program.value_sets[one.name].key]
+        _same("value set", one.name, "key widths", [field.width for field in one.fields], key)
+        _same("value set", one.name, "size", one.size, program.value_sets[one.name].max_size)
     for register in registers.values():
         found = program.registers[register.name]
         _same("register", register.name, "size", register.size, found.size)
@@ -69,12 +81,22 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
             _same("register", register.name, "width", register.codec.width, found.width)
     for what in missing.values():
         log.warning("%s is in the P4Info, but the compiler left it out of the program", what)
+    for meter in meters.values():
+        _same("meter", meter.name, "size", meter.size, program.meters[meter.name].size)
+    for digest in digests.values():
+        if digest.codec is not None:
+            actual = [one.width for one in learned[digest.name].elements]
+            _same("digest", digest.name, "widths of fields", digest.codec.widths, actual)
     left_out = {i: f"{what}, which the compiler left out," for i, what in missing.items()}
     return dataclasses.replace(
         schema,
         tables={i: _immutable(table, program_tables[table.name]) for i, table in tables.items()},
         counters=counters,
         registers=registers,
+        profiles=profiles,
+        value_sets=value_sets,
+        meters=meters,
+        digests=digests,
         others={**schema.others, **left_out},
     )
 
@@ -121,5 +143,12 @@ def _check_table(schema: Schema, table: Table, program: p4.Program, found: p4.Ta
         name = schema.actions[action_id].name
         if name not in names:
             _same("table", table.name, "action", name, "missing")
+    declared = schema.profiles.get(table.action_profile)
+    profile = declared.name if declared else None
+    _same("table", table.name, "action profile", profile, found.profile)
     if table.direct_counter:
         _same("table", table.name, "direct counter", True, found.with_counters)
+    if table.direct_meter:
+        _same("table", table.name, "direct meter", True, found.meter is not None)
+    if table.ages:
+        _same("table", table.name, "idle timeout", True, found.ages)

@@ -11,13 +11,13 @@ from p4.v1 import p4runtime_pb2
 from switch.pipeline import Pipeline
 
 from .errors import invalid_argument, out_of_range, unimplemented
-from .schema import Counter, Register, Schema
+from .schema import Counter, Meter, Register, Schema
 from .tables import check_counter_data
 
 Update = p4runtime_pb2.Update
 
 
-def _indices(item: Counter | Register, message: Any) -> range:
+def indices(item: Counter | Register | Meter, message: Any) -> range:
     """The cells that a message means: one, or all if it carries no index.
 
     Raises INVALID_ARGUMENT for a negative index, OUT_OF_RANGE for one beyond the array.
@@ -44,12 +44,12 @@ class Cells:
         counter = self._schema.counter(message.counter_id)
         if kind != Update.MODIFY:
             raise invalid_argument(f"{counter.name}: a counter can only be modified")
-        indices = _indices(counter, message)
+        asked = indices(counter, message)
         if not message.HasField("data"):
             return
         check_counter_data(counter.name, message.data)
         packets, octets = int(message.data.packet_count), int(message.data.byte_count)
-        for index in indices:
+        for index in asked:
             self._pipeline.set_counter(counter.name, index, packets, octets)
 
     def read_counter(
@@ -61,7 +61,7 @@ class Cells:
         else:
             counters = [self._schema.counter(query.counter_id)]
         for counter in counters:
-            for index in _indices(counter, query):
+            for index in indices(counter, query):
                 packets, octets = self._pipeline.counter(counter.name, index)
                 yield p4runtime_pb2.CounterEntry(
                     counter_id=counter.id,
@@ -76,11 +76,11 @@ class Cells:
             raise invalid_argument(f"{register.name}: a register can only be modified")
         if register.codec is None:
             raise unimplemented(register.reason)
-        indices = _indices(register, message)
+        asked = indices(register, message)
         if not message.HasField("data"):
             raise invalid_argument(f"{register.name}: data is not set")
         value = register.codec.decode(message.data)
-        for index in indices:
+        for index in asked:
             self._pipeline.set_register(register.name, index, value)
 
     def read_register(
@@ -94,7 +94,7 @@ class Cells:
         for register in registers:
             if register.codec is None:
                 raise unimplemented(register.reason)
-            for index in _indices(register, query):
+            for index in indices(register, query):
                 value = self._pipeline.register(register.name, index)
                 yield p4runtime_pb2.RegisterEntry(
                     register_id=register.id,

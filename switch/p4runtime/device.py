@@ -14,6 +14,7 @@ Writes are serializable and a Read sees each Write whole or not at all.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -39,6 +40,7 @@ from .forwarding import Forwarding
 from .loading import build
 from .packetio import decode_packet_in, encode_packet_out
 from .reconciling import carry
+from .streams import Stream
 
 log = logging.getLogger(__name__)
 
@@ -53,59 +55,6 @@ GetConfig = p4runtime_pb2.GetForwardingPipelineConfigRequest
 Output = tuple[int, bytes]
 
 
-class Stream:
-    """One StreamChannel. `send` gets what the switch says, from any thread; it must not block."""
-
-    def __init__(self, device: Device, send: Send) -> None:
-        self._device = device
-        self._send = send
-        self._client: Client | None = None
-        self._closed = False
-
-    def receive(self, request: p4runtime_pb2.StreamMessageRequest) -> None:
-        """Handles one message. Answers and errors of packet-outs go to `send`.
-
-        Raises P4RuntimeError for an arbitration message that ends the stream (spec, "Rules for
-        Handling MasterArbitrationUpdate Messages"); the caller then closes it.
-        """
-        kind = request.WhichOneof("update")
-        if kind == "arbitration":
-            self._client = self._device._arbitrate(self._client, request.arbitration, self._send)
-            return
-        try:
-            if kind == "packet":
-                self._device._packet_out(self._client, request.packet)
-            elif kind == "digest_ack":
-                raise invalid_argument("no digest has this id: digests are not supported")
-            else:
-                raise unimplemented(f"stream messages of kind {kind} are not supported")
-        except P4RuntimeError as error:
-            self._send(_stream_error(error, request))
-
-    def close(self) -> None:
-        """The stream has ended; if it was the primary's, there is none now. Idempotent."""
-        if not self._closed:
-            self._closed = True
-            if self._client is not None:
-                self._device._arbitration.leave(self._client)
-
-
-def _stream_error(
-    error: P4RuntimeError, request: p4runtime_pb2.StreamMessageRequest
-) -> p4runtime_pb2.StreamMessageResponse:
-    response = p4runtime_pb2.StreamMessageResponse()
-    response.error.canonical_code = error.code
-    response.error.message = error.message
-    kind = request.WhichOneof("update")
-    if kind == "packet":
-        response.error.packet_out.packet_out.CopyFrom(request.packet)
-    elif kind == "digest_ack":
-        response.error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
-    else:
-        response.error.other.other.CopyFrom(request.other)
-    return response
-
-
 class Device:
     """A switch with P4Runtime.
 
@@ -117,6 +66,7 @@ class Device:
     on_packet_out  called with (port, frame) for a packet-out: put the frame into the data plane.
                 None: it is injected in process
     on_output   called with [(port, frame)] that a packet-out injected in process sends
+    clock       microseconds, for pushed programs that forward in process only; None: the system's
     """
 
     def __init__(
@@ -128,12 +78,15 @@ class Device:
         on_commit: Callable[[Pipeline], None] | None = None,
         on_packet_out: Callable[[int, bytes], None] | None = None,
         on_output: Callable[[Sequence[Output]], None] | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.on_commit = on_commit
         self.on_packet_out = on_packet_out
         self.on_output = on_output
+        self._clock = clock
+        self._notice_to = -1
         self.packet_ins = 0  # sent to a controller
         self.packet_ins_lost = 0  # no primary, no P4Info, or shorter than the header
         self.packet_outs = 0
@@ -191,6 +144,7 @@ class Device:
             if self._pipeline is None:
                 raise RuntimeError("no pipeline has been pushed")
             outputs = self._pipeline.inject_batch(ports, frames, now_us)
+            self.notify(now_us)
         if self.cpu_port is None:
             return outputs
         for port, frame in outputs:
@@ -203,7 +157,10 @@ class Device:
     ) -> Client:
         # The lock waits for a Write of the previous primary to finish, as the spec demands.
         with self._lock:
-            return self._arbitration.update(client, message, send)
+            try:
+                return self._arbitration.update(client, message, send)
+            finally:
+                self._changed()
 
     def _packet_out(self, client: Client | None, message: p4runtime_pb2.PacketOut) -> None:
         if client is None or not self._arbitration.is_primary(client):
@@ -221,6 +178,44 @@ class Device:
         outputs = self.inject(self.cpu_port, frame)
         if self.on_output is not None:
             self.on_output(outputs)
+
+    # -- digests and idle timeouts -------------------------------------------------------------
+
+    def notify(self, now_us: int | None = None) -> int | None:
+        """Tells the primary of each role what is due now (None: by the clock): digest lists and
+        idle timeouts. Returns after how many microseconds to call again, None: not before
+        something changes."""
+        with self._lock:
+            committed = self._committed
+            if committed is None or not committed.speaks:
+                return None
+            now = committed.pipeline.now_us() if now_us is None else now_us
+            primaries = self._arbitration.primaries()
+            for message in committed.notices(now, bool(primaries)):
+                for client in primaries:
+                    client.send(message)
+            due = committed.due_us(bool(primaries))
+        return None if due is None else max(0, due - now)
+
+    def notice_to(self, descriptor: int) -> None:
+        """An eventfd to be written to when notify() may have something to tell; -1: none."""
+        with self._lock:
+            self._notice_to = descriptor
+            if self._committed is not None:
+                self._committed.notice_to(descriptor)
+
+    def _changed(self) -> None:
+        """By a client: what is due next may be another thing. Lock held."""
+        if self._notice_to >= 0 and self._committed is not None and self._committed.speaks:
+            os.eventfd_write(self._notice_to, 1)
+
+    def _acknowledge(self, client: Client | None, message: p4runtime_pb2.DigestListAck) -> None:
+        if client is None or not self._arbitration.is_primary(client):
+            raise permission_denied("digest lists are the primary client's alone")
+        with self._lock:
+            if self._committed is None:
+                raise failed_precondition("no pipeline has been pushed")
+            self._committed.acknowledge(message)
 
     # -- pipeline configuration ----------------------------------------------------------------
 
@@ -249,7 +244,7 @@ class Device:
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _verify(self, request: Any) -> None:
-        built = build(request)
+        built = build(request, self._clock)
         try:
             if request.action == SetConfig.VERIFY:
                 built.close()
@@ -292,7 +287,7 @@ class Device:
                 committed.config.CopyFrom(config)
                 self._drop_saved()
                 return
-        built = build(request)
+        built = build(request, self._clock)
         try:
             with self._lock:
                 self._require_primary(request, "SetForwardingPipelineConfig")
@@ -315,6 +310,8 @@ class Device:
             self.on_commit(forwarding.pipeline)
         old, self._pipeline = self._pipeline, forwarding.pipeline
         self._committed = forwarding
+        forwarding.notice_to(self._notice_to)
+        self._changed()
         if old is not None:
             old.close()
 
@@ -361,6 +358,7 @@ class Device:
                 error = self._attempt(partial(forwarding.write, update))
                 errors.append(error)
                 failed = failed or error.canonical_code != code_pb2.OK
+            self._changed()
         if failed:
             raise batch_error("Write", errors)
         return p4runtime_pb2.WriteResponse()

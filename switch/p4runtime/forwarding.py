@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
 from switch.pipeline import Pipeline
+from switch.upkeep import Upkeep
 
+from .ageing import Ageing
 from .cells import Cells
+from .digests import Digests
+from .direct import Extras
 from .errors import invalid_argument, unimplemented
+from .meters import DirectMeters, Meters
 from .pre import Replication
-from .schema import Schema
-from .tables import Tables
+from .profiles import Profiles
+from .schema import Schema, Table
+from .tables import Entry, Tables, key_of
+from .value_sets import ValueSets
 
 Update = p4runtime_pb2.Update
 _UPDATES = (Update.INSERT, Update.MODIFY, Update.DELETE)
@@ -22,13 +30,11 @@ _UPDATES = (Update.INSERT, Update.MODIFY, Update.DELETE)
 # Entities that v1model has and this target does not: kind -> (what it is, P4Info's lists of them).
 _UNSUPPORTED = {
     "extern_entry": ("externs", ("externs",)),
-    "action_profile_member": ("action profiles", ("action_profiles",)),
-    "action_profile_group": ("action profiles", ("action_profiles",)),
-    "meter_entry": ("meters", ("meters",)),
-    "direct_meter_entry": ("direct meters", ("direct_meters",)),
-    "value_set_entry": ("parser value sets", ("value_sets",)),
-    "digest_entry": ("digests", ("digests",)),
 }
+
+
+# Entries of one IdleTimeoutNotification.
+_TOGETHER = 1024
 
 
 class Forwarding:
@@ -41,21 +47,43 @@ class Forwarding:
         self.config = config
         self.schema = schema
         self.pipeline = pipeline
-        self._tables = Tables(schema, pipeline)
+        upkeep = Upkeep(pipeline)
+        self._upkeep = upkeep
+        self._ageing = Ageing(upkeep)
+        extras = Extras(schema, upkeep, self._ageing)
+        self._profiles = Profiles(schema, pipeline)
+        self._tables = Tables(schema, pipeline, self._profiles, extras)
+        self._value_sets = ValueSets(schema, pipeline)
+        meters, direct_meters = Meters(schema, upkeep), DirectMeters(schema, self._tables, extras)
+        self._digests = Digests(schema, upkeep)
+        # Others have nothing to tell by themselves.
+        self.speaks = bool(schema.digests) or any(one.ages for one in schema.tables.values())
         self._cells = Cells(schema, pipeline)
         self._replication = Replication(pipeline)
         self._writers: dict[str, Callable[[int, Any], None]] = {
             "table_entry": self._tables.write,
             "direct_counter_entry": self._tables.write_direct_counter,
+            "action_profile_member": self._profiles.write_member,
+            "action_profile_group": self._profiles.write_group,
+            "value_set_entry": self._value_sets.write,
             "counter_entry": self._cells.write_counter,
             "register_entry": self._cells.write_register,
+            "meter_entry": meters.write,
+            "direct_meter_entry": direct_meters.write,
+            "digest_entry": self._digests.write,
             "packet_replication_engine_entry": self._replication.write,
         }
         self._readers: dict[str, Callable[[Any], Iterator[Any]]] = {
             "table_entry": self._tables.read,
             "direct_counter_entry": self._tables.read_direct_counter,
+            "action_profile_member": self._profiles.read_member,
+            "action_profile_group": self._profiles.read_group,
+            "value_set_entry": self._value_sets.read,
             "counter_entry": self._cells.read_counter,
             "register_entry": self._cells.read_register,
+            "meter_entry": meters.read,
+            "direct_meter_entry": direct_meters.read,
+            "digest_entry": self._digests.read,
             "packet_replication_engine_entry": self._replication.read,
         }
 
@@ -84,6 +112,27 @@ class Forwarding:
         for found in self._readers[kind](getattr(query, kind)):
             yield p4runtime_pb2.Entity(**{kind: found})
 
+    def notice_to(self, descriptor: int) -> None:
+        """See Upkeep.set_notice."""
+        self._upkeep.set_notice(descriptor)
+
+    def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
+        """See Digests.acknowledge."""
+        self._digests.acknowledge(message)
+
+    def notices(self, now_us: int, ready: bool) -> list[p4runtime_pb2.StreamMessageResponse]:
+        """What is to be told at this time, if somebody is there to hear it (ready)."""
+        found = list(self._digests.lists(now_us, ready))
+        expired = self._ageing.expired(now_us)
+        for first in range(0, len(expired), _TOGETHER):
+            found.append(_idle(expired[first : first + _TOGETHER]))
+        return found
+
+    def due_us(self, ready: bool) -> int | None:
+        """When notices() may have more to tell; None: not before a packet leaves a message."""
+        times = (self._digests.due_us(ready), self._ageing.due_us())
+        return min((one for one in times if one is not None), default=None)
+
     def changed_defaults(self) -> list[int]:
         """Ids of tables whose default action is not the program's own."""
         return self._tables.changed_defaults()
@@ -91,3 +140,15 @@ class Forwarding:
     def close(self) -> None:
         """Frees the pipeline."""
         self.pipeline.close()
+
+
+def _idle(entries: Sequence[tuple[Table, Entry]]) -> p4runtime_pb2.StreamMessageResponse:
+    response = p4runtime_pb2.StreamMessageResponse()
+    response.idle_timeout_notification.timestamp = time.time_ns()
+    for table, entry in entries:
+        told = response.idle_timeout_notification.table_entry.add()
+        told.CopyFrom(key_of(table, entry))
+        told.controller_metadata = entry.controller_metadata
+        told.metadata = entry.metadata
+        told.idle_timeout_ns = entry.idle_timeout_ns
+    return response

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from p4.v1 import p4runtime_pb2
 
 from switch.compile import CompilerError
@@ -17,8 +19,11 @@ from .packetio import check_headers
 from .schema import Schema
 
 
-def build(request: p4runtime_pb2.SetForwardingPipelineConfigRequest) -> Forwarding:
-    """Loads and compiles the program of a request; changes nothing else.
+def build(
+    request: p4runtime_pb2.SetForwardingPipelineConfigRequest,
+    clock: Callable[[], int] | None = None,
+) -> Forwarding:
+    """Loads and compiles the program of a request; changes nothing else. clock: of the pipeline.
 
     Raises INVALID_ARGUMENT with the reason if it is missing or cannot be realized.
     """
@@ -37,7 +42,7 @@ def build(request: p4runtime_pb2.SetForwardingPipelineConfigRequest) -> Forwardi
     try:
         program = Program.parse_text(config.p4_device_config, name)
         bound = bind(schema, program)
-        pipeline = Pipeline(program)
+        pipeline = Pipeline(program, clock=clock)
     except (ProgramError, PipelineError, CompilerError, MemoryError) as error:
         raise invalid_argument(f"the program cannot be realized: {error}") from error
     return Forwarding(_copy(config), bound, pipeline)

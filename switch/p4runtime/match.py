@@ -16,9 +16,21 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from .errors import P4RuntimeError, invalid_argument, permission_denied
-from .schema import EXACT, LPM, OPTIONAL, RANGE, TERNARY, Action, MatchField, Schema, Table
+from .schema import (
+    EXACT,
+    LPM,
+    OPTIONAL,
+    RANGE,
+    TERNARY,
+    Action,
+    MatchField,
+    Schema,
+    Table,
+    ValueSet,
+)
 from .values import decode_unsigned, encode_unsigned
 
+Keyed: TypeAlias = Table | ValueSet
 KeyElement: TypeAlias = int | tuple[int, int]
 Key: TypeAlias = tuple[KeyElement, ...]
 
@@ -43,7 +55,7 @@ def dont_care(field: MatchField) -> KeyElement | None:
     return (0, _ones(field.width)) if field.kind == RANGE else (0, 0)
 
 
-def decode_key(table: Table, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key:
+def decode_key(table: Keyed, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key:
     """Key of an entry. Raises INVALID_ARGUMENT naming the field and the rule it breaks."""
     given: dict[int, Any] = {}
     for match in matches:
@@ -70,7 +82,7 @@ def decode_key(table: Table, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key
     return tuple(key)
 
 
-def _decode_field(table: Table, field: MatchField, match: Any) -> KeyElement:
+def _decode_field(table: Keyed, field: MatchField, match: Any) -> KeyElement:
     what = f"{table.name}.{field.name}"
     kind = match.WhichOneof("field_match_type")
     if kind != field.kind:
@@ -110,7 +122,7 @@ def _decode_lpm(field: MatchField, lpm: p4runtime_pb2.FieldMatch.LPM, what: str)
     return (value, length)
 
 
-def encode_key(table: Table, key: Key) -> list[p4runtime_pb2.FieldMatch]:
+def encode_key(table: Keyed, key: Key) -> list[p4runtime_pb2.FieldMatch]:
     """FieldMatch messages of a key, canonical: without the fields that match anything."""
     matches = []
     for field, element in zip(table.fields, key, strict=False):  # the default entry has no key
@@ -157,10 +169,11 @@ def decode_action(
         raise permission_denied(f"{table.name}: {action.name} is for entries (@tableonly)")
     if not default and not in_entries:
         raise permission_denied(f"{table.name}: {action.name} is for the default (@defaultonly)")
-    return action, _decode_params(action, message.action.params)
+    return action, decode_params(action, message.action.params)
 
 
-def _decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
+def decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
+    """Arguments in the program's order. Raises INVALID_ARGUMENT with the parameter's name."""
     given: dict[int, bytes] = {}
     for param in params:
         if param.param_id in given:

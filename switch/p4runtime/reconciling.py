@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of one program, put into another (P4Runtime spec, "SetForwardingPipelineConfig RPC",
 RECONCILE_AND_COMMIT): entries and their counters, default actions, groups, sessions, counters and
-registers. All of it must fit, by name, or none is taken."""
+registers, meters (with full buckets), digests and idle timeouts (which begin anew). All of it must
+fit, by name, or none is taken."""
 
 from __future__ import annotations
 
@@ -26,10 +27,17 @@ def carry(old: Forwarding, new: Forwarding) -> None:
     """
     try:
         for entity in _entities(old):
-            if entity.HasField("table_entry"):
-                _check_shape(old, new, entity.table_entry)
-            default = entity.table_entry.is_default_action
-            new.write(Update(type=Update.MODIFY if default else Update.INSERT, entity=entity))
+            _check_shapes(old, new, entity)
+            if entity.HasField("meter_entry"):
+                _check_same(old, new, "meters", entity.meter_entry.meter_id)
+            elif entity.HasField("digest_entry"):
+                _check_same(old, new, "digests", entity.digest_entry.digest_id)
+            there = (
+                entity.table_entry.is_default_action
+                or entity.HasField("value_set_entry")
+                or entity.HasField("meter_entry")
+            )
+            new.write(Update(type=Update.MODIFY if there else Update.INSERT, entity=entity))
     except P4RuntimeError as error:
         raise _unfit(error.message) from error
     _carry_cells(old.pipeline, new.pipeline)
@@ -37,15 +45,26 @@ def carry(old: Forwarding, new: Forwarding) -> None:
 
 def _entities(old: Forwarding) -> Iterator[p4runtime_pb2.Entity]:
     """All that a controller has written and the program does not declare itself."""
+    members, chosen = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
+    members.action_profile_member.SetInParent()
+    chosen.action_profile_group.SetInParent()
     tables = p4runtime_pb2.Entity()
     tables.table_entry.counter_data.SetInParent()
+    tables.table_entry.meter_config.SetInParent()
     groups, sessions = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
     groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
     sessions.packet_replication_engine_entry.clone_session_entry.SetInParent()
-    for query in (tables, groups, sessions):
+    value_sets, digests = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
+    value_sets.value_set_entry.SetInParent()
+    digests.digest_entry.SetInParent()
+    meters = p4runtime_pb2.Entity()
+    meters.meter_entry.SetInParent()
+    for query in (members, chosen, tables, groups, sessions, value_sets, digests):
         for entity in old.read(query):
-            if not entity.table_entry.is_const:
+            unset = entity.HasField("value_set_entry") and not entity.value_set_entry.members
+            if not entity.table_entry.is_const and not unset:
                 yield entity
+    yield from (one for one in old.read(meters) if one.meter_entry.HasField("config"))
     for table in old.changed_defaults():
         default = p4runtime_pb2.Entity()
         default.table_entry.table_id = table
@@ -54,21 +73,46 @@ def _entities(old: Forwarding) -> Iterator[p4runtime_pb2.Entity]:
         yield from old.read(default)
 
 
-def _check_shape(old: Forwarding, new: Forwarding, entry: p4runtime_pb2.TableEntry) -> None:
+def _check_shapes(old: Forwarding, new: Forwarding, entity: p4runtime_pb2.Entity) -> None:
     """Ids may be given to other things in another program."""
-    action = entry.action.action.action_id
-    for kind, number in (("tables", entry.table_id), ("actions", action)):
+    entry, member = entity.table_entry, entity.action_profile_member
+    sets = entry.action.action_profile_action_set.action_profile_actions
+    actions = [entry.action.action, member.action, *(one.action for one in sets)]
+    profiles = (member.action_profile_id, entity.action_profile_group.action_profile_id)
+    for kind, number in (
+        ("tables", entry.table_id),
+        ("value_sets", entity.value_set_entry.value_set_id),
+        *(("action_profiles", one) for one in profiles),
+        *(("actions", one.action_id) for one in actions),
+    ):
         mine, other = (_described(one.config.p4info, kind, number) for one in (old, new))
         if mine != other:
             name = mine[0] if mine else number
             raise invalid_argument(f"{kind[:-1]} {name} is not there or has other fields")
 
 
+def _check_same(old: Forwarding, new: Forwarding, kind: str, number: int) -> None:
+    mine, other = (
+        [one.preamble.name for one in getattr(p4info, kind) if one.preamble.id == number]
+        for p4info in (old.config.p4info, new.config.p4info)
+    )
+    if mine != other:
+        raise invalid_argument(f"{kind[:-1]} {mine[0]} is not there")
+
+
 def _described(p4info: Any, kind: str, number: int) -> tuple[Any, ...]:
     """Name and fields or parameters of a table or action."""
     for one in getattr(p4info, kind):
         if one.preamble.id == number:
-            parts = one.match_fields if kind == "tables" else one.params
+            if kind == "action_profiles":
+                return (one.preamble.name, one.with_selector)
+            parts = (
+                one.match_fields
+                if kind == "tables"
+                else one.match
+                if kind == "value_sets"
+                else one.params
+            )
             shapes = ((p.id, p.name, p.bitwidth, getattr(p, "match_type", 0)) for p in parts)
             return (one.preamble.name, *shapes)
     return ()

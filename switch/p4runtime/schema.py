@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from p4.config.v1 import p4info_pb2
 
 from .errors import P4RuntimeError, invalid_argument, unimplemented
-from .values import DataCodec
+from .values import DataCodec, MessageCodec
 
 EXACT, LPM, TERNARY, RANGE, OPTIONAL = "exact", "lpm", "ternary", "range", "optional"
 _KINDS = {
@@ -21,6 +21,7 @@ _KINDS = {
     p4info_pb2.MatchField.RANGE: RANGE,
     p4info_pb2.MatchField.OPTIONAL: OPTIONAL,
 }
+MOST = (1 << 31) - 1  # an int32
 _WITH_PRIORITY = (TERNARY, RANGE, OPTIONAL)
 
 T = TypeVar("T")
@@ -76,12 +77,47 @@ class Table:
 
 
 @dataclass(frozen=True)
+class ActionProfile:
+    """size: sum of all weights, or members without a selector; max_group_size: of one group's
+    weights; 0: not said. most_weight: of a member where sizes count members, not weights, else 0.
+    actions: ids of what members may do."""
+
+    id: int
+    name: str
+    with_selector: bool
+    size: int
+    max_group_size: int
+    most_weight: int
+    actions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """A parser value set: its members are keys of these fields."""
+
+    id: int
+    name: str
+    fields: tuple[MatchField, ...]
+    size: int
+
+
+@dataclass(frozen=True)
 class Counter:
     """An indexed counter array."""
 
     id: int
     name: str
     size: int
+
+
+@dataclass(frozen=True)
+class Meter:
+    """An array of indexed meters; kind: MeterSpec.Type."""
+
+    id: int
+    name: str
+    size: int
+    kind: int
 
 
 @dataclass(frozen=True)
@@ -96,19 +132,35 @@ class Register:
 
 
 @dataclass(frozen=True)
+class Digest:
+    """codec is None if P4Data of its type is not supported; then `reason` says why."""
+
+    id: int
+    name: str
+    codec: MessageCodec | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class Schema:
     """Everything of one P4Info that requests may name, by id.
 
-    others: id -> what it is, of objects that are declared but cannot be had here.
+    direct_meters: id -> MeterSpec.Type. others: id -> what it is, of objects that are declared but
+    cannot be had here.
     """
 
     tables: Mapping[int, Table]
     actions: Mapping[int, Action]
     counters: Mapping[int, Counter]
     registers: Mapping[int, Register]
+    meters: Mapping[int, Meter]
+    direct_meters: Mapping[int, int]
+    digests: Mapping[int, Digest]
     packet_in: tuple[Field, ...] | None
     packet_out: tuple[Field, ...] | None
     others: Mapping[int, str]
+    profiles: Mapping[int, ActionProfile] = field(default_factory=dict)
+    value_sets: Mapping[int, ValueSet] = field(default_factory=dict)
 
     @classmethod
     def of(cls, info: p4info_pb2.P4Info) -> Schema:
@@ -128,24 +180,35 @@ class Schema:
             for p in [_preamble(counter)]
         )
         registers = _by_id(_register(register, info) for register in info.registers)
+        meters = _by_id(_meter(meter) for meter in info.meters)
+        direct_meters = {one.preamble.id: _meter_kind(one) for one in info.direct_meters}
+        digests = _by_id(_digest(digest, info) for digest in info.digests)
         packet: dict[str, tuple[Field, ...]] = {}
         for header in info.controller_packet_metadata:
             name = header.preamble.name
             packet[name] = tuple(_field(metadata, name) for metadata in header.metadata)
-        others = {
-            item.preamble.id: f"{kind} {item.preamble.name}"
-            for kind in ("action_profiles", "meters", "direct_meters", "value_sets", "digests")
-            for item in getattr(info, kind)
-        }
         return cls(
             tables,
             actions,
             counters,
             registers,
+            meters,
+            direct_meters,
+            digests,
             packet.get("packet_in"),
             packet.get("packet_out"),
-            others,
+            {},
+            _by_id(_profile(profile, tables) for profile in info.action_profiles),
+            _by_id(_value_set(one) for one in info.value_sets),
         )
+
+    def profile(self, profile_id: int) -> ActionProfile:
+        """Raises INVALID_ARGUMENT for an id that is not an action profile's."""
+        return self._get(self.profiles, profile_id, "action_profile_id")
+
+    def value_set(self, value_set_id: int) -> ValueSet:
+        """Raises INVALID_ARGUMENT for an id that is not a value set's."""
+        return self._get(self.value_sets, value_set_id, "value_set_id")
 
     def table(self, table_id: int) -> Table:
         """Raises INVALID_ARGUMENT for an id that is not a table's."""
@@ -158,6 +221,14 @@ class Schema:
     def register(self, register_id: int) -> Register:
         """Raises INVALID_ARGUMENT for an id that is not a register's."""
         return self._get(self.registers, register_id, "register_id")
+
+    def meter(self, meter_id: int) -> Meter:
+        """Raises INVALID_ARGUMENT for an id that is not an indexed meter's."""
+        return self._get(self.meters, meter_id, "meter_id")
+
+    def digest(self, digest_id: int) -> Digest:
+        """Raises INVALID_ARGUMENT for an id that is not a digest's."""
+        return self._get(self.digests, digest_id, "digest_id")
 
     def _get(self, items: Mapping[int, T], key: int, what: str) -> T:
         if key == 0:
@@ -198,19 +269,32 @@ def _field(message: Any, owner: str) -> Field:
     return Field(int(message.id), str(message.name), int(message.bitwidth))
 
 
-def _table(message: Any, actions: Mapping[int, Action], direct: Mapping[int, str]) -> Table:
-    preamble = _preamble(message)
+def _match_fields(messages: Iterable[Any], owner: str) -> tuple[MatchField, ...]:
     fields = []
-    for match in message.match_fields:
-        base = _field(match, preamble.name)
+    for match in messages:
+        base = _field(match, owner)
         kind = _KINDS.get(match.match_type)
         if kind is None:
             raise unimplemented(
-                f"P4Info: {preamble.name}.{match.name} has match kind "
+                f"P4Info: {owner}.{match.name} has match kind "
                 f"{match.other_match_type or match.match_type}; this target knows "
                 f"{', '.join(_KINDS.values())}"
             )
         fields.append(MatchField(base.id, base.name, base.width, kind))
+    return tuple(fields)
+
+
+def _value_set(message: Any) -> ValueSet:
+    preamble = _preamble(message)
+    fields = _match_fields(message.match, preamble.name)
+    if any(one.kind == RANGE for one in fields):
+        raise unimplemented(f"P4Info: {preamble.name}: a value set has no ranges here")
+    return ValueSet(int(preamble.id), str(preamble.name), fields, int(message.size))
+
+
+def _table(message: Any, actions: Mapping[int, Action], direct: Mapping[int, str]) -> Table:
+    preamble = _preamble(message)
+    fields = _match_fields(message.match_fields, preamble.name)
     allowed = {}
     for ref in message.action_refs:
         if ref.id not in actions:
@@ -223,7 +307,7 @@ def _table(message: Any, actions: Mapping[int, Action], direct: Mapping[int, str
     return Table(
         id=int(preamble.id),
         name=str(preamble.name),
-        fields=tuple(fields),
+        fields=fields,
         allowed=allowed,
         size=int(message.size),
         is_const=bool(message.is_const_table),
@@ -236,6 +320,25 @@ def _table(message: Any, actions: Mapping[int, Action], direct: Mapping[int, str
     )
 
 
+def _profile(message: Any, tables: Mapping[int, Table]) -> ActionProfile:
+    preamble = _preamble(message)
+    users = [table for table in tables.values() if table.action_profile == preamble.id]
+    counts_members = message.HasField("sum_of_members")
+    return ActionProfile(
+        id=int(preamble.id),
+        name=str(preamble.name),
+        with_selector=bool(message.with_selector),
+        size=int(message.size),
+        max_group_size=int(message.max_group_size),
+        most_weight=(message.sum_of_members.max_member_weight or MOST) if counts_members else 0,
+        actions=tuple(
+            dict.fromkeys(
+                number for user in users for number, (entry, _) in user.allowed.items() if entry
+            )
+        ),
+    )
+
+
 def _register(message: Any, info: p4info_pb2.P4Info) -> Register:
     preamble = _preamble(message)
     codec: DataCodec | None = None
@@ -245,3 +348,30 @@ def _register(message: Any, info: p4info_pb2.P4Info) -> Register:
     except P4RuntimeError as error:
         reason = error.message
     return Register(int(preamble.id), str(preamble.name), int(message.size), codec, reason)
+
+
+def _meter(message: Any) -> Meter:
+    preamble = _preamble(message)
+    return Meter(int(preamble.id), str(preamble.name), int(message.size), _meter_kind(message))
+
+
+def _meter_kind(message: Any) -> int:
+    """MeterSpec.Type. UNIMPLEMENTED for the one that v1model's meters cannot be."""
+    kind = int(message.spec.type)
+    if kind == p4info_pb2.MeterSpec.SINGLE_RATE_THREE_COLOR:
+        raise unimplemented(
+            f"P4Info: {message.preamble.name} is a single rate three color meter; this target has "
+            f"those of two rates (RFC 2698)"
+        )
+    return kind
+
+
+def _digest(message: Any, info: p4info_pb2.P4Info) -> Digest:
+    preamble = _preamble(message)
+    codec: MessageCodec | None = None
+    reason = ""
+    try:
+        codec = MessageCodec(message.type_spec, info.type_info, preamble.name)
+    except P4RuntimeError as error:
+        reason = error.message
+    return Digest(int(preamble.id), str(preamble.name), codec, reason)

@@ -22,6 +22,7 @@ import grpc
 from p4.v1 import p4runtime_pb2_grpc
 
 from .device import Device
+from .notices import Notifier
 from .servicer import MAX_STREAMS, P4RuntimeServicer
 
 # sun_path holds 108 bytes with the final zero (unix(7)).
@@ -50,13 +51,17 @@ class Tls:
 class Server:
     """A listening server. address: where, with the port that was chosen if 0 was asked for."""
 
-    def __init__(self, server: grpc.Server, address: str, socket_path: Path | None) -> None:
+    def __init__(
+        self, server: grpc.Server, notifier: Notifier, address: str, socket_path: Path | None
+    ) -> None:
         self._server = server
+        self._notifier = notifier
         self._socket_path = socket_path
         self.address = address
 
     def stop(self, grace: float = 1.0) -> None:
         """Ends all RPCs, waiting up to `grace` seconds for those under way."""
+        self._notifier.stop()
         # gRPC itself never comes to an end once it had a stream whose message is none.
         self._server.stop(grace).wait(grace + _END_SECONDS)
         if self._socket_path is not None:
@@ -86,7 +91,9 @@ def serve(device: Device, address: str, tls: Tls | None = None) -> Server:
         server.start()
     if path is None:
         address = f"{address.rpartition(':')[0]}:{port}"
-    return Server(server, address, path)
+    notifier = Notifier(device)
+    notifier.start()
+    return Server(server, notifier, address, path)
 
 
 def _add_port(server: grpc.Server, address: str, tls: Tls | None) -> int:

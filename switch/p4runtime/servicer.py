@@ -16,15 +16,18 @@ from typing import NoReturn
 import grpc
 from p4.v1 import p4runtime_pb2
 
-from .device import Device, Stream
+from .device import Device
 from .errors import P4RuntimeError, internal, resource_exhausted
+from .streams import Stream
 
 log = logging.getLogger(__name__)
 
 # Open StreamChannels, each of which holds a thread of the server.
 MAX_STREAMS = 32
-# Packet-ins that wait for a controller that reads too slowly; more are dropped.
+# Packet-ins, digest lists and idle timeouts that wait for a controller that reads too slowly, and
+# their bytes; more are dropped.
 MAX_WAITING = 4096
+MAX_WAITING_BYTES = 64 << 20
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -112,14 +115,16 @@ class _Outbox:
         self._changed = threading.Condition()
         self._ended = False
         self._error: P4RuntimeError | None = None
+        self._bytes = 0
         self._dropped = 0
 
     def put(self, response: p4runtime_pb2.StreamMessageResponse) -> None:
         with self._changed:
-            if len(self._waiting) >= MAX_WAITING and not response.HasField("arbitration"):
+            full = len(self._waiting) >= MAX_WAITING or self._bytes >= MAX_WAITING_BYTES
+            if full and not response.HasField("arbitration"):
                 self._dropped += 1
                 if self._dropped == 1:
-                    log.warning("a controller reads too slowly: packet-ins to it are dropped")
+                    log.warning("a controller reads too slowly: what is told it is dropped")
                 return
             if len(self._waiting) >= 2 * MAX_WAITING and not self._ended:
                 self._ended = True
@@ -127,6 +132,7 @@ class _Outbox:
             if self._ended:
                 return
             self._waiting.append(response)
+            self._bytes += response.ByteSize()
             self._changed.notify()
 
     def end(self, error: P4RuntimeError | None) -> None:
@@ -141,6 +147,7 @@ class _Outbox:
                 if not self._waiting:
                     break
                 response = self._waiting.popleft()
+                self._bytes -= response.ByteSize()
             yield response
         if self._error is not None:
             raise self._error

@@ -9,23 +9,25 @@ the entry's key as they wrote it) is kept here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from switch.keys import Reference
 from switch.pipeline import EntryExists, EntryIsConstant, Pipeline, TableFull
 
+from .direct import Extras
 from .errors import (
     already_exists,
     invalid_argument,
     not_found,
     permission_denied,
     resource_exhausted,
-    unimplemented,
 )
 from .match import Key, decode_action, decode_key, encode_action, encode_key
+from .profiles import Profiles, Target
 from .schema import Action, Schema, Table
 
 Update = p4runtime_pb2.Update
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 @dataclass
 class Entry:
     """One entry. action None: the default entry as the program has it, if the P4Info does not
-    know that action."""
+    know that action. target: what it names instead where the table has an action profile."""
 
     action: Action | None
     arguments: tuple[int, ...]
@@ -46,6 +48,24 @@ class Entry:
     is_const: bool = False
     controller_metadata: int = 0
     metadata: bytes = b""
+    idle_timeout_ns: int = 0
+    timer: int = 0  # ageing.py's
+    target: Target | None = None
+
+    @property
+    def does(self) -> str | Reference:
+        """As the pipeline takes it."""
+        if self.target is not None:
+            return self.target.reference
+        assert self.action is not None
+        return self.action.name
+
+    @property
+    def live(self) -> int:
+        """The handle of an entry that is not the default one."""
+        if self.handle is None:
+            raise AssertionError("the default entry has no handle")
+        return self.handle
 
 
 @dataclass
@@ -59,9 +79,13 @@ class _Contents:
 class Tables:
     """The tables of one committed (or saved) program. Not thread safe: the device has a lock."""
 
-    def __init__(self, schema: Schema, pipeline: Pipeline) -> None:
+    def __init__(
+        self, schema: Schema, pipeline: Pipeline, profiles: Profiles, extras: Extras
+    ) -> None:
         self._schema = schema
         self._pipeline = pipeline
+        self._profiles = profiles
+        self._extras = extras
         self._contents = {table_id: _Contents() for table_id in schema.tables}
         for table in schema.tables.values():
             self._add_initial(table)
@@ -100,8 +124,6 @@ class Tables:
         table = self._schema.table(message.table_id)
         if message.is_const:
             raise invalid_argument(f"{table.name}: is_const is the switch's to set")
-        if table.action_profile:
-            raise unimplemented(f"{table.name} has an action profile, which is not supported")
         try:
             if message.is_default_action:
                 self._write_default(table, kind, message)
@@ -126,39 +148,46 @@ class Tables:
             raise already_exists(f"{table.name} has an entry with this key and priority")
         if not message.HasField("action"):
             raise invalid_argument(f"{table.name}: an inserted entry needs an action")
-        action, arguments = decode_action(self._schema, table, message.action, default=False)
+        entry = self._entry(table, message, key, priority)
         try:
-            handle = self._pipeline.insert(table.name, key, action.name, arguments, priority)
-        except TableFull as error:
-            raise resource_exhausted(f"{table.name} is full: {error}") from error
-        except EntryExists as error:
+            entry.handle = self._pipeline.insert(
+                table.name, key, entry.does, entry.arguments, priority
+            )
+        except (TableFull, EntryExists) as error:
+            self._release(entry.target)
+            if isinstance(error, TableFull):
+                raise resource_exhausted(str(error)) from error
             raise already_exists(f"{table.name}: {error}") from error
-        entry = Entry(action, arguments, key, priority, handle)
         self._set_metadata(entry, message)
         contents.entries[key, priority] = entry
+        self._extras.write(table, entry, message)
         if message.HasField("counter_data"):
             self._set_counter(table, entry, message.counter_data)
 
     def _modify(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
         self._check_extras(table, message)
-        entry = self._existing(table, message)
+        entry = self.existing(table, message)
         if message.HasField("action"):
             if table.is_const or entry.is_const:
                 raise permission_denied(f"{table.name}: the entry is const, its action stays")
-            action, arguments = decode_action(self._schema, table, message.action, default=False)
-            self._pipeline.modify(table.name, _handle(entry), action.name, arguments)
-            entry.action, entry.arguments = action, arguments
+            new = self._entry(table, message)
+            self._pipeline.modify(table.name, entry.live, new.does, new.arguments)
+            self._release(entry.target)
+            entry.action, entry.arguments, entry.target = new.action, new.arguments, new.target
             self._set_metadata(entry, message)
+        self._extras.write(table, entry, message)
         if message.HasField("counter_data"):
             self._set_counter(table, entry, message.counter_data)
 
     def _delete(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
         if table.is_const:
             raise permission_denied(f"{table.name} has const entries: none can be deleted")
-        entry = self._existing(table, message)
+        entry = self.existing(table, message)
         if entry.is_const:
             raise permission_denied(f"{table.name}: the entry is const and cannot be deleted")
-        self._pipeline.delete(table.name, _handle(entry))
+        self._extras.forget(entry)
+        self._pipeline.delete(table.name, entry.live)
+        self._release(entry.target)
         del self._contents[table.id].entries[entry.key, entry.priority]
 
     def _write_default(self, table: Table, kind: int, message: p4runtime_pb2.TableEntry) -> None:
@@ -168,6 +197,8 @@ class Tables:
         self._check_extras(table, message)
         if table.const_default:
             raise permission_denied(f"{table.name} has a const default action")
+        if table.action_profile:
+            raise permission_denied(f"{table.name} has an action profile: its default is NoAction")
         contents = self._contents[table.id]
         if not message.HasField("action"):
             # Reset to what the program says, direct resources and metadata included.
@@ -176,28 +207,36 @@ class Tables:
             if table.direct_counter:
                 self._pipeline.set_direct_counter(table.name, None, 0, 0)
         else:
-            action, arguments = decode_action(self._schema, table, message.action, default=True)
-            self._pipeline.set_default(table.name, action.name, arguments)
-            contents.default = Entry(action, arguments)
+            default = self._entry(table, message)
+            self._pipeline.set_default(table.name, default.does, default.arguments)
+            contents.default = default
             self._set_metadata(contents.default, message)
         if message.HasField("counter_data"):
             self._set_counter(table, self._default(table), message.counter_data)
 
+    def _entry(
+        self,
+        table: Table,
+        message: p4runtime_pb2.TableEntry,
+        key: Key = (),
+        priority: int = 0,
+    ) -> Entry:
+        """What the message says an entry does. Its target is taken: `_release` it in the end."""
+        if table.action_profile:
+            target = self._profiles.take(table, message.action)
+            return Entry(None, (), key, priority, target=target)
+        action, arguments = decode_action(
+            self._schema, table, message.action, default=message.is_default_action
+        )
+        return Entry(action, arguments, key, priority)
+
+    def _release(self, target: Target | None) -> None:
+        if target is not None:
+            self._profiles.release(target)
+
     def _check_extras(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
         """What an entry may carry besides key and action."""
-        if message.idle_timeout_ns < 0:
-            raise invalid_argument(f"{table.name}: idle_timeout_ns is negative")
-        if message.idle_timeout_ns and (message.is_default_action or not table.ages):
-            what = "the default entry" if message.is_default_action else "this table"
-            raise invalid_argument(f"{table.name}: {what} has no idle timeout")
-        if message.idle_timeout_ns:
-            raise unimplemented(f"{table.name}: this target does not age entries")
-        if message.HasField("time_since_last_hit"):
-            raise invalid_argument(f"{table.name}: time_since_last_hit can only be read")
-        if message.HasField("meter_config") or message.HasField("meter_counter_data"):
-            if not table.direct_meter:
-                raise invalid_argument(f"{table.name} has no direct meter")
-            raise unimplemented(f"{table.name}: direct meters are not supported")
+        self._extras.check(table, message)
         if message.HasField("counter_data"):
             self._check_counter(table, message.counter_data)
 
@@ -223,7 +262,12 @@ class Tables:
             )
         return key, priority
 
-    def _existing(self, table: Table, message: p4runtime_pb2.TableEntry) -> Entry:
+    def entries(self, table: Table) -> Iterable[Entry]:
+        """All but the default one."""
+        return self._contents[table.id].entries.values()
+
+    def existing(self, table: Table, message: p4runtime_pb2.TableEntry) -> Entry:
+        """The entry with the message's key. INVALID_ARGUMENT, NOT_FOUND."""
         entry = self._contents[table.id].entries.get(self._key(table, message))
         if entry is None:
             raise not_found(f"{table.name} has no entry with this key and priority")
@@ -270,13 +314,10 @@ class Tables:
     def _read_table(
         self, table: Table, query: p4runtime_pb2.TableEntry
     ) -> Iterator[p4runtime_pb2.TableEntry]:
-        if query.HasField("time_since_last_hit"):
-            if query.is_default_action or not table.ages:
-                raise invalid_argument(f"{table.name} has no idle timeout to read")
-            raise unimplemented(f"{table.name}: this target does not age entries")
+        self._extras.check_query(table, query)
         for entry in self._selected(table, query):
             if self._passes(entry, query):
-                yield self._message(table, entry, query.HasField("counter_data"))
+                yield self._message(table, entry, query)
 
     def _selected(self, table: Table, query: p4runtime_pb2.TableEntry) -> Iterator[Entry]:
         if query.is_default_action:
@@ -304,20 +345,26 @@ class Tables:
             return False
         return not query.metadata or query.metadata == entry.metadata
 
-    def _message(self, table: Table, entry: Entry, with_counter: bool) -> p4runtime_pb2.TableEntry:
+    def _message(
+        self, table: Table, entry: Entry, query: p4runtime_pb2.TableEntry
+    ) -> p4runtime_pb2.TableEntry:
         message = p4runtime_pb2.TableEntry(
             table_id=table.id,
             match=encode_key(table, entry.key),
             priority=entry.priority,
             is_default_action=entry.handle is None,
-            is_const=entry.is_const or (entry.handle is None and table.const_default),
+            is_const=entry.is_const
+            or (entry.handle is None and (table.const_default or table.action_profile > 0)),
             controller_metadata=entry.controller_metadata,
             metadata=entry.metadata,
         )
         if entry.action is not None:
             message.action.CopyFrom(encode_action(entry.action, entry.arguments))
-        if with_counter and table.direct_counter:
+        if entry.target is not None:
+            message.action.CopyFrom(entry.target.message)
+        if query.HasField("counter_data") and table.direct_counter:
             message.counter_data.CopyFrom(self._counter(table, entry))
+        self._extras.read(table, entry, query, message)
         return message
 
     def _counter(self, table: Table, entry: Entry) -> p4runtime_pb2.CounterData:
@@ -368,21 +415,22 @@ class Tables:
         if asked.is_default_action:
             self._check_default_key(table, asked)
             return table, self._default(table)
-        return table, self._existing(table, asked)
+        return table, self.existing(table, asked)
 
     def _counter_message(self, table: Table, entry: Entry) -> p4runtime_pb2.DirectCounterEntry:
-        message = p4runtime_pb2.DirectCounterEntry(data=self._counter(table, entry))
-        message.table_entry.table_id = table.id
-        message.table_entry.match.extend(encode_key(table, entry.key))
-        message.table_entry.priority = entry.priority
-        message.table_entry.is_default_action = entry.handle is None
-        return message
+        return p4runtime_pb2.DirectCounterEntry(
+            table_entry=key_of(table, entry), data=self._counter(table, entry)
+        )
 
 
-def _handle(entry: Entry) -> int:
-    if entry.handle is None:
-        raise AssertionError("the default entry has no handle")
-    return entry.handle
+def key_of(table: Table, entry: Entry) -> p4runtime_pb2.TableEntry:
+    """What tells an entry from all others."""
+    return p4runtime_pb2.TableEntry(
+        table_id=table.id,
+        match=encode_key(table, entry.key),
+        priority=entry.priority,
+        is_default_action=entry.handle is None,
+    )
 
 
 def check_counter_data(name: str, data: Any) -> None:

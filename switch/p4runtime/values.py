@@ -7,6 +7,8 @@ written reads back the same. What is received may be longer, as long as the valu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 
@@ -107,10 +109,53 @@ class DataCodec:
 
     def encode(self, bits: int) -> p4data_pb2.P4Data:
         """P4Data with the canonical bytestring."""
+        data = p4data_pb2.P4Data()
+        self.fill(data, bits)
+        return data
+
+    def fill(self, data: p4data_pb2.P4Data, bits: int) -> None:
+        """The same, written into an empty one."""
         if self.field == "bool":
-            return p4data_pb2.P4Data(bool=bool(bits))
-        if self.field == "enum_value":
-            return p4data_pb2.P4Data(enum_value=encode_unsigned(bits))
-        if self.signed:
-            return p4data_pb2.P4Data(bitstring=encode_signed(signed_of(bits, self.width)))
-        return p4data_pb2.P4Data(bitstring=encode_unsigned(bits))
+            data.bool = bool(bits)
+        elif self.field == "enum_value":
+            data.enum_value = encode_unsigned(bits)
+        elif self.signed:
+            data.bitstring = encode_signed(signed_of(bits, self.width))
+        else:
+            data.bitstring = encode_unsigned(bits)
+
+
+class MessageCodec:
+    """P4Data of a digest's messages: a value, or structs and tuples of values, from the fields one
+    after the other. `widths`: of the fields. UNIMPLEMENTED when it is made for any other type."""
+
+    def __init__(
+        self, spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo, what: str
+    ) -> None:
+        self._kind = spec.WhichOneof("type_spec")
+        self._parts: list[MessageCodec] = []
+        self._own: DataCodec | None = None
+        if self._kind == "struct":
+            members = types.structs[spec.struct.name].members
+            self._parts = [
+                MessageCodec(one.type_spec, types, f"{what}.{one.name}") for one in members
+            ]
+        elif self._kind == "tuple":
+            self._parts = [MessageCodec(one, types, what) for one in spec.tuple.members]
+        else:
+            self._own = DataCodec(spec, types, what)
+        self.widths: list[int] = (
+            [width for one in self._parts for width in one.widths]
+            if self._own is None
+            else [self._own.width]
+        )
+
+    def fill(self, data: p4data_pb2.P4Data, values: Iterator[int]) -> None:
+        """Writes the next value for each field, as unsigned numbers, into an empty P4Data."""
+        if self._own is not None:
+            self._own.fill(data, next(values))
+            return
+        made = getattr(data, str(self._kind))
+        made.SetInParent()
+        for one in self._parts:
+            one.fill(made.members.add(), values)

@@ -51,6 +51,21 @@ static inline void copy_reversed32(void *to, const void *from) {
     memcpy(to, &bytes, sizeof bytes);
 }
 
+// Four limbs of a field, and four of one that is still in network order.
+typedef uint64_t sw_limbs4 __attribute__((vector_size(32)));
+
+static inline sw_limbs4 sw_load4(const uint64_t *at) {
+    sw_limbs4 limbs;
+    memcpy(&limbs, at, sizeof limbs);
+    return limbs;
+}
+static inline void sw_store4(uint64_t *at, sw_limbs4 limbs) { memcpy(at, &limbs, sizeof limbs); }
+static inline sw_limbs4 sw_reversed4(const uint8_t *at) {
+    sw_limbs4 limbs;
+    copy_reversed32(&limbs, at);
+    return limbs;
+}
+
 static inline void load_limbs(uint64_t *field, int n, const uint8_t *at) {
     for (int i = 0; i < n / 4; i++) copy_reversed32(field + 4 * i, at + 8 * (n - 4 - 4 * i));
     for (int i = 0; i < n % 4; i++) field[n - 1 - i] = load64(at + 8 * i);
@@ -58,6 +73,14 @@ static inline void load_limbs(uint64_t *field, int n, const uint8_t *at) {
 static inline void store_limbs(uint8_t *at, const uint64_t *field, int n) {
     for (int i = 0; i < n / 4; i++) copy_reversed32(at + 8 * (n - 4 - 4 * i), field + 4 * i);
     for (int i = 0; i < n % 4; i++) store64(at + 8 * i, field[n - 1 - i]);
+}
+
+// The same as one function for all places.
+static __attribute__((noinline)) void load_limbs_apart(uint64_t *field, int n, const uint8_t *at) {
+    load_limbs(field, n, at);
+}
+static __attribute__((noinline)) void store_limbs_apart(uint8_t *at, const uint64_t *field, int n) {
+    store_limbs(at, field, n);
 }
 
 // A field of any width at any bit: offset and width in bits.

@@ -29,11 +29,10 @@ void sw_packet_keep(struct sw *sw, struct sw_packet *packet) {
 
 // The bytes of the last headers (usage.py, "tail") join the payload, in front of it. False if the
 // packet becomes too long.
-static int seal(struct sw *sw, struct sw_packet *packet) {
-    size_t tail = program_tail_length(context_of(packet));
-    if (!tail) return 1;
+static int seal_tail(struct sw *sw, struct sw_packet *packet, size_t tail) {
     if (tail + packet->payload_length > SW_MAX_FRAME) return 0;
     if (packet->room < tail) {
+        program_load_framed(context_of(packet)); // they may lie in the buffer
         if (packet->payload_length)
             memmove(packet->buffer + tail, packet->payload, packet->payload_length);
         packet->payload = packet->buffer + tail;
@@ -53,6 +52,11 @@ static int seal(struct sw *sw, struct sw_packet *packet) {
     return 1;
 }
 
+static inline int seal(struct sw *sw, struct sw_packet *packet) {
+    size_t tail = program_tail_length(context_of(packet));
+    return !tail || seal_tail(sw, packet, tail);
+}
+
 // Completes the checksum in the payload. Others may share a payload on loan, and know nothing of
 // it: so in memory of its own.
 static void complete_payload(struct sw *sw, struct sw_packet *packet) {
@@ -67,17 +71,18 @@ static void complete_payload(struct sw *sw, struct sw_packet *packet) {
 
 static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint32_t priority,
                     uint64_t now_us) {
-    packet->port = port;
-    packet->priority = priority;
-    packet->length = (uint32_t)sw_packet_length(sw, packet);
-    packet->enq_us = now_us;
-    packet->enq_qdepth = 0;
-    packet->deq_qdepth = 0;
     if (port >= SW_DROP_PORT || priority >= SW_PRIORITIES) {
         sw->stats.dropped++;
         sw_packet_free(sw, packet);
         return;
     }
+    packet->port = port;
+    packet->priority = priority;
+    packet->whole = (uint32_t)program_header_length(context_of(packet)) + packet->payload_length;
+    packet->length = packet->whole > packet->truncate ? packet->truncate : packet->whole;
+    packet->enq_us = now_us;
+    packet->enq_qdepth = 0;
+    packet->deq_qdepth = 0;
     if (!packet->on_loan) sw_packet_keep(sw, packet);
     if (sw->enqueue) {
         sw->enqueue(sw->tm, packet, now_us);
@@ -98,6 +103,7 @@ static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     copy->sum_start = packet->sum_start;
     copy->sum_field = packet->sum_field;
     copy->fragile = packet->fragile;
+    copy->spare = packet->spare;
     copy->on_loan = packet->on_loan;
     copy->room = 0;
     copy->payload = packet->payload;
@@ -202,6 +208,11 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *fr
 // The frame goes through ingress again, with some metadata of this time.
 static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
                      uint32_t list, uint32_t kind) {
+    // Packets that never stop must leave room for those that arrive.
+    if (sw->again.count > sw->pool_size / 2) {
+        sw->stats.rounds_lost++;
+        return;
+    }
     struct sw_packet *again = take_clean(sw);
     if (!again) return;
     memcpy(again->buffer, frame, length);
@@ -217,18 +228,22 @@ static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *fra
 
 // What is left to do for a packet that goes on. False if it is too long, and gone.
 static int leave_ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length) {
-    settle(packet, frame, length, 0);
-    if (seal(sw, packet)) return 1;
+    if (state_of(packet)->pending) settle(packet, frame, length, 0);
+    if (seal(sw, packet)) {
+        packet->spare = packet->room;
+        return 1;
+    }
     sw->stats.oversized++;
     sw_packet_free(sw, packet);
     return 0;
 }
 
-static void ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
-                    int writable, uint32_t fragile, uint64_t now_us) {
+static void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *arrived,
+                    uint64_t now_us) {
     struct program_context *context = context_of(packet);
     struct sw_state *state = state_of(packet);
-    parse(sw, packet, frame, length, writable, fragile);
+    uint8_t *frame = arrived->bytes;
+    size_t length = arrived->length;
     program_ingress(sw, packet);
     state->exited = 0;
     if (state->failed) {
@@ -240,6 +255,10 @@ static void ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, siz
         settle(packet, frame, length, 1);
     if (state->clone_session) clone_to_egress(sw, packet, frame, length, now_us);
     state->clone_session = state->clone_list = 0;
+    if (program_digest_count && state->learn_list) {
+        program_learn(sw, context, state->learn_list);
+        state->learn_list = 0;
+    }
     if (state->resubmit_list) {
         go_round(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
         sw_packet_free(sw, packet);
@@ -264,15 +283,18 @@ static void ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, siz
     enqueue(sw, packet, port, priority, now_us);
 }
 
-void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us) {
+// The frame as a packet that is parsed. NULL: it is lost.
+static inline struct sw_packet *arrive(struct sw *sw, uint32_t port, const struct sw_frame *frame,
+                                       uint64_t now_us) {
+    if (program_uses_time) sw->now_us = now_us;
     sw->stats.received++;
     uint32_t length = frame->length;
     if (length > SW_MAX_FRAME) {
         sw->stats.oversized++;
-        return;
+        return NULL;
     }
     struct sw_packet *packet = take_clean(sw);
-    if (!packet) return;
+    if (!packet) return NULL;
     packet->arrival = port;
     packet->on_loan = frame->lasting;
     packet->sum_start = frame->sum_start;
@@ -281,14 +303,41 @@ void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint
     state_of(packet)->packet_length = length;
     state_of(packet)->ingress_length = length;
     program_arrive(context_of(packet), port, length, now_us);
-    ingress(sw, packet, frame->bytes, length, (int)frame->writable, frame->fragile, now_us);
+    parse(sw, packet, frame->bytes, length, (int)frame->writable, frame->fragile);
+    return packet;
+}
+
+void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us) {
+    struct sw_packet *packet = arrive(sw, port, frame, now_us);
+    if (packet) ingress(sw, packet, frame, now_us);
+}
+
+struct sw_packet *sw_arrive(struct sw *sw, uint32_t port, const struct sw_frame *frame,
+                            uint64_t now_us) {
+    return arrive(sw, port, frame, now_us);
+}
+
+void sw_ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *frame,
+                uint64_t now_us) {
+    if (program_uses_time) sw->now_us = now_us;
+    ingress(sw, packet, frame, now_us);
+}
+
+struct sw_packet *sw_take_round(struct sw *sw) {
+    return ring_pop(&sw->again);
+}
+
+void sw_round(struct sw *sw, struct sw_packet *packet, uint64_t now_us) {
+    if (program_uses_time) sw->now_us = now_us;
+    struct sw_frame frame = {
+        .bytes = packet->buffer, .length = packet->frame_length, .writable = 1};
+    parse(sw, packet, frame.bytes, frame.length, 1, 0);
+    ingress(sw, packet, &frame, now_us);
 }
 
 size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit) {
-    while (limit-- && sw->again.head) {
-        struct sw_packet *packet = ring_pop(&sw->again);
-        ingress(sw, packet, packet->buffer, packet->frame_length, 1, 0, now_us);
-    }
+    if (limit > sw->again.count) limit = sw->again.count; // not those that come of them
+    while (limit--) sw_round(sw, sw_take_round(sw), now_us);
     return sw->again.count;
 }
 
@@ -323,7 +372,8 @@ size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet) {
 static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap,
                       struct sw_leaving *leaving) {
     program_update_checksums(sw, packet);
-    size_t headers = program_header_length(context_of(packet));
+    size_t headers = program_keeps_headers ? packet->whole - packet->payload_length
+                                           : program_header_length(context_of(packet));
     size_t length = headers + packet->payload_length;
     if (length > cap || length > SW_MAX_FRAME) {
         sw->stats.oversized++;
@@ -338,11 +388,12 @@ static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, siz
         leaving->sum_field = (uint32_t)headers + packet->sum_field;
     }
     leaving->payload = NULL;
-    leaving->payload_length = leaving->fragile = 0;
+    leaving->payload_length = leaving->fragile = leaving->spare = 0;
     if (packet->on_loan && whole) {
         leaving->payload = packet->payload;
         leaving->payload_length = packet->payload_length;
         leaving->fragile = packet->fragile;
+        leaving->spare = packet->spare;
     } else if (packet->payload_length) {
         memcpy(out + headers, packet->payload, packet->payload_length);
     }
@@ -354,6 +405,7 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
     struct program_context *context = context_of(packet);
     struct sw_state *state = state_of(packet);
     size_t length = 0;
+    if (program_uses_time) sw->now_us = now_us;
     program_depart(context, packet, now_us);
     program_egress(sw, packet);
     state->exited = 0;
@@ -373,7 +425,7 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
         }
         sw->stats.sent += length != 0;
     }
-    sw_packet_free(sw, packet);
+    sw_packet_release(sw, packet);
     return length;
 }
 

@@ -9,6 +9,7 @@
 
 #define SW_GROUPS 65536   // multicast groups, v1model's bit<16>
 #define SW_SESSIONS 32768 // clone sessions
+#define SW_AHEAD 16       // packets between sw_arrive and sw_ingress, at most
 
 struct sw_replicas {
     size_t count;
@@ -18,9 +19,40 @@ struct sw_replicas {
 };
 
 void sw_replicas_free(struct sw *sw);
+void sw_profiles_free(struct sw *sw);
 
-// A packet of the pool, or NULL (counted). Its context is as an earlier packet left it.
-struct sw_packet *sw_packet_take(struct sw *sw);
+// A packet that the pool has not given away before, or NULL (counted).
+struct sw_packet *sw_packet_new(struct sw *sw);
+
+// A packet of the pool, or NULL. Its context is as an earlier packet left it.
+static inline struct sw_packet *sw_packet_take(struct sw *sw) {
+    struct sw_packet *packet = sw->free;
+    if (packet)
+        sw->free = packet->next;
+    else
+        packet = sw_packet_new(sw);
+    if (!packet) return NULL;
+    packet->next = NULL;
+    packet->truncate = SW_WHOLE;
+    packet->sum_field = SW_COMPLETE;
+    packet->hint.table = NULL;
+    packet->payload_length = packet->room = packet->fragile = packet->on_loan = 0;
+    packet->spare = 0;
+    return packet;
+}
+
+// sw_packet_free, at once.
+static inline void sw_packet_release(struct sw *sw, struct sw_packet *packet) {
+    packet->next = sw->free;
+    sw->free = packet;
+}
+
+// sw_receive in two halves: the frame as a packet that is parsed (NULL: it is lost), and the rest.
+// Packets of a few frames may be between the two, for program_look_ahead.
+struct sw_packet *sw_arrive(struct sw *sw, uint32_t port, const struct sw_frame *frame,
+                            uint64_t now_us);
+void sw_ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *frame,
+                uint64_t now_us);
 
 static inline void ring_push(struct sw_ring *ring, struct sw_packet *packet) {
     packet->next = NULL;

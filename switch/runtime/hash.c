@@ -31,6 +31,38 @@ uint64_t hash_crc32(const uint8_t *bytes, size_t length) {
     return crc ^ 0xffffffff;
 }
 
+static uint32_t reflected(uint32_t value, uint32_t width) {
+    uint32_t result = 0;
+    for (uint32_t bit = 0; bit < width; bit++) result |= (value >> bit & 1) << (width - 1 - bit);
+    return result;
+}
+
+void hash_crc_set(struct hash_crc *crc, uint32_t width, uint32_t poly, uint32_t init,
+                  uint32_t xor_out, int reflect_in, int reflect_out) {
+    uint32_t ones = width < 32 ? (1u << width) - 1 : UINT32_MAX;
+    crc->width = width;
+    crc->init = init & ones;
+    crc->xor_out = xor_out & ones;
+    crc->reflect_in = reflect_in != 0;
+    crc->reflect_out = reflect_out != 0;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t rest = byte << (width - 8);
+        for (int bit = 0; bit < 8; bit++)
+            rest = (rest << 1 ^ (rest >> (width - 1) & 1 ? poly : 0)) & ones;
+        crc->table[byte] = rest;
+    }
+}
+
+uint64_t hash_crc_custom(const struct hash_crc *crc, const uint8_t *bytes, size_t length) {
+    uint32_t ones = crc->width < 32 ? (1u << crc->width) - 1 : UINT32_MAX;
+    uint32_t rest = crc->init;
+    for (size_t i = 0; i < length; i++) {
+        uint32_t byte = crc->reflect_in ? reflected(bytes[i], 8) : bytes[i];
+        rest = (rest << 8 ^ crc->table[(rest >> (crc->width - 8) ^ byte) & 255]) & ones;
+    }
+    return (crc->reflect_out ? reflected(rest, crc->width) : rest) ^ crc->xor_out;
+}
+
 uint64_t hash_xor16(const uint8_t *bytes, size_t length) {
     uint64_t value = 0;
     for (; length >= 2; bytes += 2, length -= 2) value ^= load16(bytes);
@@ -54,4 +86,11 @@ void hash_put(struct hash_bits *to, const uint64_t *field, int width) {
         store_any(to->bytes, to->bits, field, width);
     }
     to->bits += (size_t)width;
+}
+
+void hash_put_bytes(struct hash_bits *to, const uint8_t *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint64_t byte = bytes[i];
+        hash_put(to, &byte, 8);
+    }
 }

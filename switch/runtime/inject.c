@@ -34,15 +34,31 @@ static void drain(struct sw *sw, struct outlet *to, uint64_t now_us) {
 }
 
 // The frame stays until drain() has sent what comes of it, unless somebody else queues that.
-static void arrive(struct sw *sw, uint32_t port, const uint8_t *frame, uint32_t length,
-                   uint64_t now_us) {
-    struct sw_frame one = {
-        .bytes = (uint8_t *)frame,
+static struct sw_frame frame_of(const struct sw *sw, const uint8_t *bytes, uint32_t length) {
+    return (struct sw_frame){
+        .bytes = (uint8_t *)bytes,
         .length = length,
         .sum_field = SW_COMPLETE,
         .lasting = !sw->enqueue,
     };
-    sw_receive(sw, port, &one, now_us);
+}
+
+// Each step for all of them: their lookups wait for memory at the same time.
+static void several(struct sw *sw, size_t count, const uint32_t *ports, const uint8_t *frames,
+                    const uint64_t *offsets, const uint32_t *lengths, uint64_t now_us,
+                    struct outlet *to) {
+    struct sw_packet *packets[SW_AHEAD];
+    for (size_t i = 0; i < count; i++) {
+        struct sw_frame one = frame_of(sw, frames + offsets[i], lengths[i]);
+        packets[i] = sw_arrive(sw, ports[i], &one, now_us);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (packets[i]) program_look_ahead(sw, packets[i]);
+    for (size_t i = 0; i < count; i++) {
+        struct sw_frame one = frame_of(sw, frames + offsets[i], lengths[i]);
+        if (packets[i]) sw_ingress(sw, packets[i], &one, now_us);
+        drain(sw, to, now_us);
+    }
 }
 
 int sw_inject(struct sw *sw, size_t count, const uint32_t *ports, const uint8_t *frames,
@@ -53,8 +69,14 @@ int sw_inject(struct sw *sw, size_t count, const uint32_t *ports, const uint8_t 
     int result = 0;
     sw_lock_control(sw);
     sw->injecting = 1;
-    for (size_t i = 0; i < count; i++) {
-        arrive(sw, ports[i], frames + offsets[i], lengths[i], now_us);
+    for (size_t i = 0, together; i < count; i += together) {
+        together = sw->ahead < count - i ? sw->ahead : count - i;
+        if (together > 1) {
+            several(sw, together, ports + i, frames, offsets + i, lengths + i, now_us, &to);
+            continue;
+        }
+        struct sw_frame one = frame_of(sw, frames + offsets[i], lengths[i]);
+        sw_receive(sw, ports[i], &one, now_us);
         drain(sw, &to, now_us);
     }
     for (size_t rounds = 0; sw->again.head; rounds++) {

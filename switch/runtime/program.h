@@ -10,12 +10,16 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "digests.h"
 #include "hash.h"
+#include "meters.h"
+#include "profiles.h"
 #include "sums.h"
 #include "tables.h"
 #include "target.h"
 #include "wide.h"
 
+#define SW_COPIED 0x80000000u // in `sealed`: the tail is as a packet before left it
 #define SW_CLONE_REQUESTED 0x80000000u // with the session in the low bits of clone_session
 
 // What simple_switch keeps per packet beside the program's own headers and metadata. First member
@@ -33,6 +37,7 @@ struct sw_state {
     uint8_t exited; // `exit` was executed in this control
     uint8_t failed; // an assertion failed: the packet is dropped
     uint8_t pending; // != 0: an idle checksum (usage.py) that is to be completed if the packet leaves
+    uint32_t learn_list; // != 0: a digest is to be made at the end of ingress
 };
 
 struct sw_counter {
@@ -48,8 +53,11 @@ struct sw_replicas; // replicate.c
 
 struct sw {
     struct sw_table *tables;
+    struct sw_profile *profiles;
+    struct hash_crc *crcs; // of calculations with parameters
     struct sw_counter **counters;
-    uint64_t **registers; // cells one behind the other, as many limbs each as its width needs
+    uint64_t **registers; // cells one behind the other, as many limbs each as its width needs; and
+                          // a spare one (sw_beyond)
     struct sw_stats stats;
     sw_log_fn log;
     void *log_user;
@@ -59,6 +67,7 @@ struct sw {
     struct sw_ring fifo;  // between ingress and egress while sw_inject runs
     struct sw_ring again; // resubmitted and recirculated
     int injecting;
+    uint32_t ahead; // packets that it pays to have parsed before the first goes through ingress
 
     struct sw_replicas **groups; // [SW_GROUPS]
     struct sw_replicas **sessions;
@@ -67,8 +76,16 @@ struct sw {
     uint8_t *pool;
     size_t pool_stride, pool_size, pool_used, pool_bytes;
 
+    // Of each table the last key looked up and what it hit; good while the epoch is the same.
+    struct program_lasts *lasts;
+    uint64_t epoch; // grows with every control call
+
     uint64_t random; // state of sw_random
     struct sw_lock *lock;
+    struct sw_meter **meters;
+    struct sw_digest *digests;
+    int notice;      // descriptor to write to when digests wait, or -1
+    uint64_t now_us; // of the packet in hand, where the program needs to know (program_uses_time)
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -78,8 +95,13 @@ struct program_context;
 
 extern const size_t program_context_size;
 extern const uint32_t program_table_count, program_counter_count, program_register_count;
+extern const uint32_t program_meter_count, program_digest_count;
 extern const struct sw_table_spec program_tables[];
-extern const uint64_t program_counter_sizes[];
+extern const uint32_t program_crc_count, program_crc_widths[];
+extern const struct sw_profile_spec program_profiles[];
+extern const uint32_t program_profile_count;
+extern const uint64_t program_counter_sizes[], program_meter_sizes[];
+extern const uint32_t program_digest_words[]; // of a digest's messages
 extern const struct program_register {
     uint64_t size;
     uint32_t limbs;
@@ -92,13 +114,20 @@ void program_arrive(struct program_context *context, uint32_t port, uint32_t len
 void program_set_kind(struct program_context *context, uint32_t kind);
 void program_set_length(struct program_context *context, uint32_t length);
 void program_set_port(struct program_context *context, uint32_t port);
+extern const size_t program_lasts_size;
 // Whether it computes something of the payload, which must then be complete before.
 extern const int program_reads_payload;
+// Whether it has meters, digests or tables whose entries age.
+extern const int program_uses_time;
 // Parser and verify_checksum: fills headers, returns how many bytes it consumed (<= length). A
 // checksum of the frame that is still to be completed (packet->sum_field) is completed when the
 // parser comes to it, or noted as pending.
 size_t program_parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length);
+// After that: looks up what the ingress will ask first, if what the key is made of is known.
+void program_look_ahead(struct sw *sw, struct sw_packet *packet);
 void program_ingress(struct sw *sw, struct sw_packet *packet);
+// Adds the message of a learn list to its digest.
+void program_learn(struct sw *sw, struct program_context *context, uint32_t list);
 // The value of the pending checksum.
 void program_settle(struct program_context *context, uint16_t checksum);
 // What the ingress decided.
@@ -110,6 +139,8 @@ void program_set_instance(struct program_context *context, uint32_t egress_rid);
 void program_depart(struct program_context *context, const struct sw_packet *packet,
                     uint64_t now_us);
 void program_egress(struct sw *sw, struct sw_packet *packet);
+// Whether no header is added or removed after ingress (but for those of the tail).
+extern const int program_keeps_headers;
 // update_checksum; then program_emit writes program_header_length() bytes of headers.
 void program_update_checksums(struct sw *sw, struct sw_packet *packet);
 size_t program_header_length(const struct program_context *context);
@@ -117,9 +148,11 @@ void program_emit(const struct program_context *context, uint8_t *out);
 // Of that the tail, headers that nothing looks at after ingress, or not for many packets; their end
 // as headers, and their return from the payload.
 size_t program_tail_length(const struct program_context *context);
-void program_emit_tail(const struct program_context *context, uint8_t *out);
+void program_emit_tail(struct program_context *context, uint8_t *out);
 void program_drop_tail(struct program_context *context);
 void program_open_tail(struct sw_packet *packet);
+// Headers that are still where they were parsed (usage.py, "framed") move into the context.
+void program_load_framed(struct program_context *context);
 // Metadata zero, headers invalid, whatever was there before (a header's leftovers are cleared where
 // they could be seen: by program_parse at the latest). / All but the tail into any context. /
 // Metadata only.
@@ -136,7 +169,7 @@ void program_copy_list(struct program_context *to, const struct program_context 
 static inline void sw_payload_less(struct sw_packet *packet, uint32_t bytes) {
     packet->payload += bytes;
     packet->payload_length -= bytes;
-    packet->room = 0;
+    packet->room = packet->spare = 0;
     if (packet->sum_field == SW_COMPLETE) return;
     packet->sum_start -= bytes;
     packet->sum_field -= bytes;
@@ -145,7 +178,8 @@ static inline void sw_payload_less(struct sw_packet *packet, uint32_t bytes) {
 // The parser is about to read the bytes from .. to of the frame.
 static inline void sw_reads(struct sw_packet *packet, const uint8_t *frame, size_t length,
                             size_t from, size_t to) {
-    if (packet->sum_field >= to || packet->sum_field + 2 <= from) return;
+    // Field or the byte before it in from .. to; SW_COMPLETE is far behind.
+    if (__builtin_expect((uint64_t)packet->sum_field + 1 - from > to - from, 1)) return;
     complete_sum((uint8_t *)frame, length, packet->sum_start, packet->sum_field);
     packet->sum_field = SW_COMPLETE;
 }
@@ -155,6 +189,10 @@ static inline int sw_index_ok(struct sw *sw, uint64_t index, uint64_t size) {
     sw->stats.out_of_range++;
     return 0;
 }
+
+// The cell behind a register's last: what statements with an index out of range use, so many of them.
+uint64_t *sw_beyond(struct sw *sw, uint32_t array, uint32_t statements)
+    __attribute__((cold, noinline));
 
 // A register's cell will be used soon.
 static inline void sw_fetch(const struct sw *sw, uint32_t array, uint64_t index, uint64_t size,
@@ -170,8 +208,19 @@ static inline void sw_count(struct sw *sw, uint32_t array, uint64_t index, uint3
     sw->counters[array][index].bytes += bytes;
 }
 
-// Zeroes, by the library's function: with a size that is constant compilers may choose what is slow.
-void sw_clear(void *at, size_t bytes);
+// Zeroes so many bytes, which is a constant, in whole words, by stores: left to themselves compilers
+// may choose what is slow.
+static inline void sw_clear(void *at, size_t bytes) {
+    typedef uint8_t bytes32 __attribute__((vector_size(32)));
+    static const bytes32 zeroes;
+    uint8_t *to = at;
+    if (bytes < 32 || bytes > 1024) {
+        memset(to, 0, bytes);
+        return;
+    }
+    for (size_t i = 0; i + 32 < bytes; i += 32) memcpy(to + i, &zeroes, 32);
+    memcpy(to + bytes - 32, &zeroes, 32);
+}
 
 // v1model's random(): uniform in low..high (low <= high), the same sequence in every run.
 uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high);

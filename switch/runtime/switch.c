@@ -33,6 +33,7 @@ void sw_lock_control(struct sw *sw) {
     atomic_fetch_add(&sw->lock->waiting, 1);
     pthread_mutex_lock(&sw->lock->mutex);
     atomic_fetch_sub(&sw->lock->waiting, 1);
+    sw->epoch++;
 }
 
 void sw_unlock(struct sw *sw) { pthread_mutex_unlock(&sw->lock->mutex); }
@@ -46,22 +47,60 @@ static void *map(size_t bytes) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+static size_t entries_of(const struct sw_table_spec *spec) {
+    return (size_t)spec->max_size + 1; // one more while one that will not fit is tried
+}
+
+// What some tables have for each of their entries; taken as it is used.
+static int allocate_per_entry(struct sw_table *table) {
+    if (table->spec->metered) {
+        table->meters = map(entries_of(table->spec) * sizeof *table->meters);
+        if (!table->meters) return -1;
+    }
+    if (table->spec->ages) {
+        table->hit_us = map(entries_of(table->spec) * sizeof *table->hit_us);
+        if (!table->hit_us) return -1;
+    }
+    return 0;
+}
+
+static void free_per_entry(struct sw_table *table) {
+    if (table->meters) munmap(table->meters, entries_of(table->spec) * sizeof *table->meters);
+    if (table->hit_us) munmap(table->hit_us, entries_of(table->spec) * sizeof *table->hit_us);
+}
+
 static size_t register_bytes(uint32_t array) {
-    return program_registers[array].size * program_registers[array].limbs * sizeof(uint64_t);
+    return (program_registers[array].size + 1) * program_registers[array].limbs * sizeof(uint64_t);
 }
 
 static int allocate(struct sw *sw, uint32_t pool) {
     sw->lock = calloc(1, sizeof *sw->lock);
     sw->tables = calloc(program_table_count + 1, sizeof *sw->tables);
+    sw->profiles = calloc(program_profile_count + 1, sizeof *sw->profiles);
+    sw->crcs = calloc(program_crc_count + 1, sizeof *sw->crcs);
     sw->counters = calloc(program_counter_count + 1, sizeof *sw->counters);
     sw->registers = calloc(program_register_count + 1, sizeof *sw->registers);
+    sw->lasts = calloc(1, program_lasts_size);
+    sw->epoch = 1;
     sw->groups = map(SW_GROUPS * sizeof *sw->groups);
     sw->sessions = map(SW_SESSIONS * sizeof *sw->sessions);
-    if (!sw->lock || !sw->tables || !sw->counters || !sw->registers || !sw->groups ||
-        !sw->sessions || pthread_mutex_init(&sw->lock->mutex, NULL))
+    sw->meters = calloc(program_meter_count + 1, sizeof *sw->meters);
+    sw->notice = -1;
+    if (!sw->lock || !sw->tables || !sw->profiles || !sw->counters || !sw->registers ||
+        !sw->groups || !sw->sessions || !sw->meters || !sw->lasts || !sw->crcs ||
+        pthread_mutex_init(&sw->lock->mutex, NULL))
         return -1;
     for (uint32_t i = 0; i < program_table_count; i++)
-        if (sw_table_start(&sw->tables[i], &program_tables[i])) return -1;
+        if (sw_table_start(&sw->tables[i], &program_tables[i]) ||
+            allocate_per_entry(&sw->tables[i]))
+            return -1;
+    // BMv2's parameters before somebody sets others: CRC-16/ARC, CRC-32.
+    for (uint32_t i = 0; i < program_crc_count; i++) {
+        if (program_crc_widths[i] == 16)
+            hash_crc_set(&sw->crcs[i], 16, 0x8005, 0, 0, 1, 1);
+        else
+            hash_crc_set(&sw->crcs[i], 32, 0x04c11db7, UINT32_MAX, UINT32_MAX, 1, 1);
+    }
     for (uint32_t i = 0; i < program_counter_count; i++) {
         sw->counters[i] = calloc(program_counter_sizes[i] + 1, sizeof **sw->counters);
         if (!sw->counters[i]) return -1;
@@ -70,6 +109,11 @@ static int allocate(struct sw *sw, uint32_t pool) {
         sw->registers[i] = map(register_bytes(i) + 1);
         if (!sw->registers[i]) return -1;
     }
+    for (uint32_t i = 0; i < program_meter_count; i++) {
+        sw->meters[i] = map(program_meter_sizes[i] * sizeof **sw->meters + 1);
+        if (!sw->meters[i]) return -1;
+    }
+    if (sw_digests_start(sw)) return -1;
     // A packet, its context, its buffer, and an odd number of cache lines, so that equal parts of
     // different packets do not compete for the same lines of the cache.
     size_t head = (sizeof(struct sw_packet) + 63) / 64 * 64;
@@ -77,6 +121,7 @@ static int allocate(struct sw *sw, uint32_t pool) {
     sw->pool_stride = head + context + SW_MAX_FRAME;
     sw->pool_stride += sw->pool_stride / 64 % 2 ? 0 : 64;
     sw->pool_size = pool;
+    sw->ahead = 1;
     sw->pool_bytes = sw->pool_stride * pool;
     sw->pool = map(sw->pool_bytes + 1);
     return sw->pool ? 0 : -1;
@@ -95,12 +140,21 @@ struct sw *sw_create(uint32_t pool) {
 void sw_destroy(struct sw *sw) {
     if (!sw) return;
     if (sw->tables)
-        for (uint32_t i = 0; i < program_table_count; i++) sw_table_free(&sw->tables[i]);
+        for (uint32_t i = 0; i < program_table_count; i++) {
+            if (sw->tables[i].spec) free_per_entry(&sw->tables[i]);
+            sw_table_free(&sw->tables[i]);
+        }
     if (sw->counters)
         for (uint32_t i = 0; i < program_counter_count; i++) free(sw->counters[i]);
     if (sw->registers)
         for (uint32_t i = 0; i < program_register_count; i++)
             if (sw->registers[i]) munmap(sw->registers[i], register_bytes(i) + 1);
+    sw_profiles_free(sw);
+    if (sw->meters)
+        for (uint32_t i = 0; i < program_meter_count; i++)
+            if (sw->meters[i])
+                munmap(sw->meters[i], program_meter_sizes[i] * sizeof **sw->meters + 1);
+    sw_digests_free(sw);
     sw_replicas_free(sw);
     if (sw->groups) munmap(sw->groups, SW_GROUPS * sizeof *sw->groups);
     if (sw->sessions) munmap(sw->sessions, SW_SESSIONS * sizeof *sw->sessions);
@@ -108,36 +162,28 @@ void sw_destroy(struct sw *sw) {
     if (sw->lock) pthread_mutex_destroy(&sw->lock->mutex);
     free(sw->lock);
     free(sw->tables);
+    free(sw->crcs);
     free(sw->counters);
     free(sw->registers);
+    free(sw->meters);
+    free(sw->lasts);
     free(sw);
 }
 
-struct sw_packet *sw_packet_take(struct sw *sw) {
-    struct sw_packet *packet = sw->free;
-    if (packet) {
-        sw->free = packet->next;
-    } else if (sw->pool_used < sw->pool_size) {
-        uint8_t *place = sw->pool + sw->pool_stride * sw->pool_used++;
-        size_t head = (sizeof *packet + 63) / 64 * 64;
-        packet = (struct sw_packet *)place;
-        packet->context = (uint64_t *)(place + head);
-        packet->buffer = place + head + (program_context_size + 63) / 64 * 64;
-    } else {
+struct sw_packet *sw_packet_new(struct sw *sw) {
+    if (sw->pool_used == sw->pool_size) {
         sw->stats.no_buffer++;
         return NULL;
     }
-    packet->next = NULL;
-    packet->truncate = SW_WHOLE;
-    packet->sum_field = SW_COMPLETE;
-    packet->payload_length = packet->room = packet->fragile = packet->on_loan = 0;
+    uint8_t *place = sw->pool + sw->pool_stride * sw->pool_used++;
+    struct sw_packet *packet = (struct sw_packet *)place;
+    size_t head = (sizeof *packet + 63) / 64 * 64;
+    packet->context = (uint64_t *)(place + head);
+    packet->buffer = place + head + (program_context_size + 63) / 64 * 64;
     return packet;
 }
 
-void sw_packet_free(struct sw *sw, struct sw_packet *packet) {
-    packet->next = sw->free;
-    sw->free = packet;
-}
+void sw_packet_free(struct sw *sw, struct sw_packet *packet) { sw_packet_release(sw, packet); }
 
 // ---------------------------------------------------------------------------------------------
 // Control plane
@@ -160,6 +206,16 @@ void sw_get_stats(struct sw *sw, struct sw_stats *stats) {
     sw_lock_control(sw);
     *stats = sw->stats;
     sw_unlock(sw);
+}
+
+int sw_crc_set(struct sw *sw, uint32_t index, uint32_t poly, uint32_t init, uint32_t xor_out,
+               int reflect_in, int reflect_out) {
+    if (index >= program_crc_count) return SW_RANGE;
+    sw_lock_control(sw);
+    hash_crc_set(&sw->crcs[index], program_crc_widths[index], poly, init, xor_out, reflect_in,
+                 reflect_out);
+    sw_unlock(sw);
+    return 0;
 }
 
 int sw_counter_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *packets,
@@ -204,7 +260,11 @@ int sw_register_write(struct sw *sw, uint32_t array, uint64_t index, const uint6
 // ---------------------------------------------------------------------------------------------
 // For the program: random numbers and messages
 
-void sw_clear(void *at, size_t bytes) { memset(at, 0, bytes); }
+uint64_t *sw_beyond(struct sw *sw, uint32_t array, uint32_t statements) {
+    sw->stats.out_of_range += statements;
+    size_t limbs = program_registers[array].limbs;
+    return memset(sw->registers[array] + program_registers[array].size * limbs, 0, 8 * limbs);
+}
 
 // splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high) {

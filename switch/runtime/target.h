@@ -44,6 +44,12 @@
 struct sw;       // one switch: a program's state, tables, groups, sessions, packet pool
 struct sw_table; // private to the runtime
 
+// Private to the runtime: a lookup that was done ahead.
+struct sw_hint {
+    const struct sw_table *table; // NULL: none
+    struct sw_entry *entry;       // NULL: it hits none
+};
+
 // A packet between ingress and egress. The traffic manager owns it from enqueue() until it hands
 // it to sw_send, sw_egress or sw_packet_free. It may use every field of the first group, writes
 // those marked (tm), and never looks behind them.
@@ -67,9 +73,12 @@ struct sw_packet {
     uint32_t sum_field;      // the payload (within the frame during ingress)
     uint32_t frame_length;  // of the whole frame in buffer, while it waits to go round again
     uint32_t truncate;      // bytes to cut it to when it is sent, SW_WHOLE = do not
+    uint32_t spare;         // bytes in front of a payload on loan that nobody needs any more
+    uint32_t whole;         // bytes of headers and payload when it was enqueued
     uint32_t arrival;       // port that the frame in buffer came in on
     uint8_t *buffer;        // SW_MAX_FRAME bytes of its own
     uint64_t *context;      // struct program_context of the generated program
+    struct sw_hint hint;
 };
 
 #define SW_COMPLETE UINT32_MAX // as sum_field: no checksum is to be completed
@@ -93,6 +102,9 @@ struct sw_leaving {
     const uint8_t *payload;
     uint32_t payload_length;
     uint32_t fragile;              // its first bytes, to be copied at once
+    // So many bytes in front of it are needed by nobody: whoever sends the packet may write there,
+    // but so may whoever sends another copy of it.
+    uint32_t spare;
     uint32_t sum_start, sum_field; // as in struct sw_frame; offsets within the whole packet
 };
 
@@ -117,10 +129,14 @@ struct sw_stats {
     uint64_t no_group;      // packets to a multicast group that is not configured
     uint64_t out_of_range;  // register or counter indices beyond the array (ignored, as in BMv2)
     uint64_t assertions;    // packets dropped because an assert() or assume() failed
+    uint64_t parser_timeouts; // packets whose parser went round without an end (ParserTimeout)
+    uint64_t rounds_lost;     // packets that were to go round again while too many did
+    uint64_t digests_lost;  // messages for the control plane that found no room
 };
 
 // The traffic manager's side of the hand-over. Called with the lock held, from sw_receive,
 // sw_send (egress clones) and sw_recirculate. Takes ownership of the packet.
+// It may send the packet at once, but not from within sw_send.
 typedef void (*sw_enqueue_fn)(void *tm, struct sw_packet *packet, uint64_t now_us);
 
 // ---------------------------------------------------------------------------------------------
@@ -161,9 +177,13 @@ size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8
 // the frames they came in are about to be reused.
 void sw_packet_keep(struct sw *sw, struct sw_packet *packet);
 
-// Runs ingress for up to `limit` packets that were resubmitted or recirculated; returns how many
-// are still waiting. Call it once per batch: those packets come before new ones from the ports.
+// Runs ingress for up to `limit` packets that were resubmitted or recirculated before; returns how
+// many are waiting then. Call it once per batch: those packets come before new ones from the ports.
 size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit);
+
+// The same for a driver that says itself when each comes back: the next one, or NULL; its ingress.
+struct sw_packet *sw_take_round(struct sw *sw);
+void sw_round(struct sw *sw, struct sw_packet *packet, uint64_t now_us);
 
 // Gives back a packet that the traffic manager drops.
 void sw_packet_free(struct sw *sw, struct sw_packet *packet);
@@ -199,6 +219,19 @@ int sw_table_counter(struct sw *sw, uint32_t table, int64_t handle, uint64_t *pa
 int sw_table_set_counter(struct sw *sw, uint32_t table, int64_t handle, uint64_t packets,
                          uint64_t bytes);
 
+// Members and groups of action profiles (profiles.h), by numbers that the caller gives; setting one
+// that exists replaces it. A group chooses members[hash % count].
+int sw_member_set(struct sw *sw, uint32_t profile, uint32_t number, uint32_t action,
+                  const uint64_t *args);
+int sw_member_delete(struct sw *sw, uint32_t profile, uint32_t number);
+int sw_choices_set(struct sw *sw, uint32_t profile, uint32_t number, const uint32_t *members,
+                   uint32_t count);
+int sw_choices_delete(struct sw *sw, uint32_t profile, uint32_t number);
+
+// Parameters of a calculation by crc16_custom or crc32_custom (hash.h).
+int sw_crc_set(struct sw *sw, uint32_t crc, uint32_t poly, uint32_t init, uint32_t xor_out,
+               int reflect_in, int reflect_out);
+
 int sw_counter_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *packets,
                     uint64_t *bytes);
 int sw_counter_write(struct sw *sw, uint32_t array, uint64_t index, uint64_t packets,
@@ -206,6 +239,30 @@ int sw_counter_write(struct sw *sw, uint32_t array, uint64_t index, uint64_t pac
 // value: ceil(bitwidth / 64) words, least significant first.
 int sw_register_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *value);
 int sw_register_write(struct sw *sw, uint32_t array, uint64_t index, const uint64_t *value);
+
+// Meters: rates are cir, cburst, pir, pburst (tokens per second, tokens), each below 2^63; NULL: none,
+// green for all. Reading returns 1 if there are rates, else 0 (and zeros).
+int sw_meter_write(struct sw *sw, uint32_t array, uint64_t index, const uint64_t *rates);
+int sw_meter_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *rates);
+int sw_table_meter_write(struct sw *sw, uint32_t table, int64_t handle, const uint64_t *rates);
+int sw_table_meter_read(struct sw *sw, uint32_t table, int64_t handle, uint64_t *rates);
+
+// When entries of a table that ages them were hit last, or touched; UINT64_MAX: no such entry.
+int sw_table_touch(struct sw *sw, uint32_t table, int64_t handle, uint64_t now_us);
+int sw_table_hits(struct sw *sw, uint32_t table, size_t count, const int64_t *handles,
+                  uint64_t *hit_us);
+
+// Digests are taken in from when they are enabled on. The descriptor (an eventfd, -1: none) is written
+// to when a first message waits, and when signal_at do; 0 disables and forgets all.
+void sw_set_notice(struct sw *sw, int descriptor);
+int sw_digest_enable(struct sw *sw, uint32_t digest, uint32_t signal_at);
+// How many messages wait, and the first of them since when.
+int64_t sw_digest_waiting(struct sw *sw, uint32_t digest, uint64_t *since_us);
+// Takes the first `most` of them at most; returns how many. Their slots are to be released: until
+// then the same message is not taken in again.
+int64_t sw_digest_take(struct sw *sw, uint32_t digest, size_t most, uint64_t *messages,
+                       uint32_t *slots);
+int sw_digest_release(struct sw *sw, uint32_t digest, size_t count, const uint32_t *slots);
 
 struct sw_replica {
     uint32_t port;

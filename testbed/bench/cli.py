@@ -7,6 +7,7 @@ import click
 
 from testbed.bench.server import server
 from testbed.bench.switch import switch
+from testbed.bench.virtual import virtual
 from testbed.bench.worker import worker
 
 
@@ -18,5 +19,5 @@ def bench() -> None:
     """
 
 
-for command in (server, switch, worker):
+for command in (server, switch, virtual, worker):
     bench.add_command(command)

@@ -96,7 +96,7 @@ def _show(found: Message) -> None:
         console,
         [_ratio(one) for one in found["ratios"]],
         {"what": "ratio", "received": "received", "spread": "", "core": "by own time",
-         "asked": "asked", "holds": ""},
+         "thread": "by busiest thread", "asked": "asked", "holds": ""},
     )  # fmt: skip
     if not found["valid"]:
         show(
@@ -124,10 +124,11 @@ def _row(told: Message) -> Message:
 def _ratio(told: Message) -> Message:
     received = told["received"]
     return {
-        "what": told["ratio"],
+        "what": told["ratio"] + ("" if told["valid"] else " *"),
         "received": f"{received['median']:.2f}" if received else "",
         "spread": f"({received['low']:.2f} to {received['high']:.2f})" if received else "",
         "core": f"{told['of_core']['median']:.2f}",
+        "thread": f"{told['of_thread']['median']:.2f}" if told["of_thread"] else "",
         "asked": told["asked"],
         "holds": "" if told["holds"] else "not reached",
     }

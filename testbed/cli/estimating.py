@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from testbed.cli.view import show, show_rows
 from testbed.jobs.preflight import read_program
 from testbed.lifecycle.launcher import program_files
 from testbed.plans import bandwidth, jobfile
+from testbed.plans.analytic import Costs, Prediction, Work, predictions, why
 from testbed.plans.bandwidth import Model
+from testbed.plans.expected import Workload
 from testbed.plans.jobfile import JobFile
+from testbed.plans.network import ModelError, Network
 from testbed.plans.placements import KINDS
 from testbed.plans.planning import Link, Need, needs, table
 from testbed.training.workloads import shapes
@@ -27,17 +31,21 @@ from topologies.units import SIZES, TIMES, quantity
 Message = dict[str, Any]
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
+# Up to so many workers each link is added up, too; beyond, classes of links are (``analytic``).
+_EACH_LINK = 4096
 
 
-def _quantity(units: dict[str, float], example: str) -> Callable[..., float | None]:
-    """Reads an option: a number with a unit, more than 0."""
+def _quantity(
+    units: dict[str, float], example: str, *, nothing: bool = False
+) -> Callable[..., float | None]:
+    """Reads an option: a number with a unit, more than 0 unless nothing is allowed, too."""
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
         try:
             found = None if value is None else quantity(value, units, example)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
-        if found == 0:
+        if found == 0 and not nothing:
             raise click.BadParameter(f"{value!r} is nothing; write it like {example}")
         return found
 
@@ -66,6 +74,24 @@ def _quantity(units: dict[str, float], example: str) -> Callable[..., float | No
     help=f"Without TOPOLOGY: how many. [default: {_WORKERS}]",
 )
 @click.option("--rack", type=click.IntRange(min=1), help="Without TOPOLOGY: workers in a rack.")
+@click.option(
+    "--window",
+    type=click.IntRange(min=1, max=32768),
+    help="With TOPOLOGY: chunks of a stream in flight. [default: as the controller would]",
+)
+@click.option(
+    "--switch-latency",
+    callback=_quantity(TIMES, '"1 us"', nothing=True),
+    help='With TOPOLOGY: of a packet in each switch, "1 us". [default: 0]',
+)
+@click.option(
+    "--skew",
+    callback=_quantity(TIMES, '"100 us"', nothing=True),
+    help="With TOPOLOGY: from the first worker to the last at a chunk. [default: 0]",
+)
+@click.option(
+    "--framing", is_flag=True, help="With TOPOLOGY: preamble, FCS and gap take time, too."
+)
 @with_json
 def plan(
     topology: Path | None,
@@ -75,6 +101,10 @@ def plan(
     seconds: float | None,
     workers: int | None,
     rack: int | None,
+    window: int | None,
+    switch_latency: float | None,
+    skew: float | None,
+    framing: bool,
     as_json: bool,
 ) -> None:
     """Show the bandwidth that each placement of servers needs.
@@ -82,7 +112,9 @@ def plan(
     Without TOPOLOGY: the table of PHub (SoCC'18, table 2), or the same for a model of that --size,
     computed in --seconds: what a server host has to send and receive so that nobody waits for it.
     With TOPOLOGY: what an iteration puts on its links, which of them is the bottleneck, and, where
-    it is known how long an iteration is computed, whether that is long enough.
+    it is known how long an iteration is computed, whether that is long enough; then, for any
+    number of workers, how long an iteration takes by an analytic model (docs/plan.md), what limits
+    it, and which placement is the quickest.
     """
     if model is not None and (size is not None or seconds is not None or job is not None):
         raise click.UsageError(
@@ -97,8 +129,14 @@ def plan(
                 "workers and racks are those of TOPOLOGY, which the job's"
                 " `placement` can choose from; leave --workers and --rack out"
             )
-        _on_topology(topology, job, known, size, seconds, as_json)
+        costs = Costs(switch_latency or 0.0, skew or 0.0, window or 0, framing=framing)
+        _on_topology(topology, job, known, size, seconds, costs, as_json)
         return
+    if window is not None or switch_latency is not None or skew is not None or framing:
+        raise click.UsageError(
+            "--window, --switch-latency, --skew and --framing need a TOPOLOGY, whose links they"
+            " are about"
+        )
     if job is not None:
         raise click.UsageError("--job needs a TOPOLOGY")
     if (size is None) != (seconds is None):
@@ -125,35 +163,97 @@ def plan(
 
 def _on_topology(
     path: Path, job: Path | None, model: Model | None, size: float | None, seconds: float | None,
-    as_json: bool,
+    costs: Costs, as_json: bool,
 ) -> None:  # fmt: skip
     topology = load_topology(path)
     file: JobFile | None = None
     workers = [node.name for node in topology.workers]
+    servers = [node.name for node in topology.servers]
+    compute = seconds or 0.0
     if model is None and size is None:
         file = jobfile.load(job or DEFAULT_JOB)
         sizes = list(shapes(file.spec).values())
-        workers = list(file.place(topology).workers)
         name = f"job {file.spec.name}"
+        if job is None and len(workers) > _EACH_LINK:
+            file = None  # its gradients only: a batch of so few cannot be shared
+        else:
+            workers = list(file.place(topology).workers)
+            compute = compute or file.spec.compute
+            costs = replace(costs, window=costs.window or file.spec.window)
     else:
         size = model.size if model is not None else size
         assert size is not None
         sizes = [max(1, round(size / _BYTES_PER_ELEMENT))]
         seconds = model.seconds if model is not None else seconds
+        compute = seconds or 0.0
         name = model.name if model is not None else "a model"
     total = _BYTES_PER_ELEMENT * sum(sizes)
     plane = read_program(*program_files(None, None))
-    found = list(needs(Addressing(topology), sizes, plane, workers, file))
+    found: list[Need] = []
+    if len(workers) <= _EACH_LINK:
+        found = list(needs(Addressing(topology), sizes, plane, workers, file))
+    try:
+        network = Network.of(topology, workers, servers)
+        work = Work(Workload(tuple(sizes), plane.lanes, 1, 1).chunks, plane.frame_bytes, compute)
+    except ModelError as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    predicted = predictions(network, work, replace(costs, slots=plane.slots))
     if as_json:
         told = [need.message(seconds) for need in found]
         facts = {"topology": topology.name, "bytes": total, "seconds": seconds}
-        print_json({**facts, "workers": workers, "placements": told})
+        model_facts = {
+            "chunks": work.chunks, "frame_bytes": work.frame_bytes, "uniform": network.uniform,
+            "switch_slots": plane.slots, "why": why(predicted, network),
+            "predictions": [one.message() for one in predicted],
+        }  # fmt: skip
+        print_json({**facts, "workers": workers, "placements": told, "model": model_facts})
         return
     console = console_for()
-    what = "MB an iteration" if seconds is None else f"Mbit/s, an iteration in {seconds:g} s"
+    if found:
+        _show_links(console, found, seconds, f"{name}, {total / 1e6:g} MB", topology.name)
     _say(
         console,
-        f"{name}, {total / 1e6:g} MB of gradients, on {topology.name}: {what}, on the"
+        f"\n{name}, {total / 1e6:g} MB of gradients, {len(workers):,} workers in"
+        f" {sum(map(bool, network.workers)):,} racks, by the analytic model: MB an iteration on the"
+        " busiest link of each kind, one direction\n",
+    )
+    classes = list(network.lines)
+    columns = {"name": "placement", **{one: one for one in classes}}
+    columns |= {
+        "seconds": "iteration (s)", "bottleneck": "bottleneck", "limit": "limited by",
+        "window": "window", "slots": "slots needed", "note": "",
+    }  # fmt: skip
+    show_rows(console, [_modelled(one, classes) for one in predicted if one.bytes], columns)
+    told_above = {(need.placement, need.tree) for need in found if need.refused}
+    for one in predicted:
+        if one.refused and one.tree and (one.placement, one.tree) not in told_above:
+            _say(console, f"not here: {one.name}: {one.refused}")
+    _say(console, f"\n{why(predicted, network)}")
+    if not network.uniform:
+        _say(console, "links of a kind differ here; the worst of each is what counts above")
+
+
+def _modelled(one: Prediction, classes: list[str]) -> Message:
+    loads = one.bytes or {}
+    return {
+        "name": one.name,
+        **{name: f"{loads.get(name, 0) / 1e6:,.4g}" for name in classes},
+        "seconds": f"{one.seconds:.4g}",
+        "bottleneck": one.bottleneck,
+        "limit": one.limit,
+        "window": str(one.window or ""),
+        "slots": f"{one.slots_needed:,}" if one.slots_needed else "",
+        "note": "" if not one.refused else "refused" if one.tree else "baseline",
+    }
+
+
+def _show_links(
+    console: Console, found: list[Need], seconds: float | None, what: str, where: str
+) -> None:
+    unit = "MB an iteration" if seconds is None else f"Mbit/s, an iteration in {seconds:g} s"
+    _say(
+        console,
+        f"{what} of gradients, on {where}: {unit}, on the"
         " busiest link of each kind, one direction, headers included\n",
     )
     columns = {

@@ -9,6 +9,7 @@ from testbed.bench.cli import bench
 from testbed.cli import looking, observing, running
 from testbed.cli.estimating import plan
 from testbed.cli.options import Group
+from testbed.cli.sweeping import sweep
 
 
 @click.group(
@@ -20,7 +21,7 @@ def main() -> None:
     """In-network gradient aggregation on emulated racks of P4 switches."""
 
 
-for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan, bench):
+for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan, sweep, bench):
     main.add_command(command)
 
 

@@ -25,6 +25,8 @@ from testbed.plans.jobfile import JobFileError
 from testbed.records import record
 from testbed.records.pcap import CaptureError
 from testbed.records.record import RunError
+from testbed.sweeps.errors import SweepError
+from testbed.virtual.errors import VirtualError
 from topologies.documents import DocumentError
 from topologies.spec import load as load_topology
 
@@ -42,8 +44,10 @@ ERRORS = (
     LaunchError,
     RunError,
     SandboxError,
+    SweepError,
     TargetError,
     TraceError,
+    VirtualError,
 )
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -137,7 +141,7 @@ def launching(command: Command) -> Command:
             type=click.Choice(["emulated", "virtual"]),
             default="emulated",
             show_default=True,
-            help="Real time on Mininet; virtual (a simulated network): not in this version.",
+            help="Real time on Mininet, or virtual: a simulated network, without root.",
         ),
         building,
     ):

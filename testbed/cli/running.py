@@ -21,6 +21,7 @@ from testbed.cli.options import (
 )
 from testbed.cli.run import bringing_up, run
 from testbed.cli.view import View, show, show_faults, show_plans, show_results, show_rows
+from testbed.cli.virtual import run_virtually
 from testbed.faults import files as faults
 from testbed.lifecycle.launcher import LaunchError, check_jobs
 from testbed.nodes.control import ControlError, SupervisorGoneError, ask, converse
@@ -42,19 +43,24 @@ def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options
     Exit status 0 means that every job was done and its weights match the reference bit by bit.
     """
     console = console_for(stderr=as_json)
+    files = list(jobs) or [DEFAULT_JOB]
     with View(console) as view:
-        launched, matches = run(topology, list(jobs) or [DEFAULT_JOB], view, **options)
-    summary = json.loads(launched.run.summary.read_text())
+        if options.pop("clock") == "virtual":
+            directory, matches = run_virtually(topology, files, view, **options)
+        else:
+            launched, matches = run(topology, files, view, **options)
+            directory = launched.run
+    summary = json.loads(directory.summary.read_text())
     if as_json:
         print_json(summary)
     else:
         done = [job for job in summary["jobs"] if job["state"] == "done"]
         show_results(console, done, summary["links"])
-        click.echo(f"\n{shown(launched.run.summary)}")
+        click.echo(f"\n{shown(directory.summary)}")
     if not matches:
         raise LaunchError(
             "the weights differ from the reference's: some sum is not what it should be;"
-            f" see {launched.run.path}"
+            f" see {directory.path}"
         )
 
 

@@ -244,6 +244,8 @@ def _apart(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
 
 
 def _busy(machine: Message) -> str:
+    if "cpu_busy" not in machine:  # in virtual time that says nothing
+        return "-"
     share = f"{100 * machine['cpu_busy']:.0f} %"
     return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
 

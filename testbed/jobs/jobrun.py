@@ -31,7 +31,6 @@ from testbed.nodes.processes import Process, ProcessError, Processes, python
 from testbed.nodes.serverhost import JobError
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.records.record import cpu_seconds
-from testbed.training.workloads import WORKLOADS
 
 log = logging.getLogger("jobrun")
 # How long a job that begins waits for a controller that is started again, twice at most.
@@ -333,13 +332,11 @@ class JobRun:
     def _unknown(self) -> str:
         """Why a reference cannot tell what should have come of it; empty if it can."""
         spec, world = self.file.spec, len(self.placement.workers)
-        if not spec.consistency.together:
-            return f"with consistency {spec.consistency} results depend on who is done when"
-        pipeline = spec.server.plan
-        if pipeline.differs:
-            return f"servers work {pipeline}: what comes of that trains nothing"
         start = spec.optimizer.at == "servers" or self.forecast.contacted
-        causes = [self.workers.attendance.unknown(spec.iterations, world, start=start), self._reset]
+        attendance = self.workers.attendance
+        causes = [results.no_reference(spec, attendance, world, start=start)]
+        if spec.consistency.together and not spec.server.plan.differs:
+            causes.append(self._reset)
         return "; ".join(cause for cause in causes if cause)
 
     @cached_property
@@ -402,7 +399,6 @@ class JobRun:
         }
 
     def _described(self) -> Message:
-        spec, topology = self.file.spec, self.place.network.topology
         return {
             "job": self.name,
             "number": self.number,
@@ -410,24 +406,13 @@ class JobRun:
             "reason": self.reason.split("\n", 1)[0],
             "target": self.place.nodes.target,
             "clock": self.place.clock,
-            "topology": topology.name,
-            "racks": topology.racks,
-            "workers": len(self.placement.workers),
-            "servers": len(self.placement.servers),
-            "workload": spec.workload,
-            "data": WORKLOADS[spec.workload].data,
-            "gradients": spec.gradients,
-            "optimizer": str(spec.plan),
-            "consistency": str(spec.consistency),
-            "placement": spec.placement.kind,
-            "tree": self.tree or spec.tree,
-            "server_pipeline": str(spec.server.plan),
-            "iterations": spec.iterations,
-            "batch": spec.batch,
-            "seed": spec.seed,
-            # Of these, those that the checkpoint had that it goes on from.
-            "iterations_before": self.forecast.before,
-            "restored_from": None if self.file.restore is None else str(self.file.restore),
+            **results.about(
+                self.file,
+                self.placement,
+                self.place.network.topology,
+                self.tree or self.file.spec.tree,
+                self.forecast.before,
+            ),
         }
 
     def _summary(

@@ -19,6 +19,7 @@ from typing import Any
 from controller.admission import Admission, NoRoomError, Reservation, Resources
 from controller.dataplane import DataPlane
 from controller.entries import EntryError
+from controller.levels import NotJoinedError, join
 from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
 from controller.windows import choose_window
 from hosts.checkpoint import read
@@ -37,6 +38,8 @@ from topologies.spec import TopologyFile, few
 from topologies.topology import Topology
 
 __all__ = ["JobPlan", "Preflight", "check", "describe", "facts", "read_program"]
+
+MOST_SHOWN = 8  # switches under another that are told one by one
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,13 @@ def check(
     plane: DataPlane,
     target: Target,
     restore: Path | None = None,
+    *,
+    virtual: bool = False,
 ) -> Preflight:
     """Places, plans and admits jobs, which go on from a checkpoint if one is given; raises
-    ``TopologyError``, then ``JobFileError``."""
-    _check_links(topology, plane)
+    ``TopologyError``, then ``JobFileError``. virtual: for virtual time, else for emulation."""
+    _check_links(topology, plane, virtual=virtual)
+    _check_routes(topology, plane)
     addressing = Addressing(topology.topology)
     resources = Resources((node.name for node in topology.topology.switches), plane.slots)
     most = BMV2_QUEUE_PACKETS if target == "bmv2" else None
@@ -134,7 +140,7 @@ def check(
             problems.append(_plan_problem(topology, file, refusal))
     if problems:
         raise JobFileError(problems)
-    return Preflight(topology.topology, tuple(plans), tuple(_idle(topology)))
+    return Preflight(topology.topology, tuple(plans), tuple(_idle(topology, addressing)))
 
 
 def _admit(
@@ -165,16 +171,16 @@ def _admit(
     return JobPlan(file, placement, names, kind, trees, reservation)
 
 
-def _check_links(file: TopologyFile, plane: DataPlane) -> None:
-    """What an emulated testbed cannot do, and links that are too small for the program's chunks."""
+def _check_links(file: TopologyFile, plane: DataPlane, *, virtual: bool) -> None:
+    """What a testbed cannot do, and links that are too small for the program's chunks."""
     needed = plane.packet_bytes
     for link, places in zip(file.topology.links, file.places, strict=True):
         for quality, where in zip((link.forward, link.backward), places, strict=True):
-            if quality.delay:
+            if quality.delay and not virtual:
                 file.refuse(
                     where["delay"],
                     f"{link.a} to {link.b} would have a delay, and emulated links have none (not"
-                    " every kernel has netem); allowed: 0 ms",
+                    " every kernel has netem); allowed: 0 ms, or --clock virtual",
                 )
             if quality.mtu < needed:
                 file.refuse(
@@ -188,6 +194,24 @@ def _check_links(file: TopologyFile, plane: DataPlane) -> None:
             ("tls",),
             "control goes over unix sockets, which need no TLS (not in this version);"
             " allowed: false",
+        )
+    file.check()
+
+
+def _check_routes(file: TopologyFile, plane: DataPlane) -> None:
+    """A switch has a route to every interface of a host and to every other switch."""
+    topology = file.topology
+    held = plane.p4info.table("forwarding.routes").size
+    needed = (
+        sum(len(topology.links_of(host.name)) for host in topology.hosts)
+        + len(topology.switches)
+        - 1
+    )
+    if needed > held:
+        file.refuse(
+            ("racks",),
+            f"{needed} addresses for each switch to have routes to, and the program's table holds"
+            f" {held}; use fewer hosts (`rackhub plan` takes as many)",
         )
     file.check()
 
@@ -230,19 +254,22 @@ def _check_workload(file: JobFile, world: int) -> None:
 def _plan_problem(topology: TopologyFile, file: JobFile, refusal: PlanRefusedError) -> Problem:
     text = str(refusal)
     given = file.spec.placement.workers is not None
+    if refusal.field == "cores" and not given:
+        return topology.problem(("cores",), text)
     if refusal.tor is not None and not given:
         rack = topology.topology.by_name[refusal.tor].rack
         assert rack is not None
         text += f" (job {file.spec.name} takes all: `placement` in {file.source} can name some)"
-        return topology.problem(("racks", rack, "workers"), text)
+        return topology.problem(("racks", topology.racks[rack], "workers"), text)
     place: Location = (refusal.field,)
-    if refusal.field == "workers":
+    if refusal.field in ("workers", "cores"):
         place = ("placement", "workers") if given else ("tree",)
     return file.document.problem(place, text)
 
 
 def _crowded(topology: TopologyFile, file: JobFile, addressing: Addressing) -> Problem | None:
-    """A rack that no job can take all of: other workers would have other batches."""
+    """A rack, or racks under cores, that no job can take all of: other workers would have other
+    batches."""
     if file.spec.placement.workers is not None:
         return None
     nodes = topology.topology
@@ -253,18 +280,22 @@ def _crowded(topology: TopologyFile, file: JobFile, addressing: Addressing) -> P
     try:
         plan_trees(nodes, addressing, workers, addresses, kind, file.spec.streams)
     except PlanRefusedError as refusal:
-        return _plan_problem(topology, file, refusal) if refusal.tor is not None else None
+        of_topology = refusal.tor is not None or refusal.field == "cores"
+        return _plan_problem(topology, file, refusal) if of_topology else None
     return None
 
 
-def _idle(file: TopologyFile) -> list[Problem]:
-    """Switches that no packet can pass: every ToR is linked to all of the first level of cores."""
-    idle = [core.name for core in file.topology.cores if core.level > 2]
+def _idle(file: TopologyFile, addressing: Addressing) -> list[Problem]:
+    """Levels of cores above the one where all racks are joined, by links and by a tree of all."""
+    topology = file.topology
+    try:
+        levels = len(join(topology, addressing, [tor.name for tor in topology.tors], 0))
+    except NotJoinedError:  # a job that takes all racks is told
+        return []
+    idle = [core.name for core in topology.cores if core.level > 1 + max(levels, 1)]
     if not idle:
         return []
-    text = (
-        f"{', '.join(idle)}: carries nothing, as every rack reaches all others by the first level"
-    )
+    text = f"{few(idle)}: carries nothing, as lower levels join all racks"
     return [file.problem(("cores",), text)]
 
 
@@ -356,11 +387,12 @@ def _shape(tree: Tree) -> str:
 
 
 def _below(tree: Tree, node: TreeNode) -> str:
-    nodes = {one.node: one for one in tree.nodes}
     switches = [child for child in node.children if child.rank is None]
     if not switches:
         return few([child.name for child in node.children])
-    return ", ".join(f"{one.name} ({_below(tree, nodes[one.node])})" for one in switches)
+    if len(switches) > MOST_SHOWN:
+        return f"{few([one.name for one in switches])} with {_counted(node.workers, 'worker')}"
+    return ", ".join(f"{one.name} ({_below(tree, tree.by_number[one.node])})" for one in switches)
 
 
 def _counted(number: int, what: str) -> str:

@@ -8,11 +8,54 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.faults.recovery import sent_again
+from testbed.plans.jobfile import JobFile, Placement
+from testbed.plans.jobspec import JobSpec
+from testbed.training.attendance import Attendance
+from testbed.training.workloads import WORKLOADS
+from topologies.topology import Topology
 
 Message = dict[str, Any]
 # Busier than that, times say more of the machine than of the network.
 _CPU_BOUND = 0.95
 _ROOT_IS_SWITCH = ("two-level", "core")
+
+
+def about(
+    file: JobFile, placement: Placement, topology: Topology, tree: str, before: int
+) -> Message:
+    """What a job is. tree: that it has. before: iterations of those that the checkpoint had that it
+    goes on from."""
+    spec = file.spec
+    return {
+        "topology": topology.name,
+        "racks": topology.racks,
+        "workers": len(placement.workers),
+        "servers": len(placement.servers),
+        "workload": spec.workload,
+        "data": WORKLOADS[spec.workload].data,
+        "gradients": spec.gradients,
+        "optimizer": str(spec.plan),
+        "consistency": str(spec.consistency),
+        "placement": spec.placement.kind,
+        "tree": tree,
+        "server_pipeline": str(spec.server.plan),
+        "iterations": spec.iterations,
+        "batch": spec.batch,
+        "seed": spec.seed,
+        "iterations_before": before,
+        "restored_from": None if file.restore is None else str(file.restore),
+    }
+
+
+def no_reference(spec: JobSpec, attendance: Attendance, world: int, *, start: bool) -> str:
+    """Why a reference cannot tell what should have come of a job; empty if it can. start: see
+    ``Attendance.unknown``."""
+    if not spec.consistency.together:
+        return f"with consistency {spec.consistency} results depend on who is done when"
+    pipeline = spec.server.plan
+    if pipeline.differs:
+        return f"servers work {pipeline}: what comes of that trains nothing"
+    return attendance.unknown(spec.iterations, world, start=start)
 
 
 def fullest(results: Mapping[int, Message]) -> Message:
@@ -128,13 +171,13 @@ def plans(results: Mapping[int, Message]) -> list[Message]:
     return told
 
 
-def machine(results: Mapping[int, Message], wall: float, busy: float) -> Message:
-    """What depends on the machine. wall: seconds; busy: share of all CPUs."""
+def machine(results: Mapping[int, Message], wall: float, busy: float | None) -> Message:
+    """What depends on the machine. wall: seconds; busy: share of all CPUs, None in virtual time."""
     statistics = [result["statistics"] for result in results.values()]
     return {
         "wall_seconds": wall,
-        "cpu_busy": busy,
-        "cpu_bound": busy > _CPU_BOUND,
+        **({} if busy is None else {"cpu_busy": busy}),
+        "cpu_bound": busy is not None and busy > _CPU_BOUND,
         # How often a worker asked what became of a chunk, or heard of a full queue.
         "queries": sum(one["queries"] for one in statistics),
         "congested": sum(one["congested"] for one in statistics),

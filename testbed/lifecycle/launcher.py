@@ -243,7 +243,8 @@ def launch(
     """
     if clock != "emulated":
         raise LaunchError(
-            "--clock virtual: there is no discrete-event network in this version; use emulated"
+            "--clock virtual: only `rackhub run` can do that: nothing stays up in virtual time, and"
+            " faults are for emulation"
         )
     loaded = read_topology(topology)
     chosen = choose(target)

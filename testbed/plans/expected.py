@@ -111,7 +111,6 @@ def expected(
     for stream, server, chunks in zip(*groups.tolist(), counts.tolist(), strict=True):
         load = workload.edge(chunks)
         tree = trees[stream]
-        by_number = {node.node: node for node in tree.nodes}
         unit = addressing.unit(servers[server])
         for _, leaf in tree.leaves.values() if workload.start else ():
             for direction in (
@@ -120,7 +119,7 @@ def expected(
             ):
                 loads.setdefault(direction, Load()).add(workload.initial(chunks))
         for node, child in _edges(tree):
-            below = by_number.get(child.node) if child.rank is None else None
+            below = tree.by_number.get(child.node) if child.rank is None else None
             for direction in _up(addressing, node, child, below, unit):
                 loads.setdefault(direction, Load()).add(load)
             for direction in _down(addressing, node, child, unit):

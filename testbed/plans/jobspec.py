@@ -204,6 +204,7 @@ class JobSpec(_Strict):
     patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0
     lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
     poison: int = Field(default=0, strict=True, ge=0, le=10_000)
+    compute: Annotated[float, duration("0 s", "3600 s")] = 0.0
 
     @property
     def plan(self) -> OptimizerPlan:

@@ -2,8 +2,8 @@
 """What workloads have in common: a model is fully connected layers over inputs of its own.
 
 Everything is a function of the job file and of the number of workers alone, and gives the same bits
-in every process of a machine: float32 throughout, one BLAS thread, no global random state. So a
-single process can redo what the workers of a run did.
+on every CPU and with any number of threads: float32 throughout, no BLAS, no global random state. So
+a single process can redo what the workers of a run did.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from testbed.training.kernels import column_sums, exp, ln, product, row_sums, total
 
 Floats = npt.NDArray[np.float32]
 Classes = npt.NDArray[np.int64]
@@ -77,29 +79,31 @@ class Perceptron(ABC):
         error: Floats = shares / np.float32(len(batch))
         gradients: Parameters = {}
         for layer in range(self.layers, 0, -1):
-            gradients[f"weights{layer}"] = values[layer - 1].T @ error
-            gradients[f"biases{layer}"] = error.sum(axis=0)
+            gradients[f"weights{layer}"] = product(values[layer - 1].T, error)
+            gradients[f"biases{layer}"] = column_sums(error)
             if layer > 1:
-                error = (error @ self.parameters[f"weights{layer}"].T) * (values[layer - 1] > 0)
+                back = product(error, self.parameters[f"weights{layer}"].T)
+                error = back * (values[layer - 1] > 0)
         if len(gradients) < len(self.parameters):
-            gradients |= self.learn_inputs(batch, error @ self.parameters["weights1"].T)
-        return float(losses.mean()), {name: gradients[name] for name in self.parameters}
+            back = product(error, self.parameters["weights1"].T)
+            gradients |= self.learn_inputs(batch, back)
+        return total(losses) / len(batch), {name: gradients[name] for name in self.parameters}
 
     def evaluate(self, data: Data) -> Quality:
         """How good it is on a test set."""
-        right, total = 0, 0.0
+        right, lost = 0, 0.0
         for first in range(0, len(data), _ROWS):
             part = data.select(slice(first, first + _ROWS))
             scores = self._forward(part)[-1]
             right += int(np.count_nonzero(scores.argmax(axis=1) == part.classes))
-            total += float(_cross_entropy(scores, part.classes)[0].sum(dtype=np.float64))
-        return Quality(right / len(data), total / len(data))
+            lost += total(_cross_entropy(scores, part.classes)[0])
+        return Quality(right / len(data), lost / len(data))
 
     def _forward(self, data: Any) -> list[Floats]:
         """Each layer's input, and the last one's output."""
         values = [self.inputs(data)]
         for layer in range(1, self.layers + 1):
-            value = values[-1] @ self.parameters[f"weights{layer}"]
+            value = product(values[-1], self.parameters[f"weights{layer}"])
             value += self.parameters[f"biases{layer}"]
             values.append(np.maximum(value, 0) if layer < self.layers else value)
         return values
@@ -108,9 +112,9 @@ class Perceptron(ABC):
 def _cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
     """Of each row, and the shares of all classes (softmax)."""
     scores = scores - scores.max(axis=1, keepdims=True)
-    shares = np.exp(scores)
-    sums = shares.sum(axis=1, keepdims=True)
-    losses: Floats = np.log(sums[:, 0]) - scores[np.arange(len(scores)), classes]
+    shares = exp(scores)
+    sums = row_sums(shares)
+    losses: Floats = ln(sums[:, 0]) - scores[np.arange(len(scores)), classes]
     shares /= sums
     return losses, shares
 

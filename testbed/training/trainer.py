@@ -10,7 +10,6 @@ then.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from threadpoolctl import threadpool_info
 from hosts.checkpoint import Checkpoint
 from hosts.optimizers import Optimizer, rule_of
 from hosts.tensors import dtype_of
+from protocol.world import REAL
 from testbed.plans.jobspec import JobSpec
 from testbed.training.models import Parameters, Quality
 from testbed.training.poison import Poison
@@ -33,7 +33,7 @@ _LOOKS = 10
 class Progress:
     """How far a run is: mean loss of the worker's last batch, quality on the test set or None.
 
-    began, ended: when the iteration did, by ``time.monotonic``.
+    began, ended: when the iteration did, by the clock of ``train``.
     """
 
     iteration: int
@@ -168,6 +168,7 @@ def train(
     exchange: Callable[[Parameters], Parameters],
     report: Callable[[Progress], None],
     done: int = 0,
+    clock: Callable[[], float] = REAL.now,
 ) -> list[float]:
     """Runs the iterations after the first ``done``; returns the seconds that each took.
 
@@ -178,10 +179,10 @@ def train(
     seconds = []
     measured = int(done / replica.looks_every)
     for iteration in range(done + 1, iterations + 1):
-        start = time.monotonic()
+        start = clock()
         loss, gradients = replica.gradients()
         replica.apply(exchange(gradients))
-        end = time.monotonic()
+        end = clock()
         seconds.append(end - start)
         quality = None
         looks = int(iteration / replica.looks_every)

@@ -17,17 +17,17 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hosts.client import Client, Stall
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.explanation import Outline
+from hosts.outside import HERE, Outside
+from protocol.world import REAL, World
 from testbed.nodes.processes import CONSEQUENCE
 from testbed.plans.jobfile import JobFileError, load
 from testbed.training.attendance import Diary, entry_of
@@ -35,7 +35,13 @@ from testbed.training.models import Parameters
 from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
 
 _REPORT_SECONDS = 0.2
-_printing = threading.Lock()  # lines of two threads must not mix
+_printing = REAL.lock()  # lines of two threads must not mix
+
+
+class Emit(Protocol):
+    """Reports something, and what there is to tell of it."""
+
+    def __call__(self, what: str, /, **fields: Any) -> None: ...
 
 
 class _Reporter:
@@ -47,7 +53,10 @@ class _Reporter:
         plan: Callable[[], int],
         per_pass: float,
         diary: Diary,
+        emit: Emit,
+        clock: Callable[[], float],
     ) -> None:
+        self._emit, self._clock = emit, clock
         self._statistics = statistics
         self._plan = plan
         self._per_pass = per_pass
@@ -57,13 +66,13 @@ class _Reporter:
         self._spans: list[tuple[float, float]] = []  # when they began and ended
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
+        now = self._clock()
         self._losses.append(progress.loss)
         self._spans.append((progress.began, progress.ended))
         if now < self._next and progress.quality is None:
             return
         self._next = now + _REPORT_SECONDS
-        emit(
+        self._emit(
             "progress",
             iteration=progress.iteration,
             passes=progress.iteration / self._per_pass,
@@ -78,21 +87,23 @@ class _Reporter:
         self._losses, self._spans = [], []
 
 
-class _Desk(threading.Thread):
+class _Desk:
     """Answers questions about what this worker does, one for each line of its input."""
 
-    def __init__(self, questions: IO[bytes], client: Client) -> None:
-        super().__init__(name="desk", daemon=True)
+    def __init__(
+        self, questions: Iterable[bytes], client: Client, emit: Emit, world: World
+    ) -> None:
+        self._emit, self._clock = emit, world.now
         self.diary = Diary()
         self.first = 0  # rank of the first worker that is in all sums of the last iteration
         self._questions = questions
         self._client = client
         self._calls = 0  # of `exchange`
-        self._does = "starts", time.monotonic()  # what, and since when
+        self._does = "starts", self._clock()  # what, and since when
 
     def computes(self) -> None:
         """From now on it computes."""
-        self._does = "computes", time.monotonic()
+        self._does = "computes", self._clock()
 
     def resumes(self, iterations: int) -> None:
         """So many iterations went by without this process."""
@@ -102,7 +113,7 @@ class _Desk(threading.Thread):
     def exchange(self, gradients: Parameters, *, average: bool) -> Parameters:
         """``Client.push_pull``, noting that this is what it does meanwhile, and who took part."""
         self._calls += 1
-        self._does = "waits", time.monotonic()
+        self._does = "waits", self._clock()
         try:
             came = self._client.push_pull(gradients, average=average)
         finally:
@@ -124,22 +135,22 @@ class _Desk(threading.Thread):
 
     def _tell(self, outline: Outline | None) -> None:
         doing, since = self._does
-        emit(
+        self._emit(
             "outline",
             doing=doing,
-            seconds=time.monotonic() - since,
+            seconds=self._clock() - since,
             iteration=self._calls,
             outline=dataclasses.asdict(outline) if outline is not None else None,
         )
 
 
-def emit(what: str, **fields: Any) -> None:
+def emit(what: str, /, **fields: Any) -> None:
     """Reports on standard output. A reader that is gone is no reason to fail."""
     with _printing, contextlib.suppress(BrokenPipeError):
         print(json.dumps({"report": what, **fields}), flush=True)
 
 
-def report_stall(stall: Stall) -> None:
+def report_stall(stall: Stall, emit: Emit = emit) -> None:
     """Says that this worker waits, for how long, and what it knows of the oldest chunk."""
     emit(
         "waiting",
@@ -151,7 +162,7 @@ def report_stall(stall: Stall) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The worker process; returns its exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -161,6 +172,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     questions = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     nonce = questions.readline().decode().strip()
     check_one_thread()
+    return work(options, nonce, questions)
+
+
+def work(
+    options: argparse.Namespace,
+    nonce: str,
+    questions: Iterable[bytes],
+    emit: Emit = emit,
+    outside: Outside = HERE,
+) -> int:
+    """What the process does with its options; returns its exit status.
+
+    questions: a line each asks what it does. outside: where it runs.
+    """
+    world = outside.world
     job = load(options.job).spec
     replica = Replica(job, options.rank, options.world)
     try:
@@ -170,10 +196,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             queue_bytes=options.queue_bytes,
             link_rate=options.link_rate,
             patience=job.patience,
-            on_stall=report_stall,
+            on_stall=functools.partial(report_stall, emit=emit),
+            outside=outside,
         )
-        desk = _Desk(questions, client)
-        desk.start()
+        desk = _Desk(questions, client, emit, world)
+        world.thread(desk.run, name="desk", daemon=True).start()
         with client:
             client.connect_service(nonce, rank=options.rank)
             at_servers = job.optimizer.at == "servers"
@@ -192,9 +219,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             desk.computes()
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
             reporter = _Reporter(
-                lambda: dict(client.statistics), lambda: client.epoch, replica.per_pass, desk.diary
+                lambda: dict(client.statistics),
+                lambda: client.epoch,
+                replica.per_pass,
+                desk.diary,
+                emit,
+                world.now,
             )
-            exchange = functools.partial(desk.exchange, average=not at_servers)
+
+            def exchange(gradients: Parameters) -> Parameters:
+                if world is not REAL:  # there computing takes the time that it takes
+                    world.sleep(job.compute)
+                return desk.exchange(gradients, average=not at_servers)
 
             def report(progress: Progress) -> None:
                 reporter(progress)
@@ -205,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     client.checkpoint(file)
                     emit("checkpoint", iteration=progress.iteration, file=file)
 
-            seconds = train(replica, job.iterations, exchange, report, done)
+            seconds = train(replica, job.iterations, exchange, report, done, world.now)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
@@ -236,24 +272,25 @@ def save(parameters: Parameters, path: Path) -> None:
     draft.replace(path)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Its options."""
+    made = argparse.ArgumentParser(
         prog="python -m testbed.training.worker",
         description="One worker of a job. Reads the job's nonce from standard input.",
     )
-    parser.add_argument("--job", required=True, type=Path, metavar="FILE", help="job file")
-    parser.add_argument("--rank", required=True, type=int)
-    parser.add_argument("--world", required=True, type=int, help="number of workers")
-    parser.add_argument("--service", required=True, metavar="unix:PATH", help="the job service")
-    parser.add_argument("--address", required=True, metavar="IPV4", help="this host's address")
-    parser.add_argument("--queue-bytes", type=int, help="queue of this host's interface")
-    parser.add_argument("--link-rate", type=int, default=0, help="bit/s of this host's link")
-    parser.add_argument("--weights", type=Path, metavar="NPZ", help="where to keep the weights")
-    parser.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
-    parser.add_argument(
+    made.add_argument("--job", required=True, type=Path, metavar="FILE", help="job file")
+    made.add_argument("--rank", required=True, type=int)
+    made.add_argument("--world", required=True, type=int, help="number of workers")
+    made.add_argument("--service", required=True, metavar="unix:PATH", help="the job service")
+    made.add_argument("--address", required=True, metavar="IPV4", help="this host's address")
+    made.add_argument("--queue-bytes", type=int, help="queue of this host's interface")
+    made.add_argument("--link-rate", type=int, default=0, help="bit/s of this host's link")
+    made.add_argument("--weights", type=Path, metavar="NPZ", help="where to keep the weights")
+    made.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
+    made.add_argument(
         "--checkpoints", metavar="STEM", help="checkpoints go to STEM-ITERATION.checkpoint"
     )
-    return parser
+    return made
 
 
 if __name__ == "__main__":

@@ -40,8 +40,11 @@ static struct pair {
 static size_t pair_count;
 static struct sw_packet *queued[POOL + 32]; // by the plain switch, for the fast one to follow
 static size_t queued_count, queued_taken;
-static bool lost; // the fast switch had no packet left for a copy: no counterparts any more
 static sw_enqueue_fn forward;
+
+// Whether the fast switch had no room for a packet, of which the plain one has more: no counterparts
+// from then on, and new switches for the next input.
+static bool lost(void) { return sw->stats.no_buffer + sw->stats.rounds_lost > 0; }
 
 static void plain_enqueue(void *tm, struct sw_packet *packet, uint64_t now_us) {
     (void)tm;
@@ -52,7 +55,7 @@ static void plain_enqueue(void *tm, struct sw_packet *packet, uint64_t now_us) {
 }
 
 static void enqueue(void *tm, struct sw_packet *packet, uint64_t now_us) {
-    if (!lost) {
+    if (!lost()) { // a copy before this one may be what was lost
         if (queued_taken == queued_count || pair_count == POOL)
             wrong("the plain switch did not queue this packet");
         struct sw_packet *counterpart = queued[queued_taken++];
@@ -73,7 +76,7 @@ static struct sw_packet *counterpart_of(const struct sw_packet *packet) {
             pairs[i] = pairs[--pair_count];
             return counterpart;
         }
-    if (!lost)
+    if (!lost())
         wrong("a packet without a counterpart");
     return NULL;
 }
@@ -88,15 +91,22 @@ static void forget_counterparts(void) {
         sw_packet_free(plain, packet);
 }
 
-// After the same was done with both.
-static void followed(uint64_t no_buffer) {
-    if (sw->stats.no_buffer != no_buffer && !lost) {
-        lost = true;
+// After the same was done with both. taken, count: of an ingress that is not over, as its first
+// copies are in egress already, else 0.
+static void followed(size_t taken, size_t count) {
+    if (lost()) {
+        while (queued_taken < queued_count)
+            sw_packet_free(plain, queued[queued_taken++]);
+        queued_taken = taken;
+        queued_count = count;
         forget_counterparts();
+        queued_taken = queued_count = 0;
+        return;
     }
-    if (!lost && queued_taken != queued_count)
+    if (queued_taken != queued_count)
         wrong("%zu packets are queued, plainly %zu", queued_taken, queued_count);
-    queued_taken = queued_count = 0;
+    queued_taken = taken;
+    queued_count = count;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -104,8 +114,7 @@ static void followed(uint64_t no_buffer) {
 
 static void receive_frame(struct sw *of, uint32_t port, const struct sw_frame *frame,
                           uint64_t now_us) {
-    uint64_t no_buffer = of->stats.no_buffer;
-    if (!lost) {
+    if (!lost()) {
         uint8_t *exact = malloc(frame->length);
         if (frame->length && !exact)
             wrong("no memory");
@@ -118,18 +127,19 @@ static void receive_frame(struct sw *of, uint32_t port, const struct sw_frame *f
         free(exact);
     }
     sw_receive(of, port, frame, now_us);
-    followed(no_buffer);
+    followed(0, 0);
 }
 
 static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
                    size_t cap, struct sw_leaving *leaving) {
     uint32_t port = packet->port;
-    uint64_t no_buffer = of->stats.no_buffer;
     size_t expected = 0;
     static uint8_t whole[SW_MAX_FRAME];
     if (cap != SW_MAX_FRAME)
         wrong("egress has room for %zu bytes", cap);
     struct sw_packet *counterpart = counterpart_of(packet);
+    size_t taken = queued_taken, count = queued_count;
+    queued_taken = queued_count;
     if (counterpart) {
         counterpart->enq_qdepth = packet->enq_qdepth;
         counterpart->deq_qdepth = packet->deq_qdepth;
@@ -137,7 +147,7 @@ static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_
         expected = sw_egress(plain, counterpart, now_us, egress_frame, cap);
     }
     size_t length = sw_send(of, packet, now_us, out, cap, leaving);
-    followed(no_buffer);
+    followed(taken, count);
     if (counterpart && length != expected)
         wrong("%zu bytes leave, plainly %zu", length, expected);
     if (length == 0)
@@ -157,12 +167,15 @@ static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_
 }
 
 static size_t recirculate(struct sw *of, uint64_t now_us, size_t limit) {
-    uint64_t no_buffer = of->stats.no_buffer;
-    if (!lost)
-        sw_recirculate(plain, now_us, limit);
-    size_t left = sw_recirculate(of, now_us, limit);
-    followed(no_buffer);
-    if (!lost && left != plain->again.count)
+    // One by one: what goes round again does so in the order of egress, too.
+    size_t left = of->again.count;
+    for (size_t those = left < limit ? left : limit; those; those--) {
+        if (!lost())
+            sw_recirculate(plain, now_us, 1);
+        left = sw_recirculate(of, now_us, 1);
+        followed(0, 0);
+    }
+    if (!lost() && left != plain->again.count)
         wrong("%zu packets go round, plainly %zu", left, plain->again.count);
     return left;
 }
@@ -181,7 +194,7 @@ static void set_traffic_manager(struct sw *of, sw_enqueue_fn function, void *tm)
 
 static void attach(bool program) {
     const struct ports_program functions = {
-        sw, POOL, set_traffic_manager, sw_lock, sw_unlock, receive_frame, send_packet, sw_packet_keep,
+        sw, POOL, 0, set_traffic_manager, sw_lock, sw_unlock, receive_frame, send_packet, sw_packet_keep,
         recirculate, packet_free,
     };
     attached = program;
@@ -376,9 +389,8 @@ static void end(void) {
         sw_packet_free(sw, packet);
     forget_counterparts();
     check_counts();
-    if (changed || lost) {
+    if (changed || lost()) {
         destroy_all();
-        lost = false;
         return;
     }
     zero(sw);

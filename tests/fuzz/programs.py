@@ -19,6 +19,8 @@ from switch.pipeline import Pipeline
 from switch.program import Program
 from tests.fuzz.inputs import TCPV4, Op, event, frame, gso
 from tests.fuzz.recording import Recording, recorded
+from tests.packet import differential_headers
+from tests.packet.differential import Case
 from tests.packet.node_rig import Child, Node, lanes, number
 from tests.packet.targets import InProcess
 
@@ -310,4 +312,58 @@ def state() -> Subject:
     return corpus("state", lambda _: None, seeds)
 
 
-SUBJECTS = {one.__name__: one for one in (aggregation, router, parsing, replication, state)}
+def options() -> Subject:
+    """Varbit fields of any length."""
+    return corpus("options", lambda _: None, _compared(differential_headers.options))
+
+
+def unions() -> Subject:
+    """One header in the place of another."""
+    return corpus("unions", lambda _: None, _compared(differential_headers.unions))
+
+
+def blocks() -> Subject:
+    """Headers that stay in the frame, and all that may become of their packets."""
+
+    def fill(pipeline: Pipeline) -> None:
+        pipeline.set_multicast_group(1, [(port, port) for port in range(1, 6)])
+        pipeline.set_multicast_group(2, [(CPU_PORT, 1), (3, 2), (3, 3)])
+        pipeline.set_multicast_group(4, [(2, number) for number in range(9)])
+        pipeline.set_clone_session(1, [(2, 1), (4, 2)])
+        pipeline.set_clone_session(2, [(5, 1)], truncate=60, priority=3)
+        pipeline.set_clone_session(3, [(3, 1)])
+
+    draw = random.Random(6)
+
+    def ask() -> bytes:
+        ingress, egress = (
+            sum(1 << bit for bit in draw.sample(range(8), draw.randrange(4))) for _ in range(2)
+        )
+        numbers = (draw.randrange(1, 6), draw.choice([1, 2, 4]), draw.randrange(1, 4))
+        order = bytes(
+            [ingress, egress, *numbers, draw.randrange(3), 0, draw.choice([0, 1, 2, 3, 7])]
+        )
+        return order + bytes(8) + draw.randbytes(draw.choice([128, 256, 300, 600]))
+
+    seeds = {}
+    for n in range(30):
+        asked = [ask() for _ in range(5)]
+        sent = b"".join(frame(1 + i % 3, one) for i, one in enumerate(asked))
+        seeds[f"{n}"] = sent + event(Op.TIME, 1, 100) + event(Op.PACKET_OUT, data=asked[0])
+        if n % 3 == 0:
+            port = 1 + n % 5
+            seeds[f"{n}"] = event(Op.SEND, port, 0, 0) + seeds[f"{n}"] + event(Op.WRITABLE, port)
+    return corpus("blocks", fill, seeds)
+
+
+def _compared(cases: Callable[[], Iterator[Case]]) -> dict[str, bytes]:
+    """Packets that are compared with BMv2, a few to a seed."""
+    [case] = cases()
+    frames = [frame(1 + port % 5, data) for port, data in case.arrivals[:60]]
+    return {f"{i}": b"".join(frames[i : i + 6]) for i in range(0, len(frames), 6)}
+
+
+SUBJECTS = {
+    one.__name__: one
+    for one in (aggregation, router, parsing, replication, state, options, unions, blocks)
+}

@@ -56,6 +56,10 @@ class Case:
             whole.update(port.to_bytes(2, "big") + len(frame).to_bytes(4, "big") + frame)
         return whole.hexdigest()
 
+    @property
+    def learns(self) -> bool:
+        return any(one.entity.HasField("digest_entry") for one in self.updates)
+
     @cached_property
     def registers(self) -> list[str]:
         return [one.preamble.name for one in self.p4info.message.registers]
@@ -67,13 +71,25 @@ class Answer:
 
     counters: {name: {index: (packets, bytes)}}, registers: {name: {index: value}}, zeros left out,
     a value being MOST at most, which is all that BMv2 tells; hits: of every entry with a direct
-    counter, in the order of the updates.
+    counter, in the order of the updates. digests: {name: messages}, as P4Data, each in a list of
+    its own.
     """
 
     outputs: list[Output] = field(default_factory=list)
     counters: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     registers: dict[str, dict[int, int]] = field(default_factory=dict)
     hits: list[tuple[int, int]] = field(default_factory=list)
+    digests: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def learn(self, case: Case, told: p4rt.DigestList) -> None:
+        """A list of one message."""
+        [name] = [
+            one.preamble.name
+            for one in case.p4info.message.digests
+            if one.preamble.id == told.digest_id
+        ]
+        [message] = told.data
+        self.digests.setdefault(name, []).append(message.SerializeToString(deterministic=True))
 
 
 def without_places(node: Any) -> Any:
@@ -120,6 +136,14 @@ class Embedded:
         self.connection.push(case.p4info.message, case.program)
         if case.updates:
             self.connection.write(case.updates)
+        # A primary of another role is told the same as the one that writes.
+        self.told: list[p4rt.StreamMessageResponse] = []
+        self._listener = self.device.open_stream(self.told.append)
+        request = p4rt.StreamMessageRequest()
+        request.arbitration.device_id = DEVICE
+        request.arbitration.role.name = "listener"
+        request.arbitration.election_id.low = 1
+        self._listener.receive(request)
 
     def exchange(self, port: int, frame: bytes) -> Output:
         return self.device.inject(port, frame, now_us=0)
@@ -135,6 +159,7 @@ class Embedded:
         return found
 
     def close(self) -> None:
+        self._listener.close()
         self.connection.close()
         self.device.close()
 
@@ -155,6 +180,9 @@ def embedded(case: Case, log: Callable[[str], None] | None = None) -> Answer:
             answer.outputs.append(by_port(sent))
         read_counters(case, target.connection, answer)
         answer.registers = target.registers()
+        for one in target.told:
+            if one.HasField("digest"):
+                answer.learn(case, one.digest)
         return answer
     finally:
         target.close()
@@ -185,6 +213,13 @@ def differences(case: Case, ours: Answer, theirs: Answer, most: int = 5) -> list
     for i, pair in enumerate(zip(ours.hits, theirs.hits, strict=True)):
         if pair[0] != pair[1]:
             found.append(f"{case.name}: hits of entry {i}: embedded {pair[0]}, BMv2 {pair[1]}")
+    for name in sorted({*ours.digests, *theirs.digests}):
+        mine, other = (one.digests.get(name, []) for one in (ours, theirs))
+        if mine != other:
+            found.append(
+                f"{case.name}: digest {name}: embedded {[one.hex() for one in mine]}, "
+                f"BMv2 {[one.hex() for one in other]}"
+            )
     more = [f"... and {len(found) - most} more"] if len(found) > most else []
     return found[:most] + more
 

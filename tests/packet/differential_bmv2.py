@@ -19,9 +19,11 @@ from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
 
+from p4.v1 import p4runtime_pb2 as p4rt
+
 from controller.connection import GrpcConnection
 from tests.packet.differential import DEVICE, PORTS, Answer, Case, Output, by_port, read_counters
-from tests.packet.thrift import free_port, registers
+from tests.packet.thrift import add_to_value_set, free_port, registers
 
 BMV2 = shutil.which("simple_switch_grpc")
 _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
@@ -71,8 +73,28 @@ class Bmv2:
         self.connection.open(_STARTS)
         self._stack.callback(self.connection.close)
         self.connection.push(self.case.p4info.message, self.case.program)
-        if self.case.updates:
-            self.connection.write(self.case.updates)
+        sets = [one for one in self.case.updates if one.entity.HasField("value_set_entry")]
+        if others := [one for one in self.case.updates if one not in sets]:
+            self.connection.write(others)
+        for update in sets:
+            self._fill(update.entity.value_set_entry)
+
+    def _fill(self, entry: p4rt.ValueSetEntry) -> None:
+        """BMv2 has value sets, with whole values, but not over P4Runtime."""
+        [declared] = [
+            one
+            for one in self.case.p4info.message.value_sets
+            if one.preamble.id == entry.value_set_id
+        ]
+        for member in entry.members:
+            bits = total = 0
+            for field in declared.match:
+                [given] = [one for one in member.match if one.field_id == field.id]
+                value = given.exact.value or given.ternary.value
+                bits = bits << field.bitwidth | int.from_bytes(value, "big")
+                total += field.bitwidth
+            data = bits.to_bytes((total + 7) // 8, "big")
+            add_to_value_set(self._thrift, declared.preamble.name, data)
 
     def _end(self) -> None:
         self._process.kill()  # it would wait for its pipes
@@ -100,7 +122,16 @@ class Bmv2:
         read_counters(self.case, self.connection, answer)
         for name in self.case.registers:
             answer.registers[name] = registers(self._thrift, name)
+        if self.case.learns:
+            self._learn(answer)
         return answer
+
+    def _learn(self, answer: Answer) -> None:
+        """The digests that have come."""
+        client = self.connection._client
+        assert client is not None
+        while (message := client.get_stream_packet("digest", timeout=_END)) is not None:
+            answer.learn(self.case, message.digest)
 
     def _give(self, port: int) -> None:
         """Lets BMv2 read the next packet of a port, or that there is none."""

@@ -26,7 +26,11 @@ from tests.packet import test_corpus_state as state
 from tests.packet.differential import Case, program_files
 from tests.packet.differential_aggregation import cases as aggregation
 from tests.packet.differential_entries import drawn, entries, frame, replication
+from tests.packet.differential_headers import cases as headers
 from tests.packet.differential_legacy import rewritten
+from tests.packet.differential_notices import learned, metered
+from tests.packet.differential_profiles import blocks
+from tests.packet.differential_profiles import cases as profiles
 
 Arrivals = Sequence[tuple[int, bytes]]
 
@@ -211,6 +215,12 @@ def states() -> Iterator[Case]:
     yield case("adder", "adder", spread(rng, frames))
     found = [one for one in parsing.random_frames(random.Random(9), 300) if one]
     yield case("parsing", "parsing", spread(rng, found))
+    # Where the parser would not end BMv2 does not.
+    found = [
+        bytes([rng.randrange(4), 0, 0, 0]) + bytes([rng.randrange(0xF0)]) + rng.randbytes(40)
+        for _ in range(40)
+    ]
+    yield case("spinning", "spinning", spread(rng, found))
 
 
 def rounds() -> Iterator[Case]:
@@ -226,7 +236,7 @@ def rounds() -> Iterator[Case]:
 
 GENERATORS: list[Callable[[], Iterator[Case]]] = [
     operators, stacks, checksums, combos, lookups, router, states, rounds,
-    aggregation, expressions,
+    aggregation, expressions, profiles, blocks, headers, metered, learned,
 ]  # fmt: skip
 
 

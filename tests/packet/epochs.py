@@ -79,6 +79,8 @@ class Scenario:
         # From a source of their own, so that other runs stay as they were.
         self.servers = random.Random(f"servers {seed}")
         self.optimizer = OPTIMIZER if self.servers.random() < 0.3 else None
+        if self.topology == "server rack" and random.Random(f"levels {seed}").random() < 0.3:
+            self.topology = "three levels"  # which has room for the same trees
         kind = draw.choice(self._kinds())
         # Under heavy fire a chunk takes long, in virtual and in real time.
         heavy = draw.random() < 0.05

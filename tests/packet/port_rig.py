@@ -173,7 +173,11 @@ def wired() -> Pipeline:
 
 @contextlib.contextmanager
 def switched(
-    options: Mapping[int, Mapping[str, Any]] | None = None, *, hosts: int = 2, **more: Any
+    options: Mapping[int, Mapping[str, Any]] | None = None,
+    *,
+    hosts: int = 2,
+    program: Callable[[], Pipeline] = wired,
+    **more: Any,
 ) -> Iterator[Setup]:
     """Hosts 1.. on ports 1.. (s1..) of a running switch.
 
@@ -182,7 +186,7 @@ def switched(
     with contextlib.ExitStack() as stack:
         rig = Rig(hosts)
         stack.callback(rig.close)
-        pipeline = wired()
+        pipeline = program()
         stack.callback(pipeline.close)
         chosen = {n: PortOptions(f"s{n}", **(options or {}).get(n, {})) for n in rig.hosts}
         ports = Ports(pipeline, chosen, **more)

@@ -256,6 +256,66 @@ static void fallback(void) {
     free(transmit);
 }
 
+// The segments of the largest frame that TCP makes of them, as a router hands them on: it leaves as
+// it came, in one piece, even where it is no longer there when the socket takes it at last.
+static void reunion(bool later) {
+    enum { SEGMENTS = 44, SIZE = 1448, HEADERS = 66, WRITTEN = 34, LENGTH = HEADERS + 63000 };
+    static uint8_t frame[LENGTH], got[LENGTH + 100];
+    struct offload_header header = {
+        .flags = OFFLOAD_NEEDS_CSUM,
+        .gso_type = OFFLOAD_GSO_TCPV4,
+        .header_length = HEADERS,
+        .gso_size = SIZE,
+        .csum_start = WRITTEN,
+        .csum_offset = 16,
+    };
+    CHECK(make_packet(frame, true, 65530, 0xfffffff0, 0x18, LENGTH - HEADERS, false) == LENGTH);
+    uint64_t pseudo = sum_pseudo4(frame + 14, 6, LENGTH - WRITTEN);
+    store_sum(frame + WRITTEN + 16, sum_fold(pseudo));
+    uint8_t *expected = malloc(LENGTH);
+    memcpy(expected, frame, LENGTH);
+
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    uint32_t before = 0;
+    while (later && send(ends[0], "", 1, MSG_DONTWAIT) == 1)
+        before++;
+    struct transmit *transmit = calloc(1, sizeof *transmit);
+    CHECK(transmit_init(transmit, true, 65549) == 0);
+    transmit->largest = 1514;
+    struct segments segments;
+    CHECK(segments_open(&segments, &header, frame, LENGTH) == SEGMENTS);
+    uint8_t *packet;
+    size_t length;
+    while ((length = segments_next(&segments, &packet))) {
+        uint8_t *room = transmit_room(transmit);
+        CHECK(room);
+        memcpy(room, packet, WRITTEN);
+        struct sw_leaving leaving = {
+            .payload = packet + WRITTEN,
+            .payload_length = (uint32_t)length - WRITTEN,
+            .fragile = HEADERS - WRITTEN,
+            .sum_start = segments.sum_start,
+            .sum_field = segments.sum_field,
+        };
+        transmit_add(transmit, length, &leaving);
+    }
+    CHECK(transmit->frame_count == 1);
+    CHECK(transmit_flush(transmit, ends[0]) == !later);
+    memset(frame, 0xee, sizeof frame);
+    for (; before; before--)
+        CHECK(recv(ends[1], got, sizeof got, MSG_DONTWAIT) == 1);
+    if (later)
+        CHECK(transmit_flush(transmit, ends[0]));
+    CHECK(transmit->packets == SEGMENTS && transmit->handed_over == 1);
+    CHECK(recv(ends[1], got, sizeof got, MSG_DONTWAIT) == (ssize_t)(sizeof header + LENGTH));
+    CHECK(memcmp(got, &header, sizeof header) == 0);
+    CHECK(memcmp(got + sizeof header, expected, LENGTH) == 0);
+    transmit_destroy(transmit);
+    free(transmit);
+    free(expected);
+}
+
 int main(int count, char **arguments) {
     if (count != 3)
         return 2;
@@ -266,6 +326,8 @@ int main(int count, char **arguments) {
         split();
     else if (strcmp(arguments[1], "fallback") == 0)
         fallback();
+    else if (strcmp(arguments[1], "reunion") == 0)
+        reunion(state & 1);
     else
         return 2;
     return 0;

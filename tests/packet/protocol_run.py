@@ -36,7 +36,14 @@ TOPOLOGIES = {
         "racks: [{workers: 4, servers: 1}, {workers: 4, servers: 1},"
         " {workers: 4, servers: 0}, {workers: 4, servers: 0}]\ncores: 2\n"
     ),
+    # Three levels of switches in a tree; workers are in two of the pods, servers in the third.
+    "three levels": (
+        "racks: [{workers: 2}, {workers: 1}, {workers: 2}, {workers: 2}, {workers: 0, servers: 2}]"
+        "\ncores: [{racks: 2, cores: 2}, 2]\n"
+    ),
 }
+# Three levels because a core takes no more than 32 racks.
+MANY = {"many racks": "racks: [{workers: 1, servers: 1}, {workers: 1, count: 32}]\ncores: [2, 1]\n"}
 # Of servers with several processes: five and four of them.
 WIDE = {
     "wide server": (
@@ -49,16 +56,17 @@ WIDE = {
     ),
 }
 WORKERS = {"one rack": 3, "two racks": 5, "four racks": 7, "server rack": 5, "four by four": 16}
-WORKERS |= dict.fromkeys(WIDE, 4)
+WORKERS |= dict.fromkeys(WIDE, 4) | {"three levels": 7, "many racks": 33}
 SERVERS = {"one rack": 1, "two racks": 2, "four racks": 2, "server rack": 2, "four by four": 2}
-SERVERS |= dict.fromkeys(WIDE, 2)
+SERVERS |= dict.fromkeys(WIDE, 2) | {"three levels": 2, "many racks": 1}
 
 
 def kinds_of(topology: str) -> list[TreeKind]:
     """Trees that a topology has room for."""
     # A core without ToR nodes sees only what crosses it, so its servers must be in other racks.
     of_core = (TreeKind.CORE, TreeKind.CORE_SERVER)
-    return [k for k in TreeKind if k not in of_core or topology == "server rack"]
+    apart = ("server rack", "three levels")
+    return [k for k in TreeKind if k not in of_core or topology in apart]
 
 
 def streams_of(topology: str, kind: TreeKind, streams: int) -> int:
@@ -69,7 +77,7 @@ def streams_of(topology: str, kind: TreeKind, streams: int) -> int:
 
 
 def network_of(name: str, seed: int, faults: Faults) -> SwitchedNetwork:
-    return SwitchedNetwork(parse(f"name: test\n{(TOPOLOGIES | WIDE)[name]}"), seed, faults)
+    return SwitchedNetwork(parse(f"name: test\n{(TOPOLOGIES | WIDE | MANY)[name]}"), seed, faults)
 
 
 def start(

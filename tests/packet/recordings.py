@@ -49,6 +49,7 @@ def write(case: Case, answer: Answer, bmv2_version: str) -> None:
         "counters": answer.counters,
         "registers": answer.registers,
         "hits": answer.hits,
+        "digests": {name: [one.hex() for one in told] for name, told in answer.digests.items()},
     }
     FOLDER.mkdir(exist_ok=True)
     text = json.dumps(document, separators=(",", ":")).encode()
@@ -71,6 +72,10 @@ def read(case: Case) -> Answer:
         {name: _cells(cells, tuple) for name, cells in document["counters"].items()},
         {name: _cells(cells, int) for name, cells in document["registers"].items()},
         [(packets, octets) for packets, octets in document["hits"]],
+        {
+            name: [bytes.fromhex(one) for one in told]
+            for name, told in document.get("digests", {}).items()
+        },
     )
 
 

@@ -89,6 +89,27 @@ def test_advance(pipeline: Pipeline) -> None:
     assert found(pipeline, start(2, 7, 4095) + b"12345")[0] == TOO_SHORT
 
 
+SPIN, TURN, WALK = 1, 2, 3
+
+
+@pytest.mark.parametrize("what", [SPIN, TURN])
+def test_a_parser_that_goes_round_ends_with_an_error_and_is_counted(what: int) -> None:
+    spinning = corpus("spinning")
+    [(port, out)] = spinning.inject(3, bytes([what, 0, 0, 0]) + b"\xffrest")
+    assert (port, out[:2], out[4:]) == (3, bytes([what, 2]), b"\xffrest")
+    assert spinning.stats()["parser_timeouts"] == 1
+    [(_, out)] = spinning.inject(3, bytes([what, 0, 0, 0]) + b"\x0frest")
+    assert out[1] == NO_ERROR
+    assert spinning.stats()["parser_timeouts"] == 1
+
+
+def test_a_parser_may_go_through_the_longest_packet_byte_by_byte() -> None:
+    spinning = corpus("spinning")
+    [(_, out)] = spinning.inject(1, bytes([WALK, 0, 0, 0]) + b"\1" * 16379 + b"\0")
+    assert struct.unpack(">BBH", out) == (WALK, NO_ERROR, 16380)
+    assert spinning.stats()["parser_timeouts"] == 0
+
+
 def random_frames(rng: random.Random, count: int) -> Iterator[bytes]:
     """Frames that reach every state, with whatever behind, often cut."""
     for _ in range(count):

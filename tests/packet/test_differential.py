@@ -19,9 +19,10 @@ pytestmark = pytest.mark.packet
 LIVE = 30  # packets of a case for the BMv2 that is installed
 # A case of each program. Cases are made when a test needs them, not when tests are listed.
 PROGRAMS = [
-    "adder", "checksums", "combos", "expressions", "headers-leaf", "inner", "jumbo-root", "lookups",
-    "matches", "operators-filled", "operators-legacy", "parsing", "replication", "router",
-    "router-legacy", "stacks", "stacks-legacy", "state", "switch",
+    "adder", "blocks", "checksums", "combos", "crcs", "expressions", "headers-leaf", "inner",
+    "jumbo-root", "learning", "lookups", "matches", "metered", "operators-filled",
+    "operators-legacy", "options", "parsing", "profiles", "replication", "router", "router-legacy",
+    "spinning", "stacks", "stacks-legacy", "state", "switch", "unions", "valuesets",
 ]  # fmt: skip
 
 

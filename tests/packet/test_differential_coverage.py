@@ -34,8 +34,13 @@ FORMS = [
     "next by action", "action with arguments", "checksum verified", "checksum updated",
     "checksum on a condition", "calculation with a header", "calculation with a payload",
     "calculation with a constant", "calculation with fields", "field list of several fields",
-    "transition with a mask", "transition always", "state with several keys", "state in a loop",
+    "transition with a mask", "transition by a value set", "transition always",
+    "state with several keys", "state in a loop",
+    "varbit field", "stack of headers with a varbit field", "calculation with a varbit field",
+    "header union", "action profile of one table", "action profile of several tables", "selector",
     "stack", "register of up to 64 bits", "register of more than 64 bits",
+    "meter of packets", "meter of bytes", "direct meter of packets", "direct meter of bytes",
+    "digest", "table whose entries age",
 ]  # fmt: skip
 
 
@@ -95,8 +100,10 @@ def _of_parser(program: Program) -> Iterator[str]:
         if len(state.key) > 1:
             yield "state with several keys"
         for transition in state.transitions:
-            if transition.value is None:
+            if transition.always:
                 yield "transition always"
+            elif transition.value_set is not None:
+                yield "transition by a value set"
             elif transition.mask is not None:
                 yield "transition with a mask"
             if transition.state == state.name:
@@ -110,10 +117,17 @@ def _of_tables(program: Program) -> Iterator[str]:
             if table.default_is_const:
                 continue  # a statement that p4c wraps in a table
         yield f"table by {table.match}"
+        if table.profile is not None:
+            users = [one for one in program.tables.values() if one.profile == table.profile]
+            yield f"action profile of {'one table' if len(users) == 1 else 'several tables'}"
+            if program.profiles[table.profile].selector is not None:
+                yield "selector"
         if len(table.key) > 1:
             yield "several fields"
         if table.with_counters:
             yield "direct counter"
+        if table.ages:
+            yield "table whose entries age"
         if table.default_args:
             yield "default action with arguments"
         if table.default_is_const:
@@ -136,10 +150,19 @@ def _of_tables(program: Program) -> Iterator[str]:
 
 
 def _of_objects(program: Program) -> Iterator[str]:
+    if program.unions:
+        yield "header union"
+    for header in program.headers.values():
+        if header.type.varbit is not None:
+            yield "varbit field" if header.stack is None else "stack of headers with a varbit field"
     if any(one.parameters for one in program.actions.values()):
         yield "action with arguments"
     for counter in program.counters.values():
         yield "direct counter" if counter.binding else "counter"
+    for meter in program.meters.values():
+        yield f"{'direct meter' if meter.binding else 'meter'} of {meter.tokens}"
+    for _ in program.learn_lists:
+        yield "digest"
     for register in program.registers.values():
         yield f"register of {'up to' if register.width <= 64 else 'more than'} 64 bits"
     for one in program.field_lists.values():
@@ -152,6 +175,8 @@ def _of_objects(program: Program) -> Iterator[str]:
                 yield "calculation with a header"
             elif part.payload:
                 yield "calculation with a payload"
+            elif part.varbit is not None:
+                yield "calculation with a varbit field"
             elif isinstance(part.value, ex.Const):
                 yield "calculation with a constant"
             else:

@@ -235,10 +235,10 @@ def test_groups_and_sessions_read_back_as_written(controller):
         (MODIFY, session(2, (1, 1)), code.NOT_FOUND),
         (DELETE, session(2), code.NOT_FOUND),
         (INSERT, p4rt.PacketReplicationEngineEntry(), code.INVALID_ARGUMENT),
-        (INSERT, p4rt.MeterEntry(meter_id=1), code.UNIMPLEMENTED),
-        (INSERT, p4rt.ActionProfileMember(), code.UNIMPLEMENTED),
-        (INSERT, p4rt.DigestEntry(), code.UNIMPLEMENTED),
-        (INSERT, p4rt.ValueSetEntry(), code.UNIMPLEMENTED),
+        (INSERT, p4rt.MeterEntry(meter_id=1), code.INVALID_ARGUMENT),
+        (INSERT, p4rt.ActionProfileMember(), code.INVALID_ARGUMENT),
+        (INSERT, p4rt.DigestEntry(), code.INVALID_ARGUMENT),
+        (INSERT, p4rt.ValueSetEntry(), code.INVALID_ARGUMENT),
     ],
 )
 def test_replication_errors_and_what_this_target_has_not(controller, kind, message, expected):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import queue
+import socket
 import struct
 from pathlib import Path
 
@@ -60,6 +61,33 @@ def test_lost_interface_stops_no_other_and_comes_back(caplog: pytest.LogCaptureF
         wait_for(arrives, "traffic through the new interface")
         assert "port 2 (s2) lost its interface" in caplog.text
         assert "port 2 (s2) is back" in caplog.text
+
+
+def test_news_of_an_interface_without_its_mtu_leave_the_mtu_as_it_was() -> None:
+    """Wireless drivers send such; here it is root who tells it to who listens."""
+    newlink, route, link_group = 16, 0, 1
+    with switched(hosts=4) as setup:
+        rig, ports = setup.rig, setup.ports
+
+        def tell() -> None:
+            listeners = []
+            for line in Path("/proc/thread-self/net/netlink").read_text().splitlines()[1:]:
+                _, protocol, number, groups, *_ = line.split()
+                if int(protocol) == route and int(groups, 16) & link_group:
+                    listeners.append(int(number))
+            info = struct.pack("BxHiII", 0, 1, socket.if_nametoindex("s2"), 0, 0)
+            message = struct.pack("IHHII", 16 + len(info), newlink, 0, 0, 0) + info
+            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, route) as news:
+                for number in listeners:
+                    news.sendto(message, (number, 0))
+            assert listeners
+
+        rig.switch.run(tell)
+        rig.switch.ip("link del s4")  # told behind it, to the same listener
+        wait_for(lambda: not ports.statistics()[4].present, "port 4 notices")
+        send_train(rig.udp(1), (address(2), 5000), 100, pattern(20 * 100))
+        wait_for(lambda: ports.statistics()[2].tx_packets == 20, "20 packets")
+        assert ports.statistics()[2].tx_frames < 20  # they are joined as ever
 
 
 def test_interface_that_moves_away_and_back_and_one_of_its_name(

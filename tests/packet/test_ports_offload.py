@@ -31,12 +31,14 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("check", "seed"), [("lies", 1), ("lies", 2), ("split", 3), ("fallback", 4)]
+    ("check", "seed"),
+    [("lies", 1), ("lies", 2), ("split", 3), ("fallback", 4), ("reunion", 5), ("reunion", 6)],
 )
 def test_offload(checks: Path, check: str, seed: int) -> None:
     """lies: headers that disagree with their frame never lead outside it. split: what a joined
     frame is split into is what was joined. fallback: after EINVAL for a joined frame all packets
-    leave one by one."""
+    leave one by one. reunion: the segments of a frame leave as the frame that they were, at once or
+    (odd) when the frame's memory has been used again."""
     done = subprocess.run(
         [str(checks), check, str(seed)], capture_output=True, text=True, check=False, timeout=60
     )

@@ -6,9 +6,11 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from functools import partial
 
 import pytest
 
+from tests.p4 import corpus
 from tests.packet.port_rig import (
     needs_namespaces,
     pattern,
@@ -18,6 +20,7 @@ from tests.packet.port_rig import (
     udp_frame,
     wait_for,
 )
+from tests.packet.test_corpus_replication import ENDLESS, FORWARD, frame
 
 pytestmark = [pytest.mark.packet, needs_namespaces]
 
@@ -83,6 +86,22 @@ def test_slow_port_delays_no_other() -> None:
             assert fast_end.recv(100) == b"%d" % n
         assert time.monotonic() - begin < 1
         assert ports.statistics()[2].queue_packets > 20
+
+
+def test_packets_that_never_stop_leave_room_for_others() -> None:
+    with switched(hosts=3, program=partial(corpus, "replication", 512)) as setup:
+        endless, sender = setup.rig.raw(3), setup.rig.raw(2)
+        receiver, pipeline = setup.rig.raw(1), setup.pipeline
+
+        def flooded() -> bool:
+            for _ in range(50):
+                endless.send(frame(ENDLESS))
+            return pipeline.stats()["rounds_lost"] > 100
+
+        wait_for(flooded, "more packets go round than there is room for", 20)
+        for n in range(100):
+            sender.send(frame(FORWARD, 0, b"number %d" % n))
+            assert receiver.recv(2048).endswith(b"number %d" % n)
 
 
 def test_higher_priority_overtakes() -> None:

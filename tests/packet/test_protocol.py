@@ -40,7 +40,12 @@ CHUNKS = int(os.environ.get("RACKHUB_CHUNKS", "20000"))
 FEWEST_CHUNKS_PER_RUN = 100  # on average
 SEED = int(os.environ.get("RACKHUB_SEED", "0"))
 
-PLACES = [(topology, kind) for topology in TOPOLOGIES for kind in kinds_of(topology)]
+PLACES = [
+    (topology, kind)
+    for topology in TOPOLOGIES
+    for kind in kinds_of(topology)
+    if kind is not TreeKind.NONE or topology != "three levels"  # where levels are only passed
+]
 
 
 @pytest.fixture
@@ -100,6 +105,26 @@ def test_without_faults_nothing_is_sent_twice(topology, kind, networks) -> None:
     odd=True,
 )
 @example(
+    place=("three levels", TreeKind.TWO_LEVEL),
+    seed=5,
+    loss=0.3,
+    duplicate=0.3,
+    jitter=0.3,
+    window=2,
+    streams=2,
+    odd=True,
+)
+@example(
+    place=("three levels", TreeKind.TWO_LEVEL_SERVER),
+    seed=6,
+    loss=0.05,
+    duplicate=0.1,
+    jitter=0.3,
+    window=8,
+    streams=1,
+    odd=True,
+)
+@example(
     place=("four racks", TreeKind.TOR),
     seed=4,
     loss=0.05,
@@ -151,6 +176,63 @@ def test_everything_may_change_and_fail_while_sums_are_under_way() -> None:
     assert moved > runs
     assert restored > runs // 20
     assert joined > runs // 20
+
+
+def test_more_racks_than_a_core_has_children_are_summed_by_levels(networks) -> None:
+    network = network_of("many racks", 13, Faults(loss=0.02, duplicate=0.02, jitter=0.01))
+    networks.append(network)
+    started = start(network, "many racks", TreeKind.TWO_LEVEL, 2, window=2)
+    assert {len(n.children) for t in started.job.trees for n in t.nodes} == {1, 2, 16, 17}
+    run = Run(started, 2, seed=13, odd=False)
+    run.submit(skew=0.01, seed=13)
+    assert network.run(lambda: run.done, LIMIT), run.waiting()
+    run.check()
+    # Two exponent rounds and four of data, at the one root that there is.
+    assert network.outcomes()[Outcome.COMPLETED] == 6
+
+
+def test_sums_go_on_round_dead_cores_of_every_level_and_wait_where_none_is_left(networks) -> None:
+    network = network_of("three levels", 15, Faults())
+    networks.append(network)
+    started = start(network, "three levels", TreeKind.TWO_LEVEL, 40, window=2)
+    run = Run(started, 3, seed=15, odd=False)
+    run.submit(skew=0.0, seed=15)
+    job, outages = started.job, network.jobs.outages
+
+    def cores() -> set[str | None]:
+        return {n.switch for t in job.trees for n in t.switches if (n.switch or "")[:4] == "core"}
+
+    def kill(core: str) -> None:
+        run.done  # noqa: B018 - collects what has come
+        assert run.seen.sum() > before, "nothing was under way"
+        network.break_switch(core)
+        network.call(network.now, lambda: outages.died(core, "was killed", network.now))
+
+    assert cores() == {"core0", "core2", "core6"}
+    for epoch, dead, then in (
+        (2, "core6", {"core0", "core2", "core7"}),
+        (3, "core0", {"core1", "core2", "core7"}),
+        (4, "core7", None),
+    ):
+        before = run.seen.sum()
+        network.run_for(0.1)
+        kill(dead)
+        assert network.run(lambda epoch=epoch: job.epoch == epoch, LIMIT)
+        if then is not None:
+            assert network.run(lambda: job.change is None and not run.done, LIMIT)
+            assert cores() == then
+    assert job.status.startswith("waits: tree TWO_LEVEL: no way from ")
+    network.run_for(1.0)
+    assert not run.done
+
+    def repair() -> None:
+        network.repair_switch("core6")
+        outages.regained("core6")
+
+    network.call(network.now, repair)
+    assert network.run(lambda: run.done, LIMIT), run.waiting()
+    assert cores() == {"core1", "core2", "core6"}
+    run.check()
 
 
 def test_jobs_side_by_side_do_not_mix(networks) -> None:

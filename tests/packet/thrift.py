@@ -28,14 +28,35 @@ _STOP, _I32, _STRING, _LIST = 0, 8, 11, 15
 _CALL, _REPLY = 0x8001_0001, 0x8001_0002
 
 
+def _call(method: bytes) -> bytes:
+    """Of a function of the first context."""
+    head = struct.pack(f">II{len(method)}sI", _CALL, len(method), method, 0)
+    return head + struct.pack(">bhi", _I32, 1, 0)
+
+
+def _text(number: int, text: bytes) -> bytes:
+    return struct.pack(f">bhI{len(text)}s", _STRING, number, len(text), text)
+
+
+def add_to_value_set(port: int, name: str, value: bytes) -> None:
+    """Adds a member (the parts of the key one behind the other, right-aligned) to a parser value
+    set of BMv2, as bm_parse_vset_add does. OSError."""
+    message = _call(b"standard:bm_parse_vset_add") + _text(2, name.encode()) + _text(3, value)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(message + bytes([_STOP]))
+        with connection.makefile("rb") as answer:
+            kind, length = struct.unpack(">II", answer.read(8))
+            answer.read(length + 4)
+            if kind != _REPLY or answer.read(1) != bytes([_STOP]):
+                raise OSError(f"BMv2 did not add {value.hex()} to value set {name}")
+
+
 def registers(port: int, name: str) -> dict[int, int]:
     """All cells of a register of BMv2 that are not 0, over its Thrift server (its call
     bm_register_read_all), as simple_switch_CLI's register_read does. What is
     larger than 2^63 - 1 is that. OSError."""
     method, array = b"standard:bm_register_read_all", name.encode()
-    message = struct.pack(f">II{len(method)}sI", _CALL, len(method), method, 0)
-    message += struct.pack(">bhi", _I32, 1, 0)
-    message += struct.pack(f">bhI{len(array)}sb", _STRING, 2, len(array), array, _STOP)
+    message = _call(method) + _text(2, array) + bytes([_STOP])
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(message)
         with connection.makefile("rb") as answer:

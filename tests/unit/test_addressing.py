@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from topologies.addressing import GATEWAY, Addressing, NoRouteError
 from topologies.spec import parse
-from topologies.topology import Topology
+from topologies.topology import Link, LinkQuality, Node, Topology
 
 pytestmark = pytest.mark.unit
 
@@ -114,6 +114,36 @@ def test_routes_without_some_switches_avoid_them_and_lead_wherever_a_way_is_left
             assert path[-1] == plan.attached_to(destination)
     again = plan.without(())
     assert all(again.routes(name) == whole.routes(name) for name in names)
+
+
+def test_many_racks_and_hosts_have_addresses_of_their_own() -> None:
+    """Beyond what a byte of an address, and two of a MAC, count to."""
+    plan = Addressing(
+        parse(
+            "name: x\nracks: [{workers: 1, servers: 1, count: 501}]\n"
+            "cores: [{racks: 2, cores: 1}, 1]\n"
+        )
+    )
+    assert len(set(plan.destinations)) == 2 * 501 + 501 + 251 + 1
+    assert GATEWAY not in plan.destinations
+    found = {
+        name: str(plan.address(name)) for name in ("w250", "s250", "tor250", "core250", "w500")
+    }
+    assert found == {
+        "w250": "10.0.2.1",
+        "s250": "10.0.3.1",
+        "tor250": "10.255.2.1",
+        "core250": "10.255.3.1",
+        "w500": "10.0.4.1",
+    }
+    numbers = (0, 1, 65_535, 65_536, 131_071)
+    workers = [Node(f"w{n}", "worker", 0, 0, n) for n in numbers]
+    links = [Link(node.name, "tor0", LinkQuality(), LinkQuality()) for node in workers]
+    nodes = (*workers, Node("tor0", "switch", 0, 1, 0))
+    large = Addressing(Topology("large", nodes, tuple(links), False, ""))
+    macs = [large.host_interfaces(node.name)[0].mac for node in workers]
+    assert macs[:2] == ["02:01:00:00:00:00", "02:01:00:01:00:00"]
+    assert len(set(macs)) == len(numbers)
 
 
 def test_equal_paths_are_shared_out_alike_at_every_switch() -> None:

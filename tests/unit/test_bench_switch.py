@@ -54,7 +54,10 @@ def test_what_is_received_is_told_in_the_form_that_scripts_read(tmp_path: Path) 
 
 def test_a_contender_that_was_not_busy_makes_a_report_invalid() -> None:
     def turn(contender: str, computed: float) -> Turn:
-        return Turn(contender, "plain", 0, 1000, 10**6, 1.0, computed, 1 - computed, 0.0, 1000, 0)
+        return Turn(
+            contender, "plain", 0, 1000, 10**6, 1.0, computed, computed / 2, 1 - computed, 0.0,
+            1000, 0,
+        )  # fmt: skip
 
     busy = report([turn("embedded", 0.99), turn("null", 0.97)])
     idle = report([turn("embedded", 0.99), turn("null", 0.5)])
@@ -63,6 +66,8 @@ def test_a_contender_that_was_not_busy_makes_a_report_invalid() -> None:
     # By its own time the idle one did twice as much.
     assert idle["ratios"][0]["received"]["median"] == 1.0
     assert idle["ratios"][0]["of_core"]["median"] == pytest.approx(0.5 / 0.99)
+    # One of its threads computed half of what the process did.
+    assert idle["rows"][1]["per_second_of_thread"]["median"] == pytest.approx(1000 / 0.25)
 
 
 def test_the_benchmarks_programs_match_their_sources() -> None:

@@ -176,10 +176,20 @@ def test_a_benchmark_of_no_time_is_refused(seconds: str) -> None:
         assert "Invalid value for '--seconds'" in result.output
 
 
-def test_the_virtual_clock_is_refused_with_the_reason(runs: Path) -> None:
-    result = rackhub("run", TWO_RACKS, "--clock", "virtual")
+@pytest.mark.parametrize(
+    ("command", "options", "why"),
+    [
+        ("up", (), "only `rackhub run` can do that"),
+        ("run", ("--target", "bmv2"), "a switch in virtual time is the embedded target"),
+        ("run", ("--pcap",), "no captures of simulated links"),
+    ],
+)
+def test_what_virtual_time_cannot_do_is_refused_with_the_reason(
+    runs: Path, command: str, options: tuple[str, ...], why: str
+) -> None:
+    result = rackhub(command, TWO_RACKS, "--clock", "virtual", *options)
     assert result.exit_code == 1
-    assert "--clock virtual" in result.output
+    assert why in " ".join(result.output.split())
     assert not runs.exists()
 
 

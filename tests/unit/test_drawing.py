@@ -18,6 +18,11 @@ pytestmark = pytest.mark.unit
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
+RACK = "{workers: 1, servers: 1, count: "
+DRAWN = {path.stem: path.read_text() for path in SHIPPED} | {
+    "pods": f"name: pods\nracks: [{RACK}3}}]\ncores: [{{racks: 2, cores: 2}}, 1]",
+    "pods of one rack": f"name: pods\nracks: [{RACK}2}}]\ncores: [{{racks: 1, cores: 3}}, 1]",
+}
 
 
 def boxes(svg: ElementTree.Element) -> list[tuple[float, float, float, float]]:
@@ -30,9 +35,9 @@ def boxes(svg: ElementTree.Element) -> list[tuple[float, float, float, float]]:
     return found
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_node_and_link_is_there_and_nothing_overlaps(path: Path) -> None:
-    topology = load(path)
+@pytest.mark.parametrize("text", DRAWN.values(), ids=DRAWN)
+def test_every_node_and_link_is_there_and_nothing_overlaps(text: str) -> None:
+    topology = parse(text)
     svg = ElementTree.fromstring(draw(topology))
     names = [t.text for t in svg.iter(f"{SVG}text") if t.get("class") == "name"]
     assert sorted(map(str, names)) == sorted(node.name for node in topology.nodes)

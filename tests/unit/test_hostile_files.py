@@ -23,7 +23,6 @@ from testbed.plans import jobfile
 from tests.conftest import ROOT
 from topologies import spec
 from topologies.documents import DEEPEST, MOST_BYTES, DocumentError
-from topologies.spec import MAX_HOSTS
 
 pytestmark = pytest.mark.unit
 
@@ -175,12 +174,14 @@ def test_what_is_refused_is_told_with_line_and_field(text: str, says: str) -> No
 @pytest.mark.parametrize(
     "racks",
     [
-        f"[{', '.join(['{workers: 250, servers: 250}'] * 200)}]",  # 100,000 hosts
+        f"[{', '.join(['{workers: 200, servers: 200}'] * 400)}]",
         f"[{', '.join(['{workers: 250, servers: 250}'] * 100_000)}]",
         f"[{', '.join(['{workers: 1000000000}'] * 3)}]",
         f"[{{workers: 250, servers: 250}}, {', '.join(['&a {workers: 250}'] * 100)}]",
+        "[{workers: 250, servers: 1, count: 4000}]",
+        "[{workers: 1, servers: 1, count: 4000}]",
     ],
-    ids=["100000 hosts", "100000 racks", "giant racks", "25000 workers"],
+    ids=["160000 hosts", "100000 racks", "giant racks", "25000 workers", "1 line", "1 core"],
 )
 def test_topologies_beyond_all_machines_are_refused(racks: str, tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
@@ -191,14 +192,14 @@ def test_topologies_beyond_all_machines_are_refused(racks: str, tmp_path: Path) 
     assert all(str(problem).startswith(f"{path}:") for problem in caught.value.problems)
 
 
-def test_the_largest_topology_with_every_link_changed_is_read_in_the_time_of_its_size() -> None:
+def test_a_large_topology_with_every_link_changed_is_read_in_the_time_of_its_size() -> None:
     """Each link is looked up, not looked for: a thousand times a thousand would not end."""
-    racks = MAX_HOSTS // 128
+    racks = 32
     lines = [f"name: x\nracks: [{', '.join(['{workers: 127, servers: 1}'] * racks)}]\ncores: 1"]
     lines.append("links:")
     lines += [f"  - {{ends: [w{w}, tor{w // 127}], rate: 1 Mbit/s}}" for w in range(127 * racks)]
     topology = spec.parse("\n".join(lines))
-    assert len(topology.hosts) == MAX_HOSTS
+    assert len(topology.hosts) == 128 * racks
     assert {link.forward.rate for link in topology.links if link.a[0] == "w"} == {1_000_000}
 
 

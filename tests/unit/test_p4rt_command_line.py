@@ -26,7 +26,16 @@ def test_the_command_line_of_simple_switch_grpc():
     assert (options.program, options.pcap) == (Path("build/x.json"), Path("pcaps"))
     assert (options.address, options.tls) == ("127.0.0.1:50051", None)
     assert (options.log_console, options.log_level) == (True, "debug")
-    assert options.ignored == ["--thrift-port", "--nanolog"]
+    assert [one.split()[0] for one in options.ignored] == ["--thrift-port", "--nanolog"]
+
+
+def test_a_script_of_bmv2_with_limits_and_flushing_starts_and_is_told():
+    options = parsed("--no-p4 --log-flush -- --max-mc-groups 64 --disable-swap")
+    assert [one.split()[0] for one in options.ignored] == [
+        "--max-mc-groups",
+        "--log-flush",
+        "--disable-swap",
+    ]
 
 
 def test_rates_and_queues_belong_to_ports():

@@ -93,10 +93,11 @@ def test_links_of_a_topology_carry_what_the_closed_forms_say(tmp_path: Path) -> 
 
 def test_what_cannot_be_had_is_told_in_a_line() -> None:
     result = CliRunner().invoke(main, ["plan", str(ROOT / "topologies" / "two-racks.yaml")])
-    assert result.stdout.splitlines()[-1] == (
+    line = (
         "not here: inc (core), inc-server (core-server): packets from w0 to s0 pass no core, only"
         " tor0"
     )
+    assert line in result.stdout.splitlines()
     assert result.stdout.count("not here") == 1
 
 

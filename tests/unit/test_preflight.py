@@ -79,6 +79,41 @@ def test_a_rack_of_too_many_workers_is_an_error_of_that_rack(tmp_path: Path) -> 
     assert found.startswith("job0.yaml:5: placement.workers: tor0 would have 33 children")
 
 
+def racks(count: int, cores: str, workers: int = 1) -> str:
+    return f"name: t\nracks:\n  - {{workers: {workers}, servers: 1, count: {count}}}\n{cores}\n"
+
+
+def test_more_racks_than_a_core_takes_are_an_error_of_the_cores(tmp_path: Path) -> None:
+    job = "name: x\niterations: 5\nbatch: 66\n"
+    (found,) = problems(tmp_path, racks(33, "cores: 2\nuplinks: {rate: 1 Mbit/s}"), job)
+    assert found == (
+        "t.yaml:4: cores: no core is linked to all of core0, core1; `cores: [2, 1]` would do"
+    )
+    (found,) = problems(tmp_path, racks(33, "cores: 1"), job)
+    assert found.startswith("t.yaml:4: cores: core0 would have 33 children (tor0..tor32), 32 are")
+    named = ", ".join(f"w{n}" for n in range(33))
+    (found,) = problems(tmp_path, racks(33, "cores: 1"), f"{job}placement:\n  workers: [{named}]\n")
+    assert found.startswith("job0.yaml:5: placement.workers: core0 would have 33 children")
+    (found,) = problems(tmp_path, racks(33, "cores: [2, 1]"), f"{job}tree: tor\n")
+    assert found.startswith("job0.yaml:4: tree: the server would have 33 children, 32 are possible")
+    # A rack of too many workers is one, however many there are like it.
+    (found,) = problems(tmp_path, racks(2, "cores: 1", 33), job)
+    assert found.startswith("t.yaml:3: racks[0].workers: tor0 would have 33 children")
+    (tmp_path / "t.yaml").write_text(racks(33, "cores: [2, 1]"))
+    (tmp_path / "job.yaml").write_text(job)
+    fits = checked(tmp_path / "t.yaml", tmp_path / "job.yaml")
+    assert fits.warnings == ()
+    said = "\n".join(preflight.describe(fits, PLANE))
+    tree = "core2 over core0 (tor0..tor15 with 16 workers), core1 (tor16..tor32 with 17 workers)"
+    assert f"  tree     two-level: {tree}\n" in said
+
+
+def test_a_topology_is_no_larger_than_the_programs_table_of_routes(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, racks(32, "cores: 2", 128))
+    assert found.startswith("t.yaml:2: racks: 4161 addresses for each switch to have routes to,")
+    assert "table holds 4096" in found
+
+
 @pytest.mark.parametrize(("batch", "fits"), [(1432, True), (1440, True), (1448, False)])
 def test_a_batch_is_no_more_than_the_training_set(tmp_path: Path, batch: int, fits: bool) -> None:
     # 1,797 images in ten classes of 174 to 183, a fifth of each (rounded down) held out: 1,442.
@@ -137,6 +172,12 @@ def test_cores_that_carry_nothing_are_warned_of(tmp_path: Path) -> None:
     path.write_text("name: t\nracks: [{workers: 1, servers: 1}, {workers: 1}]\ncores: [2, 1]\n")
     (warning,) = checked(path).warnings
     assert str(warning).startswith(f"{path}:3: cores: core2: carries nothing")
+    # Of 33 racks two cores have to be joined, but no more than that; pods have to be anyway.
+    path.write_text(racks(33, "cores: [2, 1, 2]"))
+    (warning,) = checked(path).warnings
+    assert str(warning).startswith(f"{path}:4: cores: core3, core4: carries nothing")
+    path.write_text(racks(4, "cores: [{racks: 2, cores: 1}, 2]"))
+    assert checked(path).warnings == ()
 
 
 def test_options_of_an_optimizer_are_for_keys_that_the_model_has(tmp_path: Path) -> None:

@@ -34,7 +34,18 @@ def test_a_program_is_compiled_once(cache: Path) -> None:
     assert library.stat().st_mtime_ns == made
     assert build(source, (*FLAGS, "-DOTHER")) != library
     assert build(source + "\n// changed\n", FLAGS) != library
-    assert {path.suffix for path in cache.iterdir()} == {".so"}
+    assert {path.suffix for path in cache.iterdir()} == {".so", ".o"}
+
+
+def test_the_runtime_is_compiled_once_for_all_programs(cache: Path) -> None:
+    source = generate(Program.load(HERE / "router.json"))
+    build(source, FLAGS)
+    (runtime,) = cache.glob("runtime-*.o")
+    made = runtime.stat().st_mtime_ns
+    build(source + "\n// another\n", FLAGS)
+    assert [(one, one.stat().st_mtime_ns) for one in cache.glob("*.o")] == [(runtime, made)]
+    build(source, (*FLAGS, "-DOTHER"))
+    assert len(list(cache.glob("runtime-*.o"))) == 2
 
 
 def test_the_generated_source_does_not_depend_on_the_run() -> None:

@@ -44,11 +44,31 @@ def test_registers_and_counters() -> None:
     assert program.counters["Enter.seen"].binding is None
 
 
-def test_a_meter_is_refused_with_its_place() -> None:
-    with pytest.raises(UnsupportedConstruct, match=r"metered\.p4\(14\): meter 'Enter\.limit'") as e:
-        Program.load(HERE / "metered.json")
-    assert e.value.construct == "meter 'Enter.limit'"
-    assert e.value.where == "metered.p4(14)"
+def test_a_construct_is_refused_with_its_place() -> None:
+    changed = document("metered")
+    meter = next(one for one in changed["meter_arrays"] if one["name"] == "Enter.packets")
+    meter["rate_count"] = 3
+    with pytest.raises(
+        UnsupportedConstruct, match=r"metered\.p4\(36\): meter 'Enter\.packets'"
+    ) as e:
+        Program.parse(changed)
+    assert e.value.construct == "meter 'Enter.packets' of 3 rates and packets"
+    assert e.value.where == "metered.p4(36)"
+
+
+def test_meters_digests_and_ageing() -> None:
+    program = Program.load(HERE / "learning.json")
+    table = program.tables["Enter.sources"]
+    assert (table.ages, table.meter) == (True, "Enter.volume")
+    meters = {one.name: (one.tokens, one.size, one.binding) for one in program.meters.values()}
+    assert meters == {
+        "Enter.arrivals": ("packets", 512, None),
+        "Enter.volume": ("bytes", 64, "Enter.sources"),
+    }
+    learned = {
+        one.name: [field.width for field in one.elements] for one in program.learn_lists.values()
+    }
+    assert learned == {"learned_t": [48, 9, 1], "odd_t": [8, 72, 16]}
 
 
 def test_an_unknown_primitive_is_refused_with_its_place() -> None:
@@ -71,14 +91,10 @@ def change(path: list[Any], value: Any, name: str = "matches") -> Any:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["header_union_types"], [{"name": "u"}], "header union 'u'"),
-        (["pipelines", 0, "action_profiles"], [{"name": "p"}], "action profile 'p'"),
-        (["learn_lists"], [{"name": "digest"}], "digest 'digest'"),
-        (["parse_vsets"], [{"name": "set"}], "parser value set 'set'"),
+        (["header_union_stacks"], [{"name": "u"}], "header union stack 'u'"),
         (["extern_instances"], [{"name": "x"}], "extern object 'x'"),
         (["header_types", 2, "fields", 0, 1], "*", "varbit field"),
-        (["pipelines", 0, "tables", 1, "support_timeout"], True, "idle timeout of table"),
-        (["pipelines", 0, "tables", 1, "type"], "indirect", "with an action profile"),
+        (["pipelines", 0, "tables", 1, "type"], "indexed", "of type 'indexed'"),
     ],
 )
 def test_refusals_name_the_construct(path: list[Any], value: Any, message: str) -> None:
@@ -197,3 +213,18 @@ def test_what_only_the_generator_can_refuse_has_its_place_too() -> None:
     }
     with pytest.raises(UnsupportedConstruct, match=r"state\.p4\(\d+\): a shift by a value of more"):
         generate(Program.parse(changed))
+
+
+def test_a_comparison_of_varbit_fields_is_refused_with_its_place() -> None:
+    changed = document("options")
+    [condition] = [
+        one
+        for pipeline in changed["pipelines"]
+        for one in pipeline["conditionals"]
+        if one["source_info"]["source_fragment"] == "hdr.ip.what == 2"
+    ]
+    options = {"type": "field", "value": ["ip", "options"]}
+    condition["expression"]["value"] = {"op": "==", "left": options, "right": options}
+    message = r"options\.p4\(\d+\): varbit field 'ip\.options' in an expression"
+    with pytest.raises(UnsupportedConstruct, match=message):
+        Program.parse(changed)

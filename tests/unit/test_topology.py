@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from topologies.spec import TopologyError, load, parse
+from topologies.spec import TopologyError, load, parse, read
 
 pytestmark = pytest.mark.unit
 
@@ -101,7 +101,7 @@ def test_every_problem_is_named_with_file_line_and_field(tmp_path: Path) -> None
         """,
         tmp_path,
     )
-    allowed = "workers, servers, server_cores"
+    allowed = "workers, servers, server_cores, count"
     assert found[0] == f"bad.yaml:3: racks[0].server: unknown field; allowed here: {allowed}"
     assert [line.split(": ")[:2] for line in found[1:]] == [
         ["bad.yaml:4", "racks[1].workers"],
@@ -123,7 +123,14 @@ def test_every_problem_is_named_with_file_line_and_field(tmp_path: Path) -> None
         ("links: [{ends: [w1, tor0], add: true}]", "links[0].add", "a server to a ToR"),
         ("defaults: {queue_bytes: 1000}", "defaults.queue_bytes", "at least 1514 B"),
         ("defaults: {ecn_bytes: 1 MiB}", "defaults.ecn_bytes", "0 (never) to that"),
-        ("cores: [1, 0]", "cores", "1 or more in each level"),
+        ("cores: [1, 0]", "cores[1]", "should be 1 to 1000, not 0"),
+        ("cores: [{racks: 2}]", "cores[0].cores", "required, but not given"),
+        ("cores: [{racks: 0, cores: 1}]", "cores[0].racks", "should be at least 1, not 0"),
+        (
+            "cores: [{pods: 2, cores: 1}]",
+            "cores[0].pods",
+            "unknown field; allowed here: racks, cores",
+        ),
         ("tls: maybe", "tls", "should be true or false, not 'maybe'"),
         ("cores: one", "cores", "'one' should be a number of cores, like 2, or a list of them"),
         ("cores: [x]", "cores[0]", "should be a whole number, not 'x'"),
@@ -152,11 +159,61 @@ def test_what_is_refused(text: str, place: str, says: str, tmp_path: Path) -> No
         ("[{workers: 1}]", "no servers"),
         ("[]", "needs at least 1, has 0"),
         ("[{workers: -1}]", "should be at least 0, not -1"),
-        ("[{workers: 250, servers: 250}, {workers: 1}]\ncores: 1", "501 ports"),
+        ("[{workers: 250, servers: 250}, {workers: 1}]\ncores: 1", "tor0 would have 501 ports"),
+        ("[{workers: 1, servers: 1, count: 501}]\ncores: [1, 1]", "core0 would have 502 ports"),
+        ("[{workers: 1, servers: 1}, {workers: 1, count: 8192}]\ncores: 1",
+         "8193 racks; allowed: up to 8192"),
+        ("[{workers: 1, servers: 1, count: 4}]\ncores: [{racks: 3, cores: 1}]",
+         "pods of 3 racks, and nothing joins 4 racks; one more level would"),
+        ("[{workers: 1, servers: 1, count: 9}]\n"
+         "cores: [{racks: 2, cores: 1}, {racks: 3, cores: 1}, 1]",
+         "cores[1].racks: pods of 3 racks are not made of those of 2 below them"),
+        ("[{workers: 1, servers: 1, count: 9}]\ncores: [1, {racks: 3, cores: 1}]",
+         "cores[1].racks: pods of 3 racks are not made of those of 9"),
+        ("[{workers: 1, servers: 1, count: 9}]\ncores: [{racks: 1, cores: 200}, 1]",
+         "1801 cores; allowed: up to 1000"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_run_is_refused(racks: str, says: str, tmp_path: Path) -> None:
     assert any(says in line for line in problems(f"name: x\nracks: {racks}\n", tmp_path))
+
+
+def links_between(text: str) -> dict[str, set[str]]:
+    """Upper ends of switches' links, by the lower end."""
+    found: dict[str, set[str]] = {}
+    for link in parse(f"name: x\n{text}\n").links:
+        if link.a.startswith(("tor", "core")):
+            found.setdefault(link.a, set()).add(link.b)
+    return found
+
+
+def test_pods_of_racks_have_cores_of_their_own() -> None:
+    """The last pod of a level may be smaller; levels of all racks are meshed."""
+    text = "racks: [{workers: 1, servers: 1, count: 5}]\ncores: [{racks: 2, cores: 2}, 1]"
+    pods = [{"core0", "core1"}, {"core2", "core3"}, {"core4", "core5"}]
+    tors = {f"tor{rack}": pods[rack // 2] for rack in range(5)}
+    assert links_between(text) == tors | {f"core{core}": {"core6"} for core in range(6)}
+    text = (
+        "racks: [{workers: 1, servers: 1, count: 6}]\n"
+        "cores: [{racks: 2, cores: 1}, {racks: 4, cores: 2}, {racks: 9, cores: 1}]"
+    )
+    upper = {"core0": {"core3", "core4"}, "core1": {"core3", "core4"}, "core2": {"core5", "core6"}}
+    found = links_between(text)
+    assert {name: found[name] for name in upper} == upper
+    assert all(found[f"core{number}"] == {"core7"} for number in range(3, 7))
+
+
+def test_racks_that_are_alike_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        "name: x\nracks:\n  - {workers: 2, count: 2}\n"
+        "  - {workers: 1, servers: 2, server_cores: 2, count: 3}\ncores: 1\n"
+    )
+    file = read(path)
+    hosts = [(node.name, node.rack, node.processors) for node in file.topology.hosts]
+    assert hosts[3:6] == [("w3", 1, 1), ("w4", 2, 1), ("w5", 3, 1)]
+    assert hosts[7:] == [(f"s{n}", 2 + n // 2, 2) for n in range(6)]
+    assert file.racks == (0, 0, 1, 1, 1)
 
 
 def test_a_direction_set_twice_is_refused(tmp_path: Path) -> None:

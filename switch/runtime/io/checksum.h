@@ -6,6 +6,7 @@
 #define RACKHUB_CHECKSUM_H
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -29,6 +30,35 @@ static inline uint32_t load32(const uint8_t *at) {
 static inline void store32(uint8_t *at, uint32_t value) {
     store16(at, value >> 16);
     store16(at + 2, value & 0xffff);
+}
+
+static inline uint64_t load64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return be64toh(value);
+}
+
+static inline void store64(uint8_t *at, uint64_t value) {
+    value = htobe64(value);
+    memcpy(at, &value, sizeof value);
+}
+
+typedef uint8_t bytes32 __attribute__((vector_size(32)));
+
+static inline void copy32(uint8_t *to, const uint8_t *from) {
+    bytes32 bytes;
+    memcpy(&bytes, from, sizeof bytes);
+    memcpy(to, &bytes, sizeof bytes);
+}
+
+// At least 32 bytes, which all headers have, in pieces of a size that the compiler knows.
+static inline void copy_headers(uint8_t *to, const uint8_t *from, size_t count) {
+    copy32(to, from);
+    if (count > 96)
+        memcpy(to + 64, from + 64, count - 96);
+    if (count > 64)
+        copy32(to + 32, from + 32);
+    copy32(to + count - 32, from + count - 32);
 }
 
 // Adds one 16-bit value given in host order.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "checksum.h"
+#include "train.h"
 
 enum { ETHERNET = 14, VLAN_TAG = 4, UDP_HEADER = 8 };
 enum { IPPROTO_TCP_ = 6, IPPROTO_UDP_ = 17 };
@@ -81,6 +82,24 @@ static bool note_checksum(struct segments *s, const struct offload_header *heade
     return true;
 }
 
+// What in the headers of a packet of `length` bytes follows from its length; and the sum of its IPv4
+// header without identification and checksum.
+static void set_length(struct segments *s, uint8_t *headers, uint32_t length) {
+    uint8_t *ip = headers + s->network, *transport = headers + s->transport;
+    uint32_t after = length - s->transport; // bytes of the TCP segment or datagram
+    if (s->ipv6) {
+        store16(ip + 4, after);
+    } else {
+        store32(ip + 2, (length - s->network) << 16); // identification 0
+        store16(ip + 10, 0);
+        s->sum = sum_bytes(0, ip, s->transport - s->network);
+    }
+    if (!s->tcp)
+        store16(transport + 4, after);
+    uint16_t partial = s->checksum ? sum_fold(sum_value(s->pseudo, after)) : 0;
+    store_sum(transport + (s->tcp ? 16 : 6), partial);
+}
+
 uint32_t segments_open(struct segments *s, const struct offload_header *header, uint8_t *frame,
                        size_t length) {
     s->frame = frame;
@@ -115,17 +134,16 @@ uint32_t segments_open(struct segments *s, const struct offload_header *header, 
         s->sum_start = s->transport;
         s->sum_field = s->transport + field;
     }
-    uint8_t *ip = frame + s->network;
+    const uint8_t *ip = frame + s->network;
     uint32_t protocol = s->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_;
-    if (s->ipv6) {
-        s->pseudo = sum_pseudo6(ip, protocol, 0);
-    } else {
-        memset(ip + 2, 0, 4); // length and identification
-        store16(ip + 10, 0);
-        s->sum = sum_bytes(0, ip, s->transport - s->network);
-        s->pseudo = sum_pseudo4(ip, protocol, 0);
-    }
-    memcpy(s->saved, frame, s->headers);
+    s->pseudo = s->ipv6 ? sum_pseudo6(ip, protocol, 0) : sum_pseudo4(ip, protocol, 0);
+    copy_headers(s->model, frame, s->headers);
+    if (s->tcp)
+        s->model[s->transport + 13] &= (uint8_t)~(FLAG_CWR | FLAG_FIN | FLAG_PSH);
+    set_length(s, s->model, s->headers + s->size);
+    s->words[0] = load64(ip) & 0xffff00000000ffff;     // less length and identification
+    s->words[1] = load64(ip + 8) & 0xffff0000ffffffff; // less checksum
+    s->words[2] = load64(frame + s->transport) & ~(uint64_t)UINT32_MAX; // ports
     return s->count = count;
 }
 
@@ -133,14 +151,14 @@ void segments_swap(struct segments *s) {
     uint8_t headers[OFFLOAD_MAX_HEADERS];
     if (!s->over)
         return;
-    memcpy(headers, s->over, s->headers);
-    memcpy(s->over, s->under, s->headers);
-    memcpy(s->under, headers, s->headers);
+    copy_headers(headers, s->over, s->headers);
+    copy_headers(s->over, s->under, s->headers);
+    copy_headers(s->under, headers, s->headers);
 }
 
 size_t segments_next(struct segments *s, uint8_t **packet) {
     if (s->over)
-        memcpy(s->over, s->under, s->headers);
+        copy_headers(s->over, s->under, s->headers);
     s->over = NULL;
     if (s->next == s->count)
         return 0;
@@ -157,33 +175,25 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
     size_t length = last ? s->length - offset : s->headers + s->size;
     if (index > 0) {
         s->over = at;
-        memcpy(s->under, at, s->headers);
-        memcpy(at, s->saved, s->headers);
+        copy_headers(s->under, at, s->headers);
     }
-    uint8_t *ip = at + s->network;
-    uint8_t *transport = at + s->transport;
-    uint32_t after = (uint32_t)(length - s->transport); // bytes of the TCP segment or datagram
-    if (s->ipv6) {
-        store16(ip + 4, after);
-    } else {
-        uint32_t whole = (uint32_t)(length - s->network), id = (uint16_t)(s->id + index);
-        store16(ip + 2, whole);
-        store16(ip + 4, id);
-        store_sum(ip + 10, (uint16_t)~sum_fold(sum_value(sum_value(s->sum, whole), id)));
+    copy_headers(at, s->model, s->headers);
+    if (last)
+        set_length(s, at, (uint32_t)length);
+    // Whole words and nothing loaded that was just stored: or loads, a program's too, would wait.
+    if (!s->ipv6) {
+        uint32_t id = (uint16_t)(s->id + index), whole = (uint32_t)length - s->network;
+        uint16_t sum = (uint16_t)~sum_fold(sum_value(s->sum, id));
+        store64(at + s->network, s->words[0] | (uint64_t)whole << 32 | id << 16);
+        store64(at + s->network + 8, s->words[1] | (uint64_t)ntohs(sum) << 32);
     }
-    uint8_t *checksum = transport + (s->tcp ? 16 : 6);
     if (s->tcp) {
-        store32(transport + 4, s->sequence + (uint32_t)offset);
-        uint8_t flags = s->flags;
-        if (index > 0)
-            flags &= (uint8_t)~FLAG_CWR;
-        if (!last)
-            flags &= (uint8_t)~(FLAG_FIN | FLAG_PSH);
-        transport[13] = flags;
-    } else {
-        store16(transport + 4, after);
+        uint8_t *transport = at + s->transport;
+        store64(transport, s->words[2] | (s->sequence + (uint32_t)offset));
+        if (last || index == 0)
+            transport[13] = s->flags & (uint8_t)~((index ? FLAG_CWR : 0) |
+                                                  (last ? 0 : FLAG_FIN | FLAG_PSH));
     }
-    store_sum(checksum, s->checksum ? sum_fold(sum_value(s->pseudo, after)) : 0);
     *packet = at;
     return length;
 }
@@ -220,13 +230,12 @@ void outgoing_complete(struct outgoing *packet) {
     packet->sum_field = SW_COMPLETE;
 }
 
-static bool valid_checksums(const struct outgoing *packet, bool tcp) {
-    if (sum_fold(sum_ipv4(packet->start + IP)) != 0xffff)
-        return false;
+// pseudo: sum of the pseudo header without the length.
+static inline bool valid_checksum(const struct outgoing *packet, bool tcp, uint64_t pseudo) {
     const uint8_t *transport = packet->start + TRANSPORT;
     uint32_t after = packet->length - TRANSPORT;
     uint32_t field = tcp ? 16 : 6;
-    uint64_t sum = sum_pseudo4(packet->start + IP, tcp ? IPPROTO_TCP_ : IPPROTO_UDP_, after);
+    uint64_t sum = sum_value(pseudo, after);
     if (packet->sum_field != SW_COMPLETE) {
         uint16_t found, wanted = sum_fold(sum);
         memcpy(&found, transport + field, sizeof found);
@@ -277,88 +286,102 @@ bool train_open(struct train *train, const struct outgoing *outgoing) {
     train->size = (uint32_t)length - train->headers;
     if (train->tcp && train->size < OFFLOAD_MIN_TCP_SIZE)
         return false;
-    if (!valid_checksums(outgoing, train->tcp))
+    uint64_t sum = sum_ipv4(ip);
+    train->pseudo = sum_pseudo4(ip, ip[9], 0);
+    if (sum_fold(sum) != 0xffff || !valid_checksum(outgoing, train->tcp, train->pseudo))
         return false;
+    // Less a value is more its complement.
+    train->sum = sum + (uint16_t)~sum_value(0, load16(ip + 2)) +
+                 (uint16_t)~sum_value(0, load16(ip + 4)) + (uint16_t)~sum_value(0, load16(ip + 10));
     train->first = packet;
     train->count = 1;
     train->bytes = (uint32_t)length;
     train->ip_length = (uint32_t)length - IP;
-    train->id = (uint16_t)(load16(ip + 4) + 1);
+    train->id = load16(ip + 4);
+    train->sum_start = outgoing->sum_start;
+    train->sum_field = outgoing->sum_field;
+    train->implied = train->tcp ? outgoing->sum_field != SW_COMPLETE &&
+                                      !(transport[13] & FLAG_CWR) // in the first alone
+                                : outgoing->sum_field != SW_COMPLETE || load16(transport + 6) == 0;
+    copy_headers(train->next, packet, train->headers);
+    train_advance(train);
     return true;
 }
 
-// Of 8 bytes those that differ and are in the mask: loads that match the stores by which a header
-// was written just before, or they would wait for these.
-static inline uint64_t differ8(const uint8_t *a, const uint8_t *b, const uint8_t mask[8]) {
-    uint64_t one, other, wanted;
-    memcpy(&one, a, 8);
-    memcpy(&other, b, 8);
-    memcpy(&wanted, mask, 8);
-    return (one ^ other) & wanted;
+// Of 8 bytes those that differ: loads that match the stores by which a header was written just
+// before, or they would wait for these.
+static inline uint64_t differ8(const uint8_t *a, const uint8_t *b) {
+    return load64(a) ^ load64(b);
 }
 
-static inline uint32_t differ4(const uint8_t *a, const uint8_t *b) {
-    uint32_t one, other;
-    memcpy(&one, a, 4);
-    memcpy(&other, b, 4);
-    return one ^ other;
+static inline uint64_t differ4(const uint8_t *a, const uint8_t *b) {
+    return load32(a) ^ load32(b);
 }
 
 // Equal in everything that splitting copies from the first packet.
 static bool same_flow(const struct train *train, const uint8_t *packet) {
-    static const uint8_t all[8] = {255, 255, 255, 255, 255, 255, 255, 255};
-    static const uint8_t start[8] = {255, 255, 0, 0, 0, 0, 255, 255}; // version, TOS; fragment bits
-    static const uint8_t middle[8] = {255, 255, 0, 0, 255, 255, 255, 255}; // TTL, protocol; source
     const uint8_t *first = train->first;
-    uint64_t difference = differ8(packet, first, all) | differ4(packet + 8, first + 8);
+    uint64_t difference = differ8(packet, first) | differ4(packet + 8, first + 8);
     difference |= (uint64_t)(load16(packet + 12) ^ load16(first + 12));
-    difference |= differ8(packet + IP, first + IP, start);
-    difference |= differ8(packet + IP + 8, first + IP + 8, middle);
+    difference |= differ8(packet + IP, first + IP) & 0xffff00000000ffff; // version, TOS; fragment
+    difference |= differ8(packet + IP + 8, first + IP + 8) & 0xffff0000ffffffff; // TTL; source
     difference |= differ4(packet + IP + 16, first + IP + 16); // destination
-    difference |= differ4(packet + IP + 20, first + IP + 20); // ports
-    if (difference)
-        return false;
-    if (!train->tcp)
-        return true;
     const uint8_t *a = packet + TRANSPORT, *b = first + TRANSPORT;
-    // Acknowledgement, header length; window; urgent pointer and options. CWR may be in the first
-    // alone, which splitting would do only if the joined frame were marked GSO_ECN: not joined.
-    return memcmp(a + 8, b + 8, 5) == 0 && memcmp(a + 14, b + 14, 2) == 0 &&
-           memcmp(a + 18, b + 18, train->headers - TRANSPORT - 18) == 0 &&
-           ((a[13] ^ b[13]) & (uint8_t)~(FLAG_FIN | FLAG_PSH)) == 0 && !(a[13] & FLAG_CWR);
+    difference |= differ4(a, b); // ports
+    if (!train->tcp)
+        return difference == 0;
+    // Acknowledgement; header length, flags, window. CWR may be in the first alone, which splitting
+    // would do only if the joined frame were marked GSO_ECN: not joined.
+    difference |= differ8(a + 8, b + 8) & ~((uint64_t)(FLAG_FIN | FLAG_PSH) << 16);
+    difference |= a[13] & FLAG_CWR;
+    difference |= differ4(a + 16, b + 16) & 0xffff; // urgent pointer
+    for (uint32_t at = 20; at < train->headers - TRANSPORT; at += 4)
+        difference |= differ4(a + at, b + at);
+    return difference == 0;
+}
+
+// Whether the packet, not longer than the first, follows the last one.
+static bool follows(const struct train *train, const struct outgoing *outgoing) {
+    const uint8_t *packet = outgoing->start;
+    uint32_t length = outgoing->length;
+    const uint8_t *ip = packet + IP, *transport = packet + TRANSPORT;
+    if (load16(ip + 2) != length - IP || load16(ip + 4) != train->id || !same_flow(train, packet))
+        return false;
+    uint16_t checksum;
+    memcpy(&checksum, ip + 10, sizeof checksum);
+    uint64_t sum = sum_value(sum_value(train->sum, length - IP), train->id);
+    if (sum_fold(sum + checksum) != 0xffff)
+        return false;
+    if (train->tcp ? load32(transport + 4) != train->sequence
+                   : load16(transport + 4) != length - TRANSPORT)
+        return false;
+    // Joined datagrams get a checksum each or none: a mixture would change those with one of 0
+    // only, which is allowed, so nothing to compare here.
+    return valid_checksum(outgoing, train->tcp, train->pseudo);
 }
 
 bool train_join(struct train *train, const struct outgoing *outgoing, size_t limit) {
-    const uint8_t *packet = outgoing->start;
     size_t length = outgoing->length;
     if (train->count == 0 || train->closed || train->count == TRAIN_MAX_PACKETS)
         return false;
     if (length <= train->headers || length > train->headers + train->size)
         return false;
     uint32_t payload = (uint32_t)length - train->headers;
-    if (train->bytes + length > limit || train->ip_length + payload > TRAIN_MAX_IP_LENGTH)
+    if (ETHERNET + train->ip_length + payload > limit ||
+        train->ip_length + payload > TRAIN_MAX_IP_LENGTH)
         return false;
-    const uint8_t *ip = packet + IP;
-    if (load16(ip + 4) != train->id || load16(ip + 2) != length - IP || !same_flow(train, packet))
-        return false;
-    const uint8_t *transport = packet + TRANSPORT;
-    if (train->tcp ? load32(transport + 4) != train->sequence
-                   : load16(transport + 4) != length - TRANSPORT)
-        return false;
-    // Joined datagrams get a checksum each or none: a mixture would change those with one of 0
-    // only, which is allowed, so nothing to compare here.
-    if (!valid_checksums(outgoing, train->tcp))
+    if (!follows(train, outgoing))
         return false;
     if (train->tcp) {
         train->sequence += payload;
-        train->last_flags = transport[13];
-        train->closed = transport[13] & (FLAG_FIN | FLAG_PSH);
+        train->last_flags = outgoing->start[TRANSPORT + 13];
+        train->closed = train->last_flags & (FLAG_FIN | FLAG_PSH);
     }
     train->closed = train->closed || payload < train->size;
     train->count++;
     train->bytes += (uint32_t)length;
     train->ip_length += payload;
-    train->id++;
+    train_advance(train);
     return true;
 }
 
@@ -403,4 +426,24 @@ void train_undo(struct train *train) {
     memcpy(transport + (train->tcp ? 16 : 6), train->undo + 6, 2);
     if (train->tcp)
         transport[13] = train->undo[8];
+}
+
+void train_headers(const struct train *train, uint32_t n, struct outgoing *packet) {
+    uint8_t *ip = packet->start + IP, *transport = packet->start + TRANSPORT;
+    uint32_t after = packet->length - TRANSPORT, field = train->tcp ? 16 : 6;
+    memcpy(packet->start, train->first, train->headers);
+    store16(ip + 2, packet->length - IP);
+    store16(ip + 4, load16(train->first + IP + 4) + n);
+    store_ip_checksum(ip, 20);
+    if (train->tcp) {
+        store32(transport + 4, load32(transport + 4) + n * train->size);
+        if (n + 1 == train->count)
+            transport[13] = train->last_flags;
+    } else {
+        store16(transport + 4, after);
+    }
+    uint32_t protocol = train->tcp ? IPPROTO_TCP_ : IPPROTO_UDP_;
+    store_sum(transport + field, sum_fold(sum_pseudo4(ip, protocol, after)));
+    packet->sum_start = TRANSPORT;
+    packet->sum_field = TRANSPORT + field;
 }

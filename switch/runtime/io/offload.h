@@ -37,6 +37,7 @@
 // What every kernel that knows UDP_L4 accepts in one frame.
 #define TRAIN_MAX_PACKETS 64
 #define TRAIN_MAX_IP_LENGTH 65535
+#define TRAIN_MAX_HEADERS (14 + 20 + 60)
 
 // struct virtio_net_hdr in the byte order that packet sockets use (the machine's own).
 struct offload_header {
@@ -63,12 +64,13 @@ struct segments {
     uint16_t id;          // IPv4 identification of the first
     uint32_t sequence;    // TCP sequence number of the first
     uint8_t flags;        // TCP flags of the frame
-    uint64_t sum;         // of the IPv4 header without what differs between packets
+    uint64_t sum;         // of the IPv4 header without identification and checksum
     uint64_t pseudo;      // of the pseudo header without the length
     // Of a packet whose L4 checksum is still to be completed: the field holds the sum of the pseudo
     // header, everything from sum_start on is to be added. SW_COMPLETE: none.
     uint32_t sum_start, sum_field;
-    uint8_t saved[OFFLOAD_MAX_HEADERS]; // headers of the frame
+    uint8_t model[OFFLOAD_MAX_HEADERS]; // headers of a packet between the first and the last,
+    uint64_t words[3];                  // but for what of these words differs
     uint8_t under[OFFLOAD_MAX_HEADERS]; // what the headers of the packet in hand lie over
     uint8_t *over;                      // where; NULL: over nothing
 };
@@ -87,15 +89,19 @@ size_t segments_next(struct segments *segments, uint8_t **packet);
 // who refer to the packet before. The next call puts the headers back.
 void segments_swap(struct segments *segments);
 
-// A packet to be sent, in two pieces: with `rest` NULL all of it is at `start`. Else its headers are,
-// and at least HEAD_BYTES of it.
-#define HEAD_BYTES 128
+// A packet to be sent, in two pieces: with `rest` NULL all of it is at `start`. Else its headers are:
+// HEAD_BYTES of it, or as many as the headers of the train that it joins.
+#define HEAD_BYTES 96
 struct outgoing {
     uint8_t *start;
     const uint8_t *rest;
     uint32_t length, rest_length;  // length: of both
     uint32_t pulled, fragile;      // bytes before the rest that were copied from there; see sw_leaving
     uint32_t sum_start, sum_field; // as in struct segments
+    uint32_t spare; // see sw_leaving
+    bool alone;     // there is room for all of it at `start`
+    bool in_place;  // what follows its headers may be written in front of the rest
+    bool headless;  // it was written behind the packet before, without its headers
 };
 
 // `count` bytes more of it move to its first piece, where there is room for all of them.
@@ -114,10 +120,15 @@ struct train {
     uint32_t bytes;      // bytes of all packets with their headers
     uint32_t ip_length;  // of the joined frame
     uint32_t sequence;   // TCP: the next packet's sequence number
+    uint64_t sum;        // of the IPv4 header without length, identification and checksum
+    uint64_t pseudo;     // of the pseudo header without the length
     uint16_t id;         // the next packet's IPv4 identification
     bool tcp;
     bool closed;         // the last packet ends it (shorter, or TCP PSH / FIN)
     uint8_t last_flags;  // TCP flags of the last packet
+    bool implied;        // a packet with headers as expected has the right L4 checksum
+    uint32_t sum_start, sum_field; // of the first packet
+    uint8_t next[TRAIN_MAX_HEADERS]; // expected of the next packet, if it is not the last
     uint8_t undo[10];    // fields of the first packet that train_close overwrites
 };
 
@@ -128,12 +139,16 @@ bool train_open(struct train *train, const struct outgoing *packet);
 
 // Takes the packet into the train if splitting the whole again gives the same bytes, but for a UDP
 // checksum of 0, which becomes the right one: same headers, identification one higher, sequence
-// number following, equal size (the last may be shorter), `limit` bytes at most with all headers.
+// number following, equal size (the last may be shorter), `limit` bytes at most as one frame.
 bool train_join(struct train *train, const struct outgoing *packet, size_t limit);
 
 // Turns the first packet's headers into those of the joined frame, described by *header. For a
 // train of one packet that is the packet as it is and an empty header.
 void train_close(struct train *train, struct offload_header *header);
+
+// Writes to the packet's start the headers that the n-th packet (from 0, not the first) of a train
+// had. Its checksum is to be completed.
+void train_headers(const struct train *train, uint32_t n, struct outgoing *packet);
 
 // Undoes train_close.
 void train_undo(struct train *train);

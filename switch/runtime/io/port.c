@@ -63,8 +63,10 @@ static void link_changed(void *context, const struct link_change *change) {
             continue;
         if (port->interface.socket >= 0 && port->interface.index == change->index) {
             if (change->present) {
-                port->interface.mtu = change->mtu;
-                port->transmit.largest = change->mtu + ETH_HLEN;
+                if (change->mtu) {
+                    port->interface.mtu = change->mtu;
+                    port->transmit.largest = change->mtu + ETH_HLEN;
+                }
                 continue;
             }
             close_port(port);

@@ -41,10 +41,10 @@ struct ports {
     uint32_t count;
     struct traffic_manager tm;
     struct ports_program program; // sw NULL: none attached
-    uint64_t start_ns;            // time 0 of the microseconds the program sees
     uint64_t now_ns;              // of the packet in hand
     struct port *pending[SW_PORTS];
     uint32_t pending_count;
+    bool passing;                 // a packet is in egress
     bool more;                    // packets wait to go round again
     bool captures;                // something waits in a capture buffer
     struct receive_buffers *buffers;

@@ -200,7 +200,6 @@ struct ports *ports_create(uint32_t cpu_port) {
         return NULL;
     ports->cpu_port = cpu_port;
     ports->epoll = ports->wake = ports->timer = ports->links = -1;
-    ports->start_ns = clock_ns();
     pthread_mutex_init(&ports->callers, NULL);
     pthread_mutex_init(&ports->handover, NULL);
     pthread_cond_init(&ports->done, NULL);

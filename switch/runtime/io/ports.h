@@ -26,6 +26,7 @@ struct ports;
 struct ports_program {
     struct sw *sw;
     uint32_t pool; // as given to sw_create
+    uint64_t start_ns; // time 0 of its microseconds, by CLOCK_MONOTONIC
     void (*set_traffic_manager)(struct sw *sw, sw_enqueue_fn enqueue, void *tm);
     void (*lock)(struct sw *sw);
     void (*unlock)(struct sw *sw);

@@ -61,6 +61,15 @@ void tm_port_init(struct tm_port *port, uint64_t limit, uint64_t rate);
 struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us,
                            uint64_t now_ns);
 
+// Counts a packet that need not wait, as the port is idle.
+static inline void tm_pass(struct tm_port *port, const struct sw_packet *packet) {
+    port->enqueued++;
+    if (port->max_packets == 0)
+        port->max_packets = 1;
+    if (port->max_bytes < packet->length)
+        port->max_bytes = packet->length;
+}
+
 // When the port may send its next packet: a time, possibly past, or UINT64_MAX if it is empty.
 uint64_t tm_ready_ns(const struct tm_port *port);
 

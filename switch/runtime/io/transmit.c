@@ -3,29 +3,41 @@
 #include "transmit.h"
 
 #include <errno.h>
+#include <linux/if_ether.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-// In front of each packet: its frame's offload header.
-enum { ROOM_BEFORE = 64, HEADER = sizeof(struct offload_header) };
+#include "train.h"
+
+// In front of each packet: its frame's offload header. Room for headers: see fall_back.
+enum { ROOM_BEFORE = 64, HEADER = sizeof(struct offload_header), HEADERS_ROOM = 192 };
+enum { KEPT_BYTES = TRANSMIT_BYTES + SW_MAX_FRAME };
+
+// Behind the packets. Memory that is not touched before it is needed.
+#define HEADERS_AT ((size_t)TRANSMIT_BYTES + 2 * ROOM_BEFORE + SW_MAX_FRAME)
 
 int transmit_init(struct transmit *t, bool join, size_t train_limit) {
     memset(t, 0, sizeof *t);
     t->join = join;
     t->train_limit = train_limit;
     t->largest = SW_MAX_FRAME;
-    t->bytes = malloc(TRANSMIT_BYTES + ROOM_BEFORE + SW_MAX_FRAME);
-    return t->bytes ? 0 : -ENOMEM;
+    t->bytes = malloc(HEADERS_AT + (size_t)TRANSMIT_PACKETS * HEADERS_ROOM);
+    t->kept = malloc(KEPT_BYTES);
+    if (t->bytes && t->kept)
+        return 0;
+    transmit_destroy(t);
+    return -ENOMEM;
 }
 
 void transmit_destroy(struct transmit *t) {
     free(t->bytes);
-    t->bytes = NULL;
+    free(t->kept);
+    t->bytes = t->kept = NULL;
 }
 
 uint8_t *transmit_room(struct transmit *t) {
-    if (t->packet_count == TRANSMIT_PACKETS || t->used > TRANSMIT_BYTES)
+    if (t->packet_count == TRANSMIT_PACKETS || t->used + t->apart > TRANSMIT_BYTES)
         return NULL;
     return t->bytes + t->used + ROOM_BEFORE;
 }
@@ -35,6 +47,7 @@ static struct transmit_frame *add_frame(struct transmit *t, uint32_t packet) {
     frame->first = packet;
     frame->count = 1;
     frame->closed = false;
+    frame->end = NULL;
     frame->train.count = 0;
     return frame;
 }
@@ -42,24 +55,135 @@ static struct transmit_frame *add_frame(struct transmit *t, uint32_t packet) {
 // Less than this in memory of its own is not worth referring to.
 enum { LEAST_REST = 192, LEAST_PIECE = 2048 };
 
-// How many bytes of the rest belong to the first piece: what would not last, as many headers as
-// trains look at, all if little is left or a checksum cannot be completed otherwise.
-static uint32_t head_lacks(const struct outgoing *packet, uint32_t fragile) {
+// Moves bytes of the rest to the first piece: what would not last, so many that it has `least`, all
+// if little is left or a checksum cannot be completed otherwise.
+static void gather(struct outgoing *packet, uint32_t least) {
+    if (!packet->rest)
+        return;
     uint32_t head = packet->length - packet->rest_length;
-    uint32_t count = head < HEAD_BYTES ? HEAD_BYTES - head : 0;
-    if (count < fragile)
-        count = fragile;
+    uint32_t count = head < least ? least - head : 0;
+    if (count + packet->pulled < packet->fragile)
+        count = packet->fragile - packet->pulled;
     count += (head + count) & 1;
-    if (count + LEAST_REST > packet->rest_length)
-        return packet->rest_length;
     head += count;
-    if (packet->sum_field != SW_COMPLETE &&
-        (packet->sum_field + 2 > head || ((head - packet->sum_start) & 1)))
-        return packet->rest_length;
-    return count;
+    bool whole = count + LEAST_REST > packet->rest_length;
+    if (packet->sum_field != SW_COMPLETE)
+        whole |= packet->sum_field + 2 > head || ((head - packet->sum_start) & 1);
+    outgoing_gather(packet, whole ? packet->rest_length : count);
+}
+
+// What is behind the headers of a train's next packet continues what is behind those before, in
+// memory.
+static void extend(struct transmit_frame *frame, const struct outgoing *packet) {
+    uint32_t head = packet->length - packet->rest_length, skip = frame->train.headers;
+    bool there = packet->rest && skip >= head - packet->pulled + packet->fragile;
+    if (there && frame->end == packet->rest - (head - skip))
+        frame->end += packet->length - skip;
+    else
+        frame->end = NULL;
+}
+
+// The frame that the next packet may join, if there is one.
+static inline struct transmit_frame *open_frame(struct transmit *t) {
+    if (!t->join || t->frame_count == t->sent)
+        return NULL;
+    struct transmit_frame *last = &t->frames[t->frame_count - 1];
+    return last->closed || last->train.count == 0 || last->train.closed ? NULL : last;
+}
+
+// Adds the packet to a frame if it continues it.
+static bool join(struct transmit *t, struct transmit_frame *frame, struct outgoing *packet) {
+    struct train *train = &frame->train;
+    gather(packet, train->headers);
+    if (!train_join(train, packet, t->train_limit))
+        return false;
+    frame->count++;
+    // Where a piece of its own is needed anyway, a short rest had better be part of it.
+    uint32_t written = packet->length - packet->rest_length - packet->pulled;
+    if (written > train->headers && packet->rest_length < LEAST_PIECE)
+        outgoing_gather(packet, packet->rest_length);
+    extend(frame, packet);
+    // No room for the rest: it leaves from where it is.
+    packet->alone = packet->rest == NULL;
+    t->used += ROOM_BEFORE + (packet->length - packet->rest_length + 63) / 64 * 64;
+    t->apart += packet->rest_length;
+    return true;
+}
+
+// The same for what most packets of a long run are: as long as the first, with the headers that
+// follow, of which not all have been written, and the payload behind the one before.
+static inline bool join_next(struct transmit *t, struct transmit_frame *frame, size_t length,
+                             const struct sw_leaving *leaving) {
+    struct train *train = &frame->train;
+    uint32_t head = (uint32_t)length - leaving->payload_length, count = train->headers - head;
+    if (!train->implied || length != train->headers + train->size ||
+        leaving->sum_field != train->sum_field || leaving->sum_start != train->sum_start ||
+        count > 64 || count < leaving->fragile || leaving->payload_length < LEAST_REST + 64 ||
+        frame->end != leaving->payload + count)
+        return false;
+    if (train->count == TRAIN_MAX_PACKETS ||
+        ETH_HLEN + train->ip_length + train->size > t->train_limit ||
+        train->ip_length + train->size > TRAIN_MAX_IP_LENGTH)
+        return false;
+    uint8_t *start = t->bytes + t->used + ROOM_BEFORE;
+    copy32(start + head, leaving->payload);
+    if (count > 32)
+        copy32(start + head + 32, leaving->payload + 32);
+    if (!train_expects(train, start))
+        return false;
+    train_extend(train);
+    frame->count++;
+    frame->end += train->size;
+    struct outgoing *packet = &t->waiting[t->packet_count++];
+    packet->start = start;
+    packet->rest = leaving->payload + count;
+    packet->length = (uint32_t)length;
+    packet->rest_length = train->size;
+    packet->pulled = count;
+    packet->fragile = leaving->fragile;
+    packet->sum_start = leaving->sum_start;
+    packet->sum_field = leaving->sum_field;
+    packet->alone = packet->in_place = packet->headless = false;
+    t->used += ROOM_BEFORE + (train->headers + 63) / 64 * 64;
+    t->apart += train->size;
+    return true;
+}
+
+// Whether what a train needs of the packet can be made one piece where its rest lies, by writing what
+// follows its headers in front of that when it is sent.
+static bool in_place(const struct outgoing *packet, uint32_t headers) {
+    uint32_t head = packet->length - packet->rest_length;
+    return packet->rest && !packet->fragile && head >= headers && head % 2 == 0 &&
+           head - headers <= packet->spare;
+}
+
+// Whether a train may take the packet as it is, in a piece with the one before: what is left of it
+// behind its headers is written there, so that the whole frame is one piece for the system.
+static bool can_follow(const struct transmit_frame *frame, const struct outgoing *packet,
+                       const struct outgoing *before) {
+    uint32_t head = packet->length - packet->rest_length;
+    return head > frame->train.headers && head % 2 == 0 && packet->length < LEAST_PIECE &&
+           !before->rest;
+}
+
+static void follow(struct transmit *t, const struct transmit_frame *frame, struct outgoing *packet,
+                   const struct outgoing *before) {
+    uint32_t headers = frame->train.headers, head = packet->length - packet->rest_length - headers;
+    uint8_t *to = before->start + before->length;
+    memmove(to, packet->start + headers, head);
+    if (packet->rest)
+        memcpy(to + head, packet->rest, packet->rest_length);
+    packet->start = to - headers;
+    packet->rest = NULL;
+    packet->rest_length = 0;
+    packet->headless = true;
+    t->used = ((size_t)(packet->start - t->bytes) + packet->length + 63) / 64 * 64;
 }
 
 void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *leaving) {
+    struct transmit_frame *open = open_frame(t);
+    if (open && leaving->payload && join_next(t, open, length, leaving))
+        return;
     uint32_t number = t->packet_count++;
     struct outgoing *packet = &t->waiting[number];
     *packet = (struct outgoing){
@@ -70,35 +194,58 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
         .sum_start = leaving->sum_start,
         .sum_field = leaving->sum_field,
         .fragile = leaving->fragile,
+        .spare = leaving->spare,
     };
-    t->used += ROOM_BEFORE + (length + 63) / 64 * 64;
-    if (packet->rest)
-        outgoing_gather(packet, head_lacks(packet, leaving->fragile));
-    if (!t->join) {
-        add_frame(t, number);
-        return;
-    }
-    if (t->frame_count > t->sent) {
-        struct transmit_frame *last = &t->frames[t->frame_count - 1];
-        if (!last->closed && train_join(&last->train, packet, t->train_limit)) {
-            last->count++;
-            // Where a piece of its own is needed anyway, a short rest had better be part of it.
-            uint32_t written = packet->length - packet->rest_length - packet->pulled;
-            if (written > last->train.headers && packet->rest_length < LEAST_PIECE)
-                outgoing_gather(packet, packet->rest_length);
+    packet->in_place = open && in_place(packet, open->train.headers);
+    if (open && (packet->in_place || can_follow(open, packet, packet - 1))) {
+        if (train_join(&open->train, packet, t->train_limit)) {
+            open->count++;
+            open->end = NULL;
+            packet->alone = packet->in_place;
+            if (packet->in_place)
+                t->used += ROOM_BEFORE + (length + 63) / 64 * 64;
+            else
+                follow(t, open, packet, packet - 1);
             return;
         }
+        packet->in_place = false;
+    } else if (open && join(t, open, packet)) {
+        return;
     }
+    uint32_t written = packet->length - packet->rest_length - packet->pulled;
+    const struct outgoing before = *packet;
+    gather(packet, HEAD_BYTES);
+    packet->alone = true;
+    t->used += ROOM_BEFORE + (length + 63) / 64 * 64;
     struct transmit_frame *frame = add_frame(t, number);
-    if (length <= t->largest)
-        (void)train_open(&frame->train, packet);
+    if (!t->join || length > t->largest || !train_open(&frame->train, packet))
+        return;
+    // The next may follow it. (Later is too late: headers of the next may lie over its end.)
+    if (packet->rest && length < LEAST_PIECE && written > frame->train.headers &&
+        !in_place(&before, frame->train.headers))
+        outgoing_gather(packet, packet->rest_length);
+    if (packet->rest)
+        frame->end = packet->rest + packet->rest_length;
 }
 
 static uint32_t frame_bytes(const struct transmit *t, const struct transmit_frame *frame) {
-    uint32_t bytes = 0;
-    for (uint32_t n = frame->first; n < frame->first + frame->count; n++)
-        bytes += t->waiting[n].length;
-    return bytes;
+    return frame->count > 1 ? frame->train.bytes : t->waiting[frame->first].length;
+}
+
+// Gives the packets of a train headers of their own again.
+static void part(struct transmit *t, struct transmit_frame *frame) {
+    if (frame->closed)
+        train_undo(&frame->train);
+    for (uint32_t n = frame->first + 1; n < frame->first + frame->count; n++) {
+        struct outgoing *packet = &t->waiting[n];
+        if (!packet->headless)
+            continue;
+        uint32_t headers = frame->train.headers;
+        packet->rest = packet->start + headers;
+        packet->rest_length = packet->length - headers;
+        packet->start = t->bytes + HEADERS_AT + (size_t)n * HEADERS_ROOM + ROOM_BEFORE;
+        train_headers(&frame->train, n - frame->first, packet);
+    }
 }
 
 // Gives up joining for good: what waits is sent packet by packet too.
@@ -107,8 +254,7 @@ static void fall_back(struct transmit *t, int error) {
     t->plain_error = error;
     uint32_t first = t->frames[t->sent].first;
     for (uint32_t i = t->sent; i < t->frame_count; i++)
-        if (t->frames[i].closed)
-            train_undo(&t->frames[i].train);
+        part(t, &t->frames[i]);
     t->frame_count = t->sent;
     for (uint32_t i = first; i < t->packet_count; i++)
         add_frame(t, i);
@@ -149,16 +295,36 @@ static bool failed(struct transmit *t, int error) {
 // first packet, with the offload header in front of it. Payloads that
 // arrived one behind the other go as one piece. (Whole packets are read where they were written:
 // there the headers are those of the joined frame.)
+// written: end of what was written in place for this system call; of two copies of a packet only the
+// first can be.
 static struct iovec *add_parts(const struct iovec *start, struct iovec *part,
-                               const struct outgoing *packet, uint32_t skip) {
+                               const struct outgoing *packet, uint32_t skip,
+                               const uint8_t **written) {
     uint32_t head = packet->length - packet->rest_length, before = skip ? 0 : HEADER;
+    if (skip && packet->in_place && packet->rest && packet->rest - (head - skip) >= *written) {
+        uint8_t *to = (uint8_t *)packet->rest - (head - skip);
+        struct iovec *last = part - 1;
+        memcpy(to, packet->start + skip, head - skip);
+        *written = packet->rest + packet->rest_length;
+        if ((uint8_t *)last->iov_base + last->iov_len == to)
+            last->iov_len += packet->length - skip;
+        else
+            *part++ = (struct iovec){to, packet->length - skip};
+        return part;
+    }
     const uint8_t *rest = packet->rest;
     if (rest && skip && skip >= head - packet->pulled + packet->fragile) {
         rest -= head - skip; // all that is left lies there
         head = skip;
     }
-    if (head > skip)
-        *part++ = (struct iovec){packet->start + skip - before, head - skip + before};
+    if (head > skip) {
+        struct iovec *last = part - 1;
+        const uint8_t *from = packet->start + skip;
+        if (skip && (const uint8_t *)last->iov_base + last->iov_len == from)
+            last->iov_len += head - skip;
+        else
+            *part++ = (struct iovec){packet->start + skip - before, head - skip + before};
+    }
     if (rest) {
         struct iovec *last = part - 1;
         if (head == skip && last > start && (const uint8_t *)last->iov_base + last->iov_len == rest)
@@ -169,12 +335,26 @@ static struct iovec *add_parts(const struct iovec *start, struct iovec *part,
     return part;
 }
 
+// A train whose payload lies in one piece: headers, and the payload by itself, so that the system
+// copies it to the beginning of a page.
+static struct iovec *add_run(struct iovec *part, const struct transmit_frame *frame,
+                             const struct outgoing *first) {
+    uint32_t head = first->length - first->rest_length, more = head - frame->train.headers;
+    if (more + first->fragile > first->pulled)
+        more = 0;
+    const uint8_t *run = first->rest - more;
+    *part++ = (struct iovec){first->start - HEADER, HEADER + head - more};
+    *part++ = (struct iovec){(void *)run, (size_t)(frame->end - run)};
+    return part;
+}
+
 // One sendmmsg for the frames that wait; returns how many left, or -errno.
 static int send_frames(struct transmit *t, int socket) {
     static _Thread_local struct mmsghdr messages[TRANSMIT_PACKETS];
     static _Thread_local struct iovec parts[2 * TRANSMIT_PACKETS];
     uint32_t count = t->frame_count - t->sent;
     struct iovec *part = parts;
+    const uint8_t *written = NULL;
     for (uint32_t i = 0; i < count; i++) {
         struct transmit_frame *frame = &t->frames[t->sent + i];
         struct iovec *start = part;
@@ -185,16 +365,21 @@ static int send_frames(struct transmit *t, int socket) {
         struct outgoing *first = &t->waiting[frame->first];
         if (frame->count == 1) {
             outgoing_complete(first);
-            if (first->rest_length < LEAST_PIECE)
+            if (first->alone && first->rest_length < LEAST_PIECE)
                 outgoing_gather(first, first->rest_length);
         }
         struct offload_header header;
         train_close(&frame->train, &header);
         memcpy(first->start - HEADER, &header, HEADER);
         frame->closed = true;
-        for (uint32_t n = frame->first; n < frame->first + frame->count; n++)
-            part = add_parts(start, part, &t->waiting[n],
-                             n == frame->first ? 0 : frame->train.headers);
+        if (frame->count > 1 && frame->end) {
+            part = add_run(part, frame, first);
+        } else {
+            part = add_parts(start, part, first, 0, &written);
+            for (uint32_t n = frame->first + 1; n < frame->first + frame->count; n++)
+                part = add_parts(start, part, &t->waiting[n], frame->train.headers,
+                                 &written);
+        }
         messages[i].msg_hdr = (struct msghdr){
             .msg_iov = start,
             .msg_iovlen = (size_t)(part - start),
@@ -206,8 +391,25 @@ static int send_frames(struct transmit *t, int socket) {
 
 // What waits until the socket takes more outlives the memory that it refers to.
 static void keep(struct transmit *t) {
-    for (uint32_t n = t->frames[t->sent].first; n < t->packet_count; n++)
-        outgoing_gather(&t->waiting[n], t->waiting[n].rest_length);
+    for (uint32_t i = t->sent; i < t->frame_count; i++)
+        t->frames[i].end = NULL;
+    for (uint32_t n = t->frames[t->sent].first; n < t->packet_count; n++) {
+        struct outgoing *packet = &t->waiting[n];
+        if (packet->headless)
+            continue;
+        if (packet->alone) {
+            outgoing_gather(packet, packet->rest_length);
+        } else if (packet->rest < t->kept || packet->rest >= t->kept + t->kept_used) {
+            packet->rest = memcpy(t->kept + t->kept_used, packet->rest, packet->rest_length);
+            packet->pulled = packet->fragile = 0;
+            t->kept_used += packet->rest_length;
+        }
+    }
+}
+
+static void forget(struct transmit *t) {
+    t->used = t->apart = t->kept_used = 0;
+    t->packet_count = t->frame_count = t->sent = 0;
 }
 
 bool transmit_flush(struct transmit *t, int socket) {
@@ -224,12 +426,12 @@ bool transmit_flush(struct transmit *t, int socket) {
             t->total += frame_bytes(t, frame);
         }
     }
-    t->used = t->packet_count = t->frame_count = t->sent = 0;
+    forget(t);
     return true;
 }
 
 void transmit_discard(struct transmit *t) {
     for (uint32_t i = t->sent; i < t->frame_count; i++)
         t->down += t->frames[i].count;
-    t->used = t->packet_count = t->frame_count = t->sent = 0;
+    forget(t);
 }

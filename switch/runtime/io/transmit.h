@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way out of one port: the heads of packets are written into a buffer, where there is room for
-// all of them; what is behind stays where it is until the packets are sent, or the socket takes no
-// more. Runs of one flow become trains if the port joins, and all leave in one sendmmsg.
+// The way out of one port: the heads of packets are written into a buffer, what is behind stays where
+// it is until the packets are sent, or the socket takes no more. Runs of one flow become trains if
+// the port joins, and all leave in one sendmmsg.
 
 #ifndef RACKHUB_TRANSMIT_H
 #define RACKHUB_TRANSMIT_H
@@ -21,18 +21,24 @@ struct transmit_frame {
     struct train train;
     uint32_t first, count; // its packets
     bool closed;           // headers are those of the joined frame
+    // Where the payload ends if that of all packets lies in one piece, apart from the first's head;
+    // or NULL.
+    const uint8_t *end;
 };
 
 struct transmit {
-    uint8_t *bytes; // TRANSMIT_BYTES + SW_MAX_FRAME
+    uint8_t *bytes; // heads, and whole packets
     size_t used;
+    size_t apart;  // bytes of packets that are not there
+    uint8_t *kept; // of these, while the socket takes no more
+    size_t kept_used;
     struct outgoing waiting[TRANSMIT_PACKETS];
     struct transmit_frame frames[TRANSMIT_PACKETS];
     uint32_t packet_count, frame_count;
     uint32_t sent; // frames that have left
 
     bool join;
-    size_t train_limit; // bytes
+    size_t train_limit; // bytes of a joined frame
     size_t largest;     // packet that the MTU allows: in a joined frame nobody else would look
 
     uint64_t packets, total; // sent, and their bytes

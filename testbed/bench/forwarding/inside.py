@@ -41,8 +41,8 @@ _SO_RCVBUFFORCE, _IPV4 = 33, 0x0800
 @dataclass(frozen=True)
 class Turn:
     """Of one contender in one mode: packets and payload bytes received in so many seconds; of these
-    those that its process computed, those that it had nothing to do (at most), and those that its
-    core was idle; packets sent and lost."""
+    those that its process computed, those that its busiest thread did, those that it had nothing to
+    do (at most), and those that its core was idle; packets sent and lost."""
 
     contender: str
     mode: Mode
@@ -51,6 +51,7 @@ class Turn:
     bytes: int
     seconds: float
     computed: float
+    busiest: float
     blocked: float
     idle: float
     sent: int
@@ -143,8 +144,8 @@ def _turn(
     blocked = min(counts.seconds - ran - waited for ran, waited in spent)
     blocked = max(0.0, min(blocked, counts.seconds - computed))
     return Turn(
-        one.name, mode, number, counts.received, counts.bytes, counts.seconds, computed, blocked,
-        idle, counts.sent, counts.lost,
+        one.name, mode, number, counts.received, counts.bytes, counts.seconds, computed,
+        max(ran for ran, _ in spent), blocked, idle, counts.sent, counts.lost,
     )  # fmt: skip
 
 

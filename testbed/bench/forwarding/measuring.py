@@ -98,6 +98,11 @@ def rate_of_core(turn: Turn) -> float:
     return _amount(turn) / max(_SHORTEST_SECONDS, turn.computed)
 
 
+def rate_of_thread(turn: Turn) -> float:
+    """The same per second of its busiest thread: what it could do with a core for each."""
+    return _amount(turn) / max(_SHORTEST_SECONDS, turn.busiest)
+
+
 def _amount(turn: Turn) -> int:
     return turn.bytes if turn.mode == "tcp" else turn.packets
 
@@ -149,6 +154,7 @@ def _row(name: str, mode: Mode, turns: Sequence[Turn]) -> Message:
         "mode": mode,
         "per_second": Spread.of([rate(turn) for turn in turns]).message(),
         "per_second_of_core": Spread.of([rate_of_core(turn) for turn in turns]).message(),
+        "per_second_of_thread": Spread.of([rate_of_thread(turn) for turn in turns]).message(),
         "busy": min(busy(turn) for turn in turns),
         "busy_but_for_others": min(busy_but_for_others(turn) for turn in turns),
         "others": max(0.0, *(1 - (turn.computed + turn.idle) / turn.seconds for turn in turns)),
@@ -166,12 +172,15 @@ def ratios(turns: Sequence[Turn]) -> list[Message]:
         pairs = list(zip(first, second, strict=True))
         received = Spread.of([rate(a) / rate(b) for a, b in pairs])
         core = Spread.of([rate_of_core(a) / rate_of_core(b) for a, b in pairs])
+        thread = Spread.of([rate_of_thread(a) / rate_of_thread(b) for a, b in pairs])
         told.append(
             {
                 "ratio": one.name,
                 "asked": f">= {one.asked:g}",
                 "received": received.message(),
                 "of_core": core.message(),
+                "of_thread": thread.message(),
+                "valid": all(busy(turn) >= LEAST_BUSY for turn in (*first, *second)),
                 "holds": received.median >= one.asked,
             }
         )
@@ -193,6 +202,8 @@ def in_process(told: Message, rounds: int, seconds: float) -> None:
                 "asked": f"<= {_MOST_OF_ENTRIES:g}",
                 "received": None,
                 "of_core": one["ratio"],
+                "of_thread": None,
+                "valid": True,
                 "holds": one["ratio"]["median"] <= _MOST_OF_ENTRIES,
             }
         )
@@ -203,6 +214,8 @@ def in_process(told: Message, rounds: int, seconds: float) -> None:
             "asked": f"< {_MOST_SECONDS:g}",
             "received": Spread.of([slowest["seconds"]]).message(),
             "of_core": Spread.of([slowest["cpu_seconds"]]).message(),
+            "of_thread": None,
+            "valid": True,
             "holds": slowest["seconds"] < _MOST_SECONDS,
         }
     )

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from testbed.bench.common import LEAST_BUSY, Message
 
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720.0, 24.0, 170.0, 110.0, 30.0, 24.0
+_NOTE = 18.0  # for what an asterisk means
 _TEXT_BAR = 40
 _COLOURS = {"gso": "#4477aa", "plain": "#ccbb44"}
 _INVALID = "#bbbbbb"  # was not busy
@@ -40,7 +41,8 @@ def text(report: Message) -> list[str]:
 def svg(report: Message) -> str:
     """A bar for the median of each contender and mode, a thin line from lowest to highest."""
     rows = shown(report)
-    height = _TOP + _ROW * len(rows) + _BOTTOM
+    note = any(one["busy"] < LEAST_BUSY for one in rows)
+    height = _TOP + _ROW * len(rows) + _BOTTOM + (_NOTE if note else 0)
     picture = ElementTree.Element(
         "svg",
         {
@@ -52,9 +54,18 @@ def svg(report: Message) -> str:
             "aria-label": "packets received per second of each switch",
         },
     )
-    _write(picture, 4, 16, "packets received per second, one core of each switch", "start")
+    title = "packets received per second, logarithmic, one core of each switch"
+    _write(picture, 4, 16, title, "start")
     if rows:
-        _bars(picture, rows, _span(rows), height)
+        _bars(picture, rows, _span(rows), height - (_NOTE if note else 0))
+    if note:
+        _write(
+            picture,
+            4,
+            height - 6,
+            f"* not valid: busy for less than {LEAST_BUSY:.0%} of the time",
+            "start",
+        )
     return ElementTree.tostring(picture, encoding="unicode")
 
 

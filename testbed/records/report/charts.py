@@ -76,7 +76,8 @@ def chart(
     svg.set("aria-label", about)
     xs = [point[0] for line in lines for point in line.points] + [mark.x for mark in marks]
     ys = [p[1] for line in lines for p in line.points if p[1] is not None and math.isfinite(p[1])]
-    across = _Scale(_span(xs, x), LEFT, WIDTH - RIGHT, 7)
+    sides = LEFT, WIDTH - RIGHT
+    across = _LogScale(_span(xs, x), *sides) if x.log else _Scale(_span(xs, x), *sides, 7)
     ends = height - BOTTOM, TOP
     upwards = _LogScale(_span(ys, y), *ends) if y.log else _Scale(_span(ys, y), *ends, 5, True)
     _grid(svg, across, upwards, x, y, height)
@@ -161,7 +162,7 @@ def _span(values: Sequence[float], axis: Axis) -> tuple[float, float]:
 
 
 def _grid(
-    svg: ElementTree.Element, across: _Scale, upwards: Scale, x: Axis, y: Axis, height: float
+    svg: ElementTree.Element, across: Scale, upwards: Scale, x: Axis, y: Axis, height: float
 ) -> None:
     bottom = height - BOTTOM
     for tick in upwards.ticks:
@@ -178,7 +179,7 @@ def _grid(
         _text(svg, "tick", 2, 11, y.title)
 
 
-def _marks(svg: ElementTree.Element, across: _Scale, marks: Sequence[Mark], height: float) -> None:
+def _marks(svg: ElementTree.Element, across: Scale, marks: Sequence[Mark], height: float) -> None:
     reached = -math.inf
     for mark in sorted(marks, key=lambda mark: mark.x):
         at = across(mark.x)
@@ -194,7 +195,7 @@ def _marks(svg: ElementTree.Element, across: _Scale, marks: Sequence[Mark], heig
             reached = at + half
 
 
-def _line(svg: ElementTree.Element, line: Line, across: _Scale, upwards: Scale) -> None:
+def _line(svg: ElementTree.Element, line: Line, across: Scale, upwards: Scale) -> None:
     group = ElementTree.SubElement(svg, "g", {"class": f"line s{line.style}"})
     ElementTree.SubElement(group, "title").text = line.name
     for run in _runs(line.points):

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of statements on wide fields as one loop over vectors of four limbs.
+
+p4c puts plain statements one by one into tables without key. Where some of them follow each other
+and compute limb by limb (bitwise operations, sums that cannot carry) on fields and register cells
+of equal size, they become one loop: each operand is read once, each result written once, what only
+these statements look at is not written at all, and a header that still lies in the frame is read
+from there.
+
+Indices beyond a register lead to a spare cell, which reads as zero. Where a target is to stay as it
+is instead, the statements are executed one by one for such an index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from switch import expressions as ex
+from switch.codegen.expressions import Emitter
+from switch.codegen.layout import LIMB, Layout, limbs, words_of
+from switch.codegen.limbs import carries, literal, possible_ones
+from switch.codegen.primitives import PrimitiveWriter
+from switch.codegen.usage import Uses, note_primitive
+from switch.program import Action, Control, ObjectName, Primitive, Table
+
+_VECTOR = 4  # limbs
+_LEAST = 8  # limbs that are worth a loop
+
+_JUMPS = ("_jump", "_jump_if_zero", "exit")
+
+
+def is_fixed(table: Table) -> bool:
+    """A table without key whose action never changes: p4c's wrapping of plain statements."""
+    return not table.key and table.default_is_const and not table.with_counters
+
+
+def following(table: Table) -> str | None:
+    """What comes after a fixed table."""
+    if table.by_hit:
+        return table.next_on_miss
+    if table.default_action_id is not None:
+        return table.next_by_action[table.default_action_id]
+    return table.base_default_next
+
+
+class Runs:
+    """The chains of fixed tables in a control that nothing leads into but at their beginning.
+
+    nodes: first table's name -> all tables of the run. inner: names of all but the first.
+    """
+
+    def __init__(self, layout: Layout, control: Control) -> None:
+        self.layout = layout
+        self.program = layout.program
+        self.control = control
+        references: dict[str | None, int] = {control.first: 1}
+        for table in control.tables.values():
+            if is_fixed(table):
+                nexts: set[str | None] = {following(table)}
+            elif table.by_hit:
+                nexts = {table.next_on_hit, table.next_on_miss}
+            else:
+                nexts = {*table.next_by_action.values(), table.base_default_next}
+            for one in nexts:
+                references[one] = references.get(one, 0) + 1
+        for condition in control.conditionals.values():
+            for one in {condition.true_next, condition.false_next}:
+                references[one] = references.get(one, 0) + 1
+        continued = {
+            following(one): one.name for one in control.tables.values() if self._plain(one)
+        }
+        self.nodes: dict[str, list[Table]] = {}
+        self.inner: set[str] = set()
+        for table in control.tables.values():
+            if not self._plain(table):
+                continue
+            if references.get(table.name) == 1 and table.name in continued:
+                self.inner.add(table.name)
+        for table in control.tables.values():
+            if self._plain(table) and table.name not in self.inner:
+                run = [table]
+                while (after := following(run[-1])) in self.inner:
+                    assert after is not None
+                    run.append(control.tables[after])
+                self.nodes[table.name] = run
+        self._drop_dull()
+        self.users: dict[int, int] = {}
+        for control_ in (self.program.ingress, self.program.egress):
+            for table in control_.tables.values():
+                for action in {*table.action_ids, table.default_action_id}:
+                    if action is not None:
+                        self.users[action] = self.users.get(action, 0) + 1
+
+    def _drop_dull(self) -> None:
+        """Runs without anything wide stay as they are."""
+        for name, run in list(self.nodes.items()):
+            if not any(_size(self.layout, one) for one in self.statements(run)):
+                del self.nodes[name]
+                self.inner -= {one.name for one in run[1:]}
+
+    def _action(self, table: Table) -> Action | None:
+        if table.default_action_id is None:
+            return None
+        return self.program.actions[table.default_action_id]
+
+    def _plain(self, table: Table) -> bool:
+        action = self._action(table) if is_fixed(table) else None
+        return (
+            action is not None
+            and not action.parameters
+            and not any(one.op in _JUMPS for one in action.primitives)
+        )
+
+    def statements(self, run: Sequence[Table]) -> list[Primitive]:
+        """Of all tables of a run."""
+        actions = [self._action(table) for table in run]
+        return [one for action in actions if action for one in action.primitives]
+
+    def only_users(self, run: Sequence[Table]) -> bool:
+        """Whether nothing else executes the run's actions."""
+        return all(self.users[one.default_action_id or 0] == 1 for one in run)
+
+
+def _size(layout: Layout, one: Primitive) -> int:
+    """Limbs of a statement that can be part of a loop; 0: it cannot."""
+    if one.op in ("assign", "modify_field"):
+        target, value = one.operands
+        if _wide(target) and isinstance(target, ex.FieldValue) and isinstance(value, ex.DATA):
+            return limbs(target.width) if _by_limbs(value, target.width) else 0
+    elif one.op == "register_read":
+        target, array, index = one.operands
+        if _wide(target) and isinstance(target, ex.FieldValue) and _simple(index):
+            return limbs(target.width) if _cells(layout, array) == target.width else 0
+    elif one.op == "register_write":
+        array, index, value = one.operands
+        width = _cells(layout, array)
+        if _worth(width) and _simple(index) and isinstance(value, ex.DATA):
+            return limbs(width) if _by_limbs(value, width) else 0
+    return 0
+
+
+def _worth(width: int) -> bool:
+    return width % (LIMB * _VECTOR) == 0 and width > LIMB * _LEAST
+
+
+def _wide(target: object) -> bool:
+    return (
+        isinstance(target, ex.FieldValue)
+        and isinstance(target.header, ex.HeaderRef)
+        and not target.signed
+        and _worth(target.width)
+    )
+
+
+def _simple(index: object) -> bool:
+    if isinstance(index, ex.FieldValue):
+        return isinstance(index.header, ex.HeaderRef) and index.width <= LIMB and not index.signed
+    return isinstance(index, ex.Const)
+
+
+def _cells(layout: Layout, array: object) -> int:
+    """Bits of a register's cell."""
+    assert isinstance(array, ObjectName)
+    return layout.program.registers[array.name].width
+
+
+def _by_limbs(e: ex.Data, width: int) -> bool:
+    """Whether a limb of the value modulo 2^width needs nothing but the same limb of operands."""
+    if isinstance(e, ex.Const):
+        return True
+    if isinstance(e, ex.FieldValue):
+        return _wide(e) and e.width == width
+    if isinstance(e, ex.Unary):
+        return e.op == "~" and _by_limbs(e.operand, width)
+    if isinstance(e, ex.Binary) and e.op in ("&", "|", "^", "+"):
+        if e.op == "+" and carries(e.left, e.right, limbs(width)):
+            return False
+        return _by_limbs(e.left, width) and _by_limbs(e.right, width)
+    return False
+
+
+@dataclass
+class _Loop:
+    """What has been gathered of one loop.
+
+    values: C name of a place -> variable with its present value. indices: C expression -> its
+    variable. cells: C expression -> pointer. places: pointer -> register's number, index, size, how
+    many statements use it. ranges: conditions. before, body: statements. written:
+    places to be stored, in order.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    indices: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, str] = field(default_factory=dict)
+    places: dict[str, list[Any]] = field(default_factory=dict)
+    ranges: dict[str, None] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
+    body: list[str] = field(default_factory=list)
+    written: dict[str, None] = field(default_factory=dict)
+
+
+class FusedWriter:
+    """Writes the statements of runs. framed: headers that may still lie in the frame."""
+
+    def __init__(
+        self, layout: Layout, runs: Runs, primitives: PrimitiveWriter, framed: Set[str]
+    ) -> None:
+        self.layout = layout
+        self.runs = runs
+        self.primitives = primitives
+        self.framed = framed
+
+    def write(self, out: Emitter, run: Sequence[Table]) -> None:
+        group: list[Primitive] = []
+        alone = self.runs.only_users(run)
+        for one in [*self.runs.statements(run), None]:
+            size = _size(self.layout, one) if one else 0
+            if group and (
+                not one or size != _size(self.layout, group[0]) or self._bars(group, one)
+            ):
+                self._loop(out, group, alone)
+                group = []
+            if size and one:
+                group.append(one)
+            elif one:
+                self._plainly(out, one)
+
+    def _bars(self, group: Sequence[Primitive], one: Primitive) -> bool:
+        """One register with two indices: they may be the same cell."""
+        places: dict[object, set[object]] = {}
+        for each in [*group, one]:
+            if each.op.startswith("register"):
+                array, index = _cell(each)
+                places.setdefault(array, set()).add(index)
+        return any(len(indices) > 1 for indices in places.values())
+
+    def _plainly(self, out: Emitter, one: Primitive) -> None:
+        uses = Uses()
+        note_primitive(uses, one)
+        for name in sorted(uses.headers() & self.framed):
+            out.emit(self.layout.load_framed(name))
+        out.emit("{")
+        self.primitives.write(out, one)
+        out.emit("}")
+
+    def _loop(self, out: Emitter, group: Sequence[Primitive], alone: bool) -> None:
+        size, loop = _size(self.layout, group[0]), _Loop()
+        for one in group:
+            self._statement(out, loop, one, size)
+        spare = self._can_spare(group)
+        conditions = "" if spare else " && ".join(loop.ranges)
+        dead = self._dead(group) if alone else set()
+        out.emit("{", *(f"limb {name} = {text};" for text, name in loop.indices.items()))
+        if conditions:
+            out.emit(f"if (__builtin_expect({conditions}, 1)) {{")
+        for text, name in loop.cells.items():
+            array, at, limit, uses = loop.places[name]
+            beyond = f"{at} < {limit}u ? {text} : sw_beyond(sw, {array}, {uses})"
+            out.emit(f"limb *{name} = {beyond if spare else text};")
+        out.emit(*loop.before)
+        out.emit("#pragma GCC unroll 2", f"for (int i = 0; i < {size}; i += {_VECTOR}) {{")
+        out.emit(*loop.body)
+        for place in loop.written:
+            if place not in dead:
+                out.emit(f"sw_store4({place} + i, {loop.values[place]});")
+        out.emit("}")
+        for one in group:
+            self._finish(out, one)
+        if conditions:
+            out.emit("} else {")
+            for one in group:
+                self._plainly(out, one)
+            out.emit("}")
+        out.emit("}")
+
+    def _statement(self, out: Emitter, loop: _Loop, one: Primitive, size: int) -> None:
+        if one.op == "register_read":
+            target, array, index = one.operands
+            value = self._value(out, loop, self._cell(out, loop, array, index, size), size)
+        elif one.op == "register_write":
+            array, index, source = one.operands
+            target = None
+            value = self._keep(out, loop, source, size)
+        else:
+            target, source = one.operands
+            value = self._keep(out, loop, source, size)
+        if target is None:
+            place = self._cell(out, loop, array, index, size)
+        else:
+            assert isinstance(target, ex.FieldValue)
+            place = out.field(target)
+        loop.values[place] = value
+        loop.written[place] = None
+
+    def _keep(self, out: Emitter, loop: _Loop, source: object, size: int) -> str:
+        assert isinstance(source, ex.DATA)
+        name, text = out.temporary("v"), self._expression(out, loop, source, size)
+        loop.body.append(f"const sw_limbs4 {name} = {text};")
+        return name
+
+    def _expression(self, out: Emitter, loop: _Loop, e: ex.Data, size: int) -> str:
+        if isinstance(e, ex.Const):
+            return self._constant(out, loop, e.value, size)
+        if isinstance(e, ex.FieldValue):
+            return self._value(out, loop, out.field(e), size, e)
+        if isinstance(e, ex.Unary):
+            return f"~{self._expression(out, loop, e.operand, size)}"
+        assert isinstance(e, ex.Binary)
+        everything = (1 << (LIMB * size)) - 1
+        if e.op == "&":  # a mask of all that can be there
+            for one, mask in ((e.left, e.right), (e.right, e.left)):
+                ones = possible_ones(one)
+                if (
+                    isinstance(mask, ex.Const)
+                    and ones >= 0
+                    and not (ones & ~mask.value & everything)
+                ):
+                    return self._expression(out, loop, one, size)
+        left = self._expression(out, loop, e.left, size)
+        right = self._expression(out, loop, e.right, size)
+        return f"({left} {e.op} {right})"
+
+    def _constant(self, out: Emitter, loop: _Loop, value: int, size: int) -> str:
+        words = words_of(value, size)
+        if len(set(words)) == 1:
+            one = literal(words[0])
+            return f"(sw_limbs4){{{one}, {one}, {one}, {one}}}"
+        name = out.temporary("k")
+        loop.before.append(
+            f"static const limb {name}[{size}] = {{{', '.join(map(literal, words))}}};"
+        )
+        return f"sw_load4({name} + i)"
+
+    def _value(
+        self, out: Emitter, loop: _Loop, place: str, size: int, e: ex.FieldValue | None = None
+    ) -> str:
+        """The variable with a place's present value, which is loaded if there is none yet."""
+        if place in loop.values:
+            return loop.values[place]
+        name = loop.values[place] = out.temporary("v")
+        text = f"sw_load4({place} + i)"
+        header = e.header.name if e and isinstance(e.header, ex.HeaderRef) else ""
+        if header in self.framed:
+            source, spare = out.temporary("from"), out.temporary("spare")
+            loop.before += [
+                f"uint8_t {spare}[{8 * size}];",
+                f"const uint8_t *{source} = {self.layout.framed_path(header)};",
+                f"if (__builtin_expect(!{source}, 0)) {{",
+                f"store_limbs({spare}, {place}, {size});",
+                f"{source} = {spare};",
+                "}",
+            ]
+            text = f"sw_reversed4({source} + 8 * ({size - _VECTOR} - i))"
+        loop.body.append(f"const sw_limbs4 {name} = {text};")
+        return name
+
+    def _cell(self, out: Emitter, loop: _Loop, array: object, index: object, size: int) -> str:
+        assert isinstance(array, ObjectName)
+        assert isinstance(index, ex.DATA)
+        text = out.narrow(index)
+        at = loop.indices.get(text) or loop.indices.setdefault(text, out.temporary("at"))
+        limit = self.layout.program.registers[array.name].size
+        loop.ranges[f"{at} < {limit}u"] = None
+        number = self.layout.register_index[array.name]
+        text = f"sw->registers[{number}] + {at} * {size}"
+        name = loop.cells.get(text) or loop.cells.setdefault(text, out.temporary("cell"))
+        loop.places.setdefault(name, [number, at, limit, 0])[3] += 1
+        return name
+
+    def _can_spare(self, group: Sequence[Primitive]) -> bool:
+        """Whether what a register's spare cell does is right for an index out of range."""
+        written: set[object] = set()
+        for one in group:
+            if one.op == "register_write":
+                written.add(one.operands[0])
+            elif one.op == "register_read":
+                cleared = id(one) in self.layout.usage.cleared_reads
+                if not cleared or one.operands[1] in written:
+                    return False
+        return True
+
+    def _finish(self, out: Emitter, one: Primitive) -> None:
+        """What goes with an assignment beside the value."""
+        if one.op == "register_write":
+            return
+        target = one.operands[0]
+        assert isinstance(target, ex.FieldValue)
+        assert isinstance(target.header, ex.HeaderRef)
+        name = target.header.name
+        if not self.layout.program.headers[name].metadata:
+            out.emit(f"{out.header(target.header)}.touched = 1;")
+        if name in self.framed:
+            out.emit(f"{self.layout.framed_path(name)} = 0;")
+
+    def _dead(self, group: Sequence[Primitive]) -> set[str]:
+        """Places of transient fields that nothing but these statements mentions."""
+        here = Counter(place for one in group for place in _places(one))
+        found: set[str] = set()
+        for place in here.keys() & self.layout.usage.transient:
+            if here[place] == self.layout.usage.mentioned[place]:
+                header = self.layout.program.headers[place[0]]
+                found.add(self.layout.field_path(header, place[1]))
+        return found
+
+
+def _cell(one: Primitive) -> tuple[object, object]:
+    return one.operands[1:] if one.op == "register_read" else one.operands[:2]  # type: ignore[return-value]
+
+
+def _places(one: Primitive) -> set[tuple[str, str]]:
+    uses = Uses()
+    note_primitive(uses, one)
+    return uses.places()

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of the hash algorithms crc16_custom and crc32_custom in a running pipeline: what
+simple_switch_CLI's set_crc16_parameters and set_crc32_parameters are for BMv2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from switch.codegen.calculations import custom_crcs
+from switch.keys import check_range
+from switch.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class Crc:
+    """The Rocksoft model's parameters: polynomial without its highest bit, what a CRC begins with
+    and is XORed with in the end, whether bytes and the result are reflected."""
+
+    polynomial: int
+    initial: int = 0
+    final: int = 0
+    reflect_in: bool = False
+    reflect_out: bool = False
+
+
+def set_crc(pipeline: Pipeline, calculation: str, crc: Crc) -> None:
+    """From now on; until then it is CRC-16/ARC or CRC-32, as in BMv2.
+
+    calculation: its name in the JSON. KeyError: the program has no such calculation, or another
+    algorithm for it; ValueError: more bits than the CRC has.
+    """
+    widths = custom_crcs(pipeline.program)
+    if calculation not in widths:
+        names = ", ".join(widths) or "none"
+        raise KeyError(f"no calculation '{calculation}' by a custom CRC; there are: {names}")
+    for what in ("polynomial", "initial", "final"):
+        value = getattr(crc, what)
+        check_range(f"calculation '{calculation}', {what}", value, widths[calculation])
+    number = list(widths).index(calculation)
+    result = pipeline.native.sw_crc_set(
+        pipeline.handle, number, crc.polynomial, crc.initial, crc.final, crc.reflect_in,
+        crc.reflect_out,
+    )  # fmt: skip
+    pipeline.done(result, f"calculation '{calculation}'")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Header types of a BMv2 JSON document; and for all that reads one: where something stands in the
+source, and bounds."""
+
+from __future__ import annotations
+
+from switch.expressions import Json
+from switch.program import Field, HeaderType, ProgramError, Source, UnsupportedConstruct
+
+# The bits of the longest frame; and cells that a bit<32> tells apart.
+MOST_BITS = 8 * 16384
+MOST_CELLS = 1 << 32
+
+
+def source_of(node: Json) -> Source | None:
+    """The `source_info` of a JSON object, if it has any."""
+    info = node.get("source_info") if isinstance(node, dict) else None
+    if not info:
+        return None
+    return Source(
+        info.get("filename", "?"),
+        info.get("line", 0),
+        info.get("column", 0),
+        info.get("source_fragment", ""),
+    )
+
+
+def check(holds: bool, otherwise: str) -> None:
+    """Raises ProgramError."""
+    if not holds:
+        raise ProgramError(f"{otherwise}: more, or less, than there can be")
+
+
+def header_type(node: Json) -> HeaderType:
+    fields: list[Field] = []
+    for name, width, *rest in node["fields"]:
+        varbit = width == "*"
+        if varbit:
+            width = _varbit_width(node, name, sum(one.width for one in fields))
+        check(1 <= width <= MOST_BITS, f"field '{node['name']}.{name}' has {width} bits")
+        fields.append(Field(name, width, bool(rest and rest[0]), varbit))
+        if len(rest) > 1 and rest[1]:
+            raise UnsupportedConstruct(f"saturating field '{node['name']}.{name}'")
+    return HeaderType(node["name"], tuple(fields))
+
+
+def _varbit_width(node: Json, name: str, before: int) -> int:
+    """The most bits that a header's varbit field may have."""
+    fixed = [width for _, width, *_ in node["fields"] if width != "*"]
+    if len(fixed) != len(node["fields"]) - 1:
+        raise UnsupportedConstruct(f"several varbit fields in '{node['name']}'", source_of(node))
+    if "max_length" not in node:
+        raise UnsupportedConstruct(f"varbit field '{name}' without a length", source_of(node))
+    if before % 8:
+        raise UnsupportedConstruct(
+            f"varbit field '{node['name']}.{name}', which begins within a byte,", source_of(node)
+        )
+    return int(8 * node["max_length"] - sum(fixed))

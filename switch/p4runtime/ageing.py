@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries that nothing hits (P4Runtime spec, "Idle-timeout", "Table Idle Timeout Notification").
+
+The pipeline keeps when an entry was hit last; a heap says which entries may have been idle for
+their timeout by when, so that those with a timeout cost a look each when it may be over, and no
+others do.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from switch.upkeep import Upkeep
+
+from .schema import Table
+
+if TYPE_CHECKING:
+    from .tables import Entry
+
+# The smallest timeout there is; a smaller one counts as this.
+SHORTEST_US = 10_000
+
+
+class Ageing:
+    """The timers of one program's entries. Not thread safe: the device has a lock."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self._upkeep = upkeep
+        self._heap: list[tuple[int, int, Table, Entry]] = []
+        self._timers = 0  # the last number given
+
+    def start(self, table: Table, entry: Entry) -> None:
+        """The entry was written: it counts as hit now."""
+        now_us = self._upkeep.now_us()
+        self._upkeep.touch(table.name, entry.live, now_us)
+        self._set(now_us + _timeout_us(entry), table, entry)
+
+    def stop(self, entry: Entry) -> None:
+        """The entry is gone."""
+        entry.timer = 0
+
+    def idle_ns(self, table: Table, entry: Entry) -> int:
+        """Since the entry was hit last."""
+        [hit_us] = self._upkeep.last_hits(table.name, [entry.live])
+        return 1000 * max(0, self._upkeep.now_us() - (hit_us or 0))
+
+    def due_us(self) -> int | None:
+        """When an entry may next have been idle long enough; None: no entry has a timeout."""
+        while self._heap and not self._runs(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def expired(self, now_us: int) -> list[tuple[Table, Entry]]:
+        """Entries idle for their timeout. Each is told again after another one."""
+        looked: dict[str, list[tuple[Table, Entry]]] = {}
+        while (at := self.due_us()) is not None and at <= now_us:
+            _, _, table, entry = heapq.heappop(self._heap)
+            looked.setdefault(table.name, []).append((table, entry))
+        found = []
+        for name, pairs in looked.items():
+            hits = self._upkeep.last_hits(name, [entry.live for _, entry in pairs])
+            for (table, entry), hit_us in zip(pairs, hits, strict=True):
+                until = (hit_us or 0) + _timeout_us(entry)
+                if until <= now_us:
+                    found.append((table, entry))
+                    until = now_us + _timeout_us(entry)
+                self._set(until, table, entry)
+        return found
+
+    def _set(self, at_us: int, table: Table, entry: Entry) -> None:
+        if not entry.idle_timeout_ns:
+            entry.timer = 0
+            return
+        self._timers += 1
+        entry.timer = self._timers
+        heapq.heappush(self._heap, (at_us, self._timers, table, entry))
+        # What was stopped stays in the heap until it is its turn, or too much of it does.
+        if len(self._heap) > 1024 and self._timers % len(self._heap) == 0:
+            self._heap = [one for one in self._heap if self._runs(one)]
+            heapq.heapify(self._heap)
+
+    @staticmethod
+    def _runs(timer: tuple[int, int, Table, Entry]) -> bool:
+        return timer[3].timer == timer[1]
+
+
+def _timeout_us(entry: Entry) -> int:
+    return max(SHORTEST_US, -(-entry.idle_timeout_ns // 1000))

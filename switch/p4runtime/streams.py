@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One StreamChannel of a device: what a client says on it (P4Runtime spec, "P4Runtime Stream
+Messages")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from p4.v1 import p4runtime_pb2
+
+from .arbitration import Client, Send
+from .errors import P4RuntimeError, unimplemented
+
+if TYPE_CHECKING:
+    from .device import Device
+
+
+class Stream:
+    """One StreamChannel. `send` gets what the switch says, from any thread; it must not block."""
+
+    def __init__(self, device: Device, send: Send) -> None:
+        self._device = device
+        self._send = send
+        self._client: Client | None = None
+        self._closed = False
+
+    def receive(self, request: p4runtime_pb2.StreamMessageRequest) -> None:
+        """Handles one message. Answers and errors of packet-outs go to `send`.
+
+        Raises P4RuntimeError for an arbitration message that ends the stream (spec, "Rules for
+        Handling MasterArbitrationUpdate Messages"); the caller then closes it.
+        """
+        kind = request.WhichOneof("update")
+        if kind == "arbitration":
+            self._client = self._device._arbitrate(self._client, request.arbitration, self._send)
+            return
+        try:
+            if kind == "packet":
+                self._device._packet_out(self._client, request.packet)
+            elif kind == "digest_ack":
+                self._device._acknowledge(self._client, request.digest_ack)
+            else:
+                raise unimplemented(f"stream messages of kind {kind} are not supported")
+        except P4RuntimeError as error:
+            self._send(_stream_error(error, request))
+
+    def close(self) -> None:
+        """The stream has ended; if it was the primary's, there is none now. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            if self._client is not None:
+                self._device._arbitration.leave(self._client)
+
+
+def _stream_error(
+    error: P4RuntimeError, request: p4runtime_pb2.StreamMessageRequest
+) -> p4runtime_pb2.StreamMessageResponse:
+    response = p4runtime_pb2.StreamMessageResponse()
+    response.error.canonical_code = error.code
+    response.error.message = error.message
+    kind = request.WhichOneof("update")
+    if kind == "packet":
+        response.error.packet_out.packet_out.CopyFrom(request.packet)
+    elif kind == "digest_ack":
+        response.error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+    else:
+        response.error.other.other.CopyFrom(request.other)
+    return response

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Action profiles: in the JSON, and in a running pipeline.
+
+A member is an action with arguments, a group a list of members of which the hash of a packet's
+selector fields chooses one. Both have numbers that the caller gives, from 0.
+
+    members = ProfileState(pipeline, "Ingress.next_hops")
+    members.set_member(0, "Ingress.forward", [3])
+    members.set_group(0, [0, 1, 1])
+    pipeline.insert("Ingress.routes", [(0x0A000000, 8)], Reference(0, group=True))
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from switch.expressions import Json
+from switch.keys import Reference, pack_arguments
+from switch.program import ActionProfile
+
+if TYPE_CHECKING:
+    from switch.pipeline import Pipeline
+
+__all__ = ["ProfileState", "Reference"]
+
+
+def nodes(document: Json) -> list[Json]:
+    """The action profiles of a BMv2 JSON document."""
+    return [
+        one for pipeline in document["pipelines"] for one in pipeline.get("action_profiles", [])
+    ]
+
+
+def selectors(document: Json) -> list[Json]:
+    """The calculations of selectors, which the JSON does not name."""
+    return [
+        {**one["selector"], "name": _selector(one)} for one in nodes(document) if "selector" in one
+    ]
+
+
+def profile(node: Json) -> ActionProfile:
+    return ActionProfile(node["name"], _selector(node) if "selector" in node else None)
+
+
+def _selector(node: Json) -> str:
+    return f"{node['name']}$selector"
+
+
+class ProfileState:
+    """Members and groups of one profile. Who deletes what entries still name makes these do
+    nothing: counting who uses what is the caller's."""
+
+    def __init__(self, pipeline: Pipeline, name: str) -> None:
+        """KeyError: the program has no such profile."""
+        self._pipeline = pipeline
+        self._name = name
+        self._index = pipeline.layout.profile_index[name]
+        self._words = pipeline.layout.profile_words[name]
+        actions = pipeline.program.profile_actions(name)
+        # Tables have copies of an action of one name, which do the same.
+        self._actions = {one.name: one for one in actions}
+
+    def set_member(self, number: int, action: str, args: Sequence[int] = ()) -> None:
+        """Adds or replaces a member. KeyError, ValueError, MemoryError."""
+        if action not in self._actions:
+            names = ", ".join(sorted(self._actions)) or "none"
+            raise KeyError(f"profile '{self._name}' has no action '{action}'; it has: {names}")
+        chosen = self._actions[action]
+        words = pack_arguments(chosen, self._words, args)
+        result = self._pipeline.native.sw_member_set(
+            self._pipeline.handle,
+            self._index,
+            number,
+            self._pipeline.layout.member_actions[self._name][action],
+            (ctypes.c_uint64 * max(len(words), 1))(*words),
+        )
+        self._done(result, f"member {number}")
+
+    def delete_member(self, number: int) -> None:
+        """KeyError: there is none."""
+        result = self._pipeline.native.sw_member_delete(self._pipeline.handle, self._index, number)
+        self._done(result, f"member {number}")
+
+    def set_group(self, number: int, members: Sequence[int]) -> None:
+        """Adds or replaces a group; a member may be there again. ValueError, MemoryError."""
+        result = self._pipeline.native.sw_choices_set(
+            self._pipeline.handle,
+            self._index,
+            number,
+            (ctypes.c_uint32 * max(len(members), 1))(*members),
+            len(members),
+        )
+        self._done(result, f"group {number}")
+
+    def delete_group(self, number: int) -> None:
+        """KeyError: there is none."""
+        result = self._pipeline.native.sw_choices_delete(self._pipeline.handle, self._index, number)
+        self._done(result, f"group {number}")
+
+    def _done(self, result: int, what: str) -> None:
+        self._pipeline.done(result, f"{what} of profile '{self._name}'")

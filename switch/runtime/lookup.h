@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lookups in the tables of tables.h, for the generated program.
+
+#ifndef RACKHUB_LOOKUP_H
+#define RACKHUB_LOOKUP_H
+
+#include "tables.h"
+
+#ifdef __AVX2__
+// Four words at once, without immintrin.h, which takes compilers most of a second to read.
+typedef uint64_t sw_four __attribute__((vector_size(32), may_alias));
+typedef int sw_eight_halves __attribute__((vector_size(32), may_alias));
+typedef double sw_four_doubles __attribute__((vector_size(32), may_alias));
+
+// The products of the lower halves.
+static inline sw_four sw_times(sw_four words, uint32_t factor) {
+    sw_four factors = {factor, factor, factor, factor};
+    return (sw_four)__builtin_ia32_pmuludq256((sw_eight_halves)words, (sw_eight_halves)factors);
+}
+
+static inline sw_four sw_four_at(const void *at) { return *(const sw_four *)at; }
+
+// sw_maybe for masks m .. m + 3.
+static inline uint32_t sw_maybe4(const struct sw_group *group, uint32_t m, const uint64_t *key,
+                                 uint32_t words) {
+    sw_four hash = {0, 0, 0, 0};
+    for (uint32_t i = 0; i < words; i++) {
+        sw_four masked = {key[i], key[i], key[i], key[i]};
+        masked &= sw_four_at(group->words + SW_TOGETHER * i + m);
+        hash += sw_times(masked, SW_LOW(i)) + sw_times(masked >> 32, SW_HIGH(i));
+    }
+    hash = sw_times(hash ^ hash >> 32, SW_SPREAD);
+    sw_four at = (hash >> SW_WORD_AT & sw_four_at(group->filter_masks + m)) +
+                 sw_four_at(group->filters + m);
+    // Four loads: the instruction that gathers takes longer.
+    sw_four word = {*(const uint64_t *)at[0], *(const uint64_t *)at[1],
+                    *(const uint64_t *)at[2], *(const uint64_t *)at[3]};
+    sw_four all = word << (hash >> SW_FIRST_AT & 63) & word << (hash >> SW_SECOND_AT & 63) &
+                  word << (hash >> SW_THIRD_AT & 63);
+    return (uint32_t)__builtin_ia32_movmskpd256((sw_four_doubles)all);
+}
+#endif
+
+// Which masks of a group may hold the key: a bit for each.
+static inline uint32_t sw_maybe(const struct sw_group *group, const uint64_t *key,
+                                uint32_t words) {
+#ifdef __AVX2__
+    return sw_maybe4(group, 0, key, words) | sw_maybe4(group, 4, key, words) << 4;
+#else
+    uint32_t maybe = 0;
+    for (uint32_t m = 0; m < SW_TOGETHER; m++) {
+        uint64_t masked[words];
+        for (uint32_t i = 0; i < words; i++)
+            masked[i] = key[i] & group->words[SW_TOGETHER * i + m];
+        uint64_t hash = sw_filter_hash(masked, words);
+        uint64_t word = *sw_filter_word(group->filters[m], group->filter_masks[m], hash);
+        uint64_t all = word << (hash >> SW_FIRST_AT & 63) & word << (hash >> SW_SECOND_AT & 63) &
+                       word << (hash >> SW_THIRD_AT & 63);
+        maybe |= (uint32_t)(all >> 63) << m;
+    }
+    return maybe;
+#endif
+}
+
+static inline int sw_in_ranges(const uint64_t *low, const uint64_t *values, uint32_t ranges) {
+    for (uint32_t i = 0; i < ranges; i++)
+        if (values[i] < low[i] || values[i] > low[ranges + i]) return 0;
+    return 1;
+}
+
+// The entry with this mask that a key hits, or NULL.
+static inline struct sw_entry *sw_probe(const struct sw_table *table, const struct sw_mask *mask,
+                                        uint64_t hash, const uint64_t *key, uint32_t words,
+                                        uint32_t ranges, size_t stride) {
+    uint32_t tag = sw_tag(table, hash);
+    for (uint32_t at = (uint32_t)hash & mask->slot_mask;; at = (at + 1) & mask->slot_mask) {
+        uint32_t slot = mask->slots[at];
+        if (!slot) return 0;
+        if ((slot & ~table->number_mask) != tag) continue;
+        struct sw_entry *entry =
+            (struct sw_entry *)(table->entries + stride * ((slot & table->number_mask) - 1));
+        uint64_t difference = 0;
+        for (uint32_t i = 0; i < words; i++)
+            difference |= (key[i] & mask->words[i]) ^ entry->words[i];
+        if (difference) continue;
+        while (!sw_in_ranges(entry->words + words, key + words, ranges)) {
+            if (!entry->weaker) return 0;
+            entry = (struct sw_entry *)(table->entries + stride * (entry->weaker - 1));
+        }
+        return entry;
+    }
+}
+
+// Whether `entry` wins over `other`: by priority, among equals the older one.
+static inline int sw_beats(const struct sw_table *table, const struct sw_entry *entry,
+                           const struct sw_entry *other) {
+    if (entry->priority != other->priority) return entry->priority > other->priority;
+    return table->records[entry->number].sequence < table->records[other->number].sequence;
+}
+
+// The entry that a key hits, or NULL. Numbers are the table's own, passed as constants so that the
+// loops unroll; exact: all entries have one mask; key: words words, then one per range field.
+static inline struct sw_entry *sw_lookup(const struct sw_table *table, const uint64_t *key,
+                                         uint32_t words, uint32_t ranges, uint32_t args,
+                                         uint32_t counted, int exact) {
+    size_t stride = sw_entry_stride(words, ranges, args, counted);
+    struct sw_mask *const *masks = table->masks;
+    struct sw_entry *best = 0;
+    if (exact) {
+        if (!table->mask_count) return 0;
+        uint64_t hash = sw_hash_words(key, masks[0]->words, words);
+        return sw_probe(table, masks[0], hash, key, words, ranges, stride);
+    }
+    if (!table->filtered) {
+        for (uint32_t m = 0; m < table->mask_count; m++) {
+            if (best && masks[m]->strongest < best->priority) break;
+            uint64_t hash = sw_hash_words(key, masks[m]->words, words);
+            struct sw_entry *entry = sw_probe(table, masks[m], hash, key, words, ranges, stride);
+            if (entry && (!best || sw_beats(table, entry, best))) best = entry;
+        }
+        return best;
+    }
+    // Two groups before any entry is looked at: processors are bad at guessing which mask it is.
+    const uint8_t *groups = table->groups;
+    for (uint32_t from = 0; from < table->mask_count; from += 2 * SW_TOGETHER) {
+        if (best && masks[from]->strongest < best->priority) break;
+        uint32_t maybe = sw_maybe((const struct sw_group *)groups, key, words);
+        groups += sw_group_stride(words);
+        if (table->mask_count - from > SW_TOGETHER)
+            maybe |= sw_maybe((const struct sw_group *)groups, key, words) << SW_TOGETHER;
+        groups += sw_group_stride(words);
+        for (; maybe; maybe &= maybe - 1) {
+            const struct sw_mask *mask = masks[from + (uint32_t)__builtin_ctz(maybe)];
+            if (best && mask->strongest < best->priority) return best;
+            uint64_t hash = sw_hash_words(key, mask->words, words);
+            struct sw_entry *entry = sw_probe(table, mask, hash, key, words, ranges, stride);
+            if (entry && (!best || sw_beats(table, entry, best))) best = entry;
+        }
+    }
+    return best;
+}
+
+#endif

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ports of a switch in virtual time: packets with a time each, in and out.
+
+    ports = TimedPorts(latency=500_000)
+    ports.attach(pipeline)
+    ports.add(1, Line(parts=80, whole=1, longest=1514))
+    departures = ports.run([Arrivals(1, times, frames, lengths)], until)
+
+What `switch.ports` is for interfaces and a clock. All of it is in C (runtime/io/timed.h, which says
+what holds), many packets at a call; nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
+from ctypes import c_void_p as pointer
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from switch.lines import NEVER, Line, LineCounters, LineOptions, NativeCounters, address
+from switch.pipeline import Pipeline
+from switch.ports import library as ports_library
+
+__all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
+
+_EXISTS, _RANGE, _NO_MEMORY = -1, -5, -4
+
+
+class TimedPortsError(Exception):
+    """The ports cannot do what was asked; the message says which, why and what to do."""
+
+
+@dataclass(slots=True, eq=False)
+class Arrivals:
+    """Packets that arrive on a port: times (n,) int64 ps, not decreasing; frames (n, stored) uint8,
+    the rows one behind the other; lengths (n,) int64 bytes of the whole frames. What is not stored
+    the program sees as zeros."""
+
+    port: int
+    times: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.uint8]
+    lengths: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class Departures:
+    """Packets that left a port, all stored to the same length.
+
+    times: (n,) when the last bit left. frames, lengths: as in Arrivals. inputs: (n,) which arrival
+    of the call each comes of, counted through all of them as they were given; -1: it went round
+    before. priorities: (n,) that the program gave them. length_bytes, wire_bytes: of all, without
+    and with all that goes with a frame. free: when the line is (ps).
+    """
+
+    port: int
+    times: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.uint8]
+    lengths: npt.NDArray[np.int64]
+    inputs: npt.NDArray[np.int64]
+    priorities: npt.NDArray[np.uint8]
+    length_bytes: int
+    wire_bytes: int
+    free: int
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (
+        ("sw", pointer),
+        *(
+            (name, pointer)
+            for name in (
+                "sw_set_traffic_manager", "sw_lock", "sw_unlock", "sw_receive", "sw_send",
+                "sw_take_round", "sw_round", "sw_packet_free",
+            )
+        ),
+    )  # fmt: skip
+
+
+class _Train(ctypes.Structure):
+    _fields_ = (
+        ("times", pointer), ("lengths", pointer), ("frames", pointer), ("count", c_uint64),
+        ("first", c_uint64), ("port", c_uint64), ("stored", c_uint64),
+    )  # fmt: skip
+
+
+class _Departures(ctypes.Structure):
+    _fields_ = (
+        ("ports", pointer), ("ends", pointer), ("lengths", pointer), ("inputs", pointer),
+        ("stored", pointer), ("priorities", pointer), ("bytes", pointer),
+    )  # fmt: skip
+
+
+class _Totals(ctypes.Structure):
+    _fields_ = (("ports", c_uint64), ("packets", c_uint64), ("bytes", c_uint64))
+
+
+_PORT_FIELDS = 7  # of struct timed_port, 64 bits each
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    lib = ports_library()
+    lib.timed_create.restype = pointer
+    lib.timed_create.argtypes = [c_uint64]
+    lib.timed_destroy.restype = None
+    lib.timed_destroy.argtypes = [pointer]
+    lib.timed_attach.restype = None
+    lib.timed_attach.argtypes = [pointer, POINTER(_Program)]
+    lib.timed_line.argtypes = [pointer, c_uint32, POINTER(LineOptions), c_int]
+    lib.timed_line_read.argtypes = [pointer, c_uint32, POINTER(NativeCounters)]
+    for counter in (lib.timed_no_port, lib.timed_no_program):
+        counter.restype = c_uint64
+        counter.argtypes = [pointer]
+    lib.timed_next.restype = c_int64
+    lib.timed_next.argtypes = [pointer]
+    lib.timed_run.restype = c_int
+    lib.timed_run.argtypes = [
+        pointer, POINTER(_Train), c_uint64, c_int64, POINTER(_Totals),
+    ]  # fmt: skip
+    lib.timed_collect.restype = None
+    lib.timed_collect.argtypes = [pointer, POINTER(_Departures)]
+    return lib
+
+
+class TimedPorts:
+    """Lines of one switch, and the program behind them.
+
+    latency: ps from a packet's arrival until it is queued for its port. Not for several threads.
+    """
+
+    def __init__(self, latency: int = 0) -> None:
+        if latency < 0:
+            raise ValueError(f"a latency of {latency} ps; allowed: 0 and above")
+        self._native = _library()
+        handle = self._native.timed_create(latency)
+        if not handle:
+            raise MemoryError("no memory for the ports of a switch")
+        self._open: pointer | None = pointer(handle)
+        self._ports: list[int] = []
+        self._last: dict[int, LineCounters] = {}  # of ports that are closed
+        self._totals = _Totals()
+
+    def close(self) -> None:
+        """Frees all of it, before the pipeline is closed; only `counters` still answers. May be
+        called again."""
+        if self._open is not None:
+            self._last = {port: self.counters(port) for port in self._ports}
+            self._native.timed_destroy(self._open)
+            self._open = None
+
+    @property
+    def _handle(self) -> pointer:
+        if self._open is None:
+            raise TimedPortsError("the ports are closed")
+        return self._open
+
+    def attach(self, pipeline: Pipeline | None) -> None:
+        """Another program under the same lines; None: what arrives is dropped and counted. What
+        waits to go round in the old one, which must not be closed yet, is lost."""
+        if pipeline is None:
+            self._native.timed_attach(self._handle, None)
+            return
+        program = _Program(pipeline.handle)
+        for name, *_ in _Program._fields_[1:]:
+            setattr(program, name, ctypes.cast(getattr(pipeline.native, name), pointer))
+        self._native.timed_attach(self._handle, byref(program))
+
+    def add(self, port: int, line: Line, unqueued: bool = False) -> None:
+        """A line for a port. unqueued: somebody else queues and paces what leaves, by its priority;
+        times are those at which it comes to that queue.
+
+        Raises TimedPortsError: it has one, or there is no such port.
+        """
+        result = self._native.timed_line(self._handle, port, byref(line.options()), unqueued)
+        if result == _EXISTS:
+            raise TimedPortsError(f"port {port} has a line already")
+        if result == _RANGE:
+            raise TimedPortsError(f"port {port} cannot have a line: ports are 0 .. 510")
+        if result == _NO_MEMORY:
+            raise MemoryError(f"no memory for port {port}")
+        self._ports.append(port)
+
+    def next(self) -> int:
+        """When something that goes round comes back to ingress (ps); NEVER if nothing does."""
+        return int(self._native.timed_next(self._handle))
+
+    def run(self, arrivals: Sequence[Arrivals], until: int) -> list[Departures]:
+        """All that is due before a time: these packets, which must be, and what goes round.
+
+        Packets that arrive at one time come in the order in which they are given. Of each port
+        departures are in order, and times do not decrease from call to call. Raises
+        TimedPortsError if packets go round without time passing, or have priorities on a line that
+        knows none; MemoryError.
+        """
+        count, totals = len(arrivals), self._totals
+        trains, first, kept = (_Train * count)(), 0, []
+        for train, one in zip(trains, arrivals, strict=True):
+            # The C library keeps addresses alone.
+            times, lengths = np.ascontiguousarray(one.times), np.ascontiguousarray(one.lengths)
+            frames = np.ascontiguousarray(one.frames)
+            kept.append((times, lengths, frames))
+            train.times, train.lengths = address(times), address(lengths)
+            train.frames = address(frames)
+            train.count, train.first, train.port = len(one.times), first, one.port
+            train.stored = one.frames.shape[1]
+            first += len(one.times)
+        result = self._native.timed_run(self._handle, trains, count, until, byref(totals))
+        if result == _RANGE:
+            raise TimedPortsError(
+                "packets were recirculated or resubmitted more than 65536 times at one moment: the"
+                " program sends them round without end; a latency above 0 lets time pass"
+            )
+        if result == _EXISTS:
+            raise TimedPortsError(
+                "the program gives packets priorities: its lines must be unqueued ones"
+            )
+        if result == _NO_MEMORY:
+            raise MemoryError("no memory for what leaves the ports of a switch")
+        return self._collected() if totals.packets else []
+
+    def counters(self, port: int) -> LineCounters:
+        """Of a port that has a line, until the ports were closed. KeyError."""
+        if port not in self._ports:
+            raise KeyError(f"port {port} has no line")
+        if self._open is None:
+            return self._last[port]
+        found = NativeCounters()
+        self._native.timed_line_read(self._open, port, byref(found))
+        return found.counters()
+
+    @property
+    def no_port(self) -> int:
+        """Packets that the program sent to ports without a line."""
+        return int(self._native.timed_no_port(self._handle))
+
+    @property
+    def no_program(self) -> int:
+        """Packets that arrived while no program was attached."""
+        return int(self._native.timed_no_program(self._handle))
+
+    def _collected(self) -> list[Departures]:
+        totals = self._totals
+        count = totals.packets
+        ports = np.empty((totals.ports, _PORT_FIELDS), np.uint64)
+        numbers = np.empty((3, count), np.int64)
+        stored, priorities = np.empty(count, np.uint32), np.empty(count, np.uint8)
+        content = np.empty(totals.bytes, np.uint8)
+        start = address(numbers)
+        native = _Departures(
+            address(ports), start, start + 8 * count, start + 16 * count, address(stored),
+            address(priorities), address(content),
+        )  # fmt: skip
+        self._native.timed_collect(self._handle, byref(native))
+        times, lengths, inputs = numbers
+        found: list[Departures] = []
+        at = used = 0
+        for port, packets, kept, width, size, wire, free in ports.tolist():
+            rows = slice(at, at + packets)
+            frames = content[used : used + kept]
+            whole = Departures(
+                port, times[rows], frames, lengths[rows], inputs[rows], priorities[rows], size,
+                wire, free,
+            )  # fmt: skip
+            if width:
+                whole.frames = frames.reshape(-1, width)
+                found.append(whole)
+            else:
+                found += _parts(whole, stored[rows])
+            at += packets
+            used += kept
+        return found
+
+
+def _parts(whole: Departures, stored: npt.NDArray[np.uint32]) -> list[Departures]:
+    """Runs of packets that are stored to one length."""
+    bounds = np.flatnonzero(stored[1:] != stored[:-1]) + 1
+    found: list[Departures] = []
+    used = 0
+    for first, end in pairwise([0, *bounds.tolist(), len(stored)]):
+        rows, width = slice(first, end), int(stored[first])
+        kept = width * (end - first)
+        frames = whole.frames[used : used + kept].reshape(-1, width)
+        used += kept
+        part = Departures(
+            whole.port, whole.times[rows], frames, whole.lengths[rows], whole.inputs[rows],
+            whole.priorities[rows], 0, 0, whole.free,
+        )  # fmt: skip
+        found.append(part)
+    # Sums of the parts are not known, and whoever adds up does not care which part has all.
+    found[0].length_bytes, found[0].wire_bytes = whole.length_bytes, whole.wire_bytes
+    return found

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parser value sets: in a program, where they are tables that have no actions, and in a running
+pipeline."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from switch import expressions as ex
+from switch.keys import pack_key
+from switch.program import KeyField, ParserState, ProgramError, Table
+
+if TYPE_CHECKING:
+    from switch.pipeline import Pipeline
+
+# A member: for each part of the key a value and which bits of it count.
+Member = tuple[tuple[int, int], ...]
+
+
+def width_of(value: ex.Data) -> int:
+    """Bits of a part of a parser's key."""
+    if isinstance(value, (ex.FieldValue, ex.Lookahead, ex.Parameter)):
+        return value.width
+    if isinstance(value, (ex.ValidBit, ex.BoolToData)):
+        return 1
+    return 32
+
+
+def declared(nodes: Iterable[ex.Json], states: Mapping[str, ParserState]) -> dict[str, Table]:
+    """The value sets that parser states look at; a set's key is that of these states.
+
+    ProgramError: two states have keys of different widths for one set.
+    """
+    sizes = {one["name"]: int(one["max_size"]) for one in nodes}
+    found: dict[str, Table] = {}
+    for state in states.values():
+        for transition in state.transitions:
+            name = transition.value_set
+            if name is None:
+                continue
+            widths = [width_of(part) for part in state.key]
+            if name in found and [one.width for one in found[name].key] != widths:
+                raise ProgramError(f"value set '{name}' is looked up by keys of different widths")
+            found[name] = _table(name, sizes[name], state)
+    return found
+
+
+def _table(name: str, size: int, state: ParserState) -> Table:
+    key = tuple(
+        KeyField(f"key[{i}]", "ternary", part, width_of(part), None)
+        for i, part in enumerate(state.key)
+    )
+    return Table(
+        name=name,
+        match="ternary",
+        key=key,
+        action_ids=(),
+        max_size=size,
+        with_counters=False,
+        ages=False,
+        meter=None,
+        default_action_id=None,
+        default_args=(),
+        default_is_const=False,
+        entries=(),
+        entries_are_const=False,
+        by_hit=False,
+        next_on_hit=None,
+        next_on_miss=None,
+        next_by_action={},
+        base_default_next=None,
+        source=state.source,
+    )
+
+
+class ValueSetState:
+    """The members of one value set of a running pipeline."""
+
+    def __init__(self, pipeline: Pipeline, name: str) -> None:
+        """KeyError: the program has no such set."""
+        self._pipeline = pipeline
+        self._table = pipeline.program.value_sets[name]
+        self._layout = pipeline.layout.tables[name]
+        self._index = pipeline.layout.table_index[name]
+        self._handles: dict[Member, int] = {}
+
+    def replace(self, members: Iterable[Member]) -> None:
+        """Makes these the members; those that stay are never missing. ValueError: more than the
+        program declares, or values that do not fit."""
+        wanted = dict.fromkeys(members)
+        if len(wanted) > self._table.max_size:
+            raise ValueError(f"value set '{self._table.name}' takes {self._table.max_size} members")
+        packed = {one: pack_key(self._table, self._layout, one) for one in wanted}
+        for one in [one for one in self._handles if one not in wanted]:
+            handle = self._handles.pop(one)
+            self._pipeline.native.sw_table_delete(self._pipeline.handle, self._index, handle)
+        for one, key in packed.items():
+            if one not in self._handles:
+                handle = self._pipeline.native.sw_table_insert(
+                    self._pipeline.handle, self._index, _words(key.value), _words(key.mask),
+                    _words([]), _words([]), 0, 0, _words([]),
+                )  # fmt: skip
+                self._pipeline.done(min(handle, 0), f"member of value set '{self._table.name}'")
+                self._handles[one] = handle
+
+
+def _words(values: list[int]) -> Any:
+    return (ctypes.c_uint64 * max(len(values), 1))(*values)

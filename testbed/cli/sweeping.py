@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub sweep``: a matrix of runs in virtual time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from testbed.cli.options import FILE, console_for, print_json, say, with_json
+from testbed.cli.view import count, show_rows
+from testbed.jobs.preflight import read_program
+from testbed.lifecycle.launcher import compile_once, program_files
+from testbed.nodes.dataplane import make_ready
+from testbed.records.record import shown
+from testbed.sweeps import plot, table
+from testbed.sweeps.cluster import RayCrew
+from testbed.sweeps.conduct import Crew, State, conduct, pending
+from testbed.sweeps.errors import SweepError
+from testbed.sweeps.local import LocalCrew
+from testbed.sweeps.store import FAILED, Store, default_folder, opened
+from testbed.sweeps.sweepfile import SweepFile, SweepFileError, load
+from testbed.sweeps.trials import Trial, trials
+
+Message = dict[str, Any]
+_MINUTE = 60.0
+
+
+@click.command(short_help="Run a matrix of jobs in virtual time.")
+@click.argument("file", type=FILE)
+@click.option("--jobs", type=click.IntRange(1, 1024), help="Trials at a time. [default: all CPUs]")
+@click.option("--ray", "address", metavar="ADDRESS", help="Run them on this Ray cluster.")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where results are kept. [default: runs/sweeps/NAME]",
+)
+@click.option("--dry-run", is_flag=True, help="List the trials, and run none.")
+@with_json
+def sweep(
+    file: Path,
+    jobs: int | None,
+    address: str | None,
+    folder: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run a job on a topology in virtual time for every combination of values in FILE.
+
+    What is done is kept: the same command goes on where it was stopped. A trial that fails is tried
+    once more. Exit status 0 means that all trials are done and their weights match the reference.
+    """
+    found = load(file)
+    make_ready(say=say)
+    program, p4info = program_files(None, None)
+    plane = read_program(program, p4info)
+    _check_plot(found)
+    listed = trials(found, plane)
+    path = folder or default_folder(found.spec.name)
+    if dry_run:
+        _list(found, listed, Store(path), as_json)
+        return
+    if not table.can_write_parquet():
+        say(
+            "no results.parquet: pyarrow is not installed (pip install 'rackhub[sweep]');"
+            " the same command writes it then, and runs nothing again"
+        )
+    with opened(path) as store:
+        compile_once(program)
+
+        def crew() -> Crew:
+            if address is not None:
+                return RayCrew(address, jobs)
+            return LocalCrew(jobs or len(os.sched_getaffinity(0)), store.logs)
+
+        with _View(console_for(stderr=True), store, listed) as view:
+            state = conduct(store, listed, crew, view.take)
+        rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
+        _write(found, store, rows)
+    if as_json:
+        print_json({"sweep": found.spec.name, "folder": str(path.resolve()), "trials": rows})
+    if state.failed:
+        raise SweepError(
+            f"{count(state.failed, 'trial')} of {state.trials:,} failed, each tried twice; their"
+            f" logs are in {shown(path.resolve())}/trials/*/result.json"
+        )
+
+
+def _check_plot(file: SweepFile) -> None:
+    y = file.spec.plot.y
+    if y not in table.columns():
+        allowed = ", ".join(name for name in table.columns() if name.endswith(("_s", "_bytes")))
+        text = f"{y!r} is no column of the results; such are {allowed}"
+        raise SweepFileError([file.document.problem(("plot", "y"), text)])
+
+
+def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool) -> None:
+    todo = {one.id for one in pending(store, listed)}
+    rows = [{"trial": one.id, "done": one.id not in todo, "values": one.values} for one in listed]
+    if as_json:
+        print_json({"sweep": file.spec.name, "folder": str(store.path), "trials": rows})
+        return
+    told = [{"trial": one.id, "done": "no" if one.id in todo else "yes", "values": one.label}
+            for one in listed]  # fmt: skip
+    show_rows(console_for(), told, {"trial": "trial", "done": "done", "values": "values"})
+
+
+def _write(file: SweepFile, store: Store, rows: list[table.Row]) -> None:
+    table.write_csv(store.csv, rows)
+    written = [store.csv]
+    if table.can_write_parquet():
+        table.write_parquet(store.parquet, rows)
+        written.append(store.parquet)
+    over, why = plot.drawable(file.axes, file.spec.plot, rows)
+    if over is None:
+        say(f"no plot: {why}")
+    else:
+        store.plot.write_text(plot.draw(file.spec.name, file.axes, over, file.spec.plot, rows))
+        written.append(store.plot)
+    for path in written:
+        say(shown(path.resolve()))
+
+
+def _left(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < _MINUTE:
+        return f", about {seconds:.0f} s left"
+    hours, minutes = divmod(round(seconds / _MINUTE), 60)
+    return f", about {f'{hours} h ' if hours else ''}{minutes} min left"
+
+
+class _View:
+    """A bar with the time left on a terminal, a line for each trial elsewhere."""
+
+    def __init__(self, console: Console, store: Store, listed: Sequence[Trial]) -> None:
+        self._say: Callable[[str], None] = lambda text: console.print(
+            text, soft_wrap=True, markup=False
+        )
+        before = len(listed) - len(pending(store, listed))
+        self._say(
+            f"{count(len(listed), 'trial')}, {before:,} of them done before\n"
+            f"{shown(store.path.resolve())}"
+        )
+        self._bar = Progress(
+            TextColumn("trials"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._terminal = console.is_terminal
+        self._task = self._bar.add_task("", total=len(listed), completed=before)
+
+    def __enter__(self) -> _View:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def take(self, state: State, trial: Trial, result: Message) -> None:
+        """An outcome of a trial."""
+        failed = f", {state.failed:,} failed" if state.failed else ""
+        left = _left(state.left)
+        self._bar.update(
+            self._task, completed=state.over, description=(failed + left).removeprefix(", ")
+        )
+        if result["state"] in (FAILED, "again"):
+            what = "failed" if result["state"] == FAILED else "failed, and is tried again"
+            self._say(f"trial {trial.id} ({trial.label}) {what}: {result['error']}")
+        if not self._terminal and result["state"] != "again":
+            done = f"{state.over:,}/{state.trials:,} trials{failed}{left}"
+            self._say(f"{done}: {trial.label or trial.id}, {result['seconds']:.1f} s")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub run --clock virtual``: the same jobs in one process, on a simulated network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.cli.view import View, count
+from testbed.jobs.preflight import read_program
+from testbed.lifecycle.launcher import LaunchError, compile_once, program_files
+from testbed.nodes.dataplane import make_ready
+from testbed.nodes.serverhost import JobError
+from testbed.records import record
+from testbed.records.record import RunDirectory, shown
+from testbed.virtual import session
+from topologies.spec import read as read_topology
+
+
+def run_virtually(
+    topology: Path,
+    jobs: list[Path],
+    view: View,
+    *,
+    name: str | None = None,
+    target: str = "auto",
+    pcap: bool = False,
+    program: Path | None = None,
+    p4info: Path | None = None,
+) -> tuple[RunDirectory, bool]:
+    """Runs jobs on a topology of their own; returns the run's directory and whether all weights
+    match the reference.
+
+    Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``DataPlaneError``,
+    ``VirtualError``.
+    """
+    if target == "bmv2":
+        raise LaunchError(
+            "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
+            " out, or use --clock emulated"
+        )
+    if pcap:
+        raise LaunchError(
+            "--pcap: there are no captures of simulated links in this version; leave it out, or"
+            " use --clock emulated"
+        )
+    loaded = read_topology(topology)
+    if program is None and p4info is None:
+        make_ready(say=view.note)
+    program, p4info = program_files(program, p4info)
+    dataplane = read_program(program, p4info)
+    checked = session.check(loaded, jobs, dataplane)
+    for warning in checked.warnings:
+        view.note(f"warning: {warning}")
+    compile_once(program)
+    facts = {
+        "topology": str(topology.resolve()),
+        "target": "embedded",
+        "clock": "virtual",
+        "pcap": False,
+        "program": str(program.resolve()),
+        "p4info": str(p4info.resolve()),
+        "owner": None,
+        "command": record.command_line(),
+    }
+    wanted = checked.topology.name if name is None else name
+    with record.create(wanted, chosen=name is not None, facts=facts) as run:
+        nodes = checked.topology
+        told = [
+            count(len(nodes.workers), "worker"),
+            count(len(nodes.servers), "server"),
+            count(len(nodes.switches), "switch", "switches"),
+        ]
+        view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
+        started = session.Session(checked, dataplane, run, view.event)
+        try:
+            return run, started.execute()
+        except JobError as error:
+            log = run.logs / "virtual.log"
+            raise LaunchError(f"{error}\nits log: {shown(log)}") from error
+        except KeyboardInterrupt:
+            run.note_failure("ended by SIGINT", None)
+            raise

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each placement and baseline puts on links, in closed form.
+
+All loads are in copies of a tensor: 1 is U, its wire bytes, in the busier direction of the busiest
+link of a class. n workers, S servers, w workers of a rack. Sources: PHub (SoCC'18, section 2.3) for
+servers; a tree's edge carries U each way, which is the point of summing in the network; ring:
+Patarasuk and Yuan (JPDC 2009); halving and doubling: Thakur, Rabenseifner and Gropp (IJHPCA 2005).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.levels import MOST_CHILDREN
+from testbed.plans.network import SERVER, WORKER, ModelError, Network, joined_levels, uplink
+from testbed.plans.placements import Kind
+
+__all__ = ["Step", "Traffic", "baselines", "placement"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A round of a baseline, which begins when the one before is done everywhere.
+
+    share: of the tensor that each worker sends; flows: of these over the busiest link of a class.
+    """
+
+    share: float
+    flows: dict[str, int]
+    levels: int  # of uplinks, on the longest way
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Of an iteration.
+
+    loads: see the module. hops: links that the slowest chunk passes from a worker to the root, and
+    back again, each with the copies of this chunk that share it. flows: tree edges that queue at
+    the busiest link of a class. edges: links that one chunk needs, by class. switches: whether any
+    sum. rooted: whether a switch is the root. refused: why this project cannot run it; "": it can.
+    """
+
+    loads: dict[str, float]
+    hops: tuple[tuple[str, float], ...] = ()
+    flows: dict[str, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    edges: dict[str, int] = field(default_factory=dict)
+    switches: bool = False
+    rooted: bool = False
+    refused: str = ""
+
+
+def placement(network: Network, kind: Kind, tree: str) -> Traffic:
+    """Of a placement with one of its trees. Raises ModelError where there is no closed form."""
+    if kind.colocated:
+        first = next(rack for rack, count in enumerate(network.workers) if count)
+        one = tuple(int(rack == first) for rack in range(len(network.workers)))
+        network = replace(network, servers=one if kind.central else network.workers)
+    elif not sum(network.servers):
+        raise ModelError("no servers in this network")
+    elif (kind.central or kind.single) and sum(network.servers) > 1:
+        first = next(rack for rack, count in enumerate(network.servers) if count)
+        one = tuple(int(rack == first) for rack in range(len(network.servers)))
+        network = replace(network, servers=one)
+    if tree in ("two-level", "two-level-server") and not (
+        tree == "two-level-server" and network.top(network.workers) == 0
+    ):
+        return _joined(network, server=tree == "two-level-server")
+    if tree in ("tor", "two-level-server"):
+        return _to_servers(network, [min(count, 1) for count in network.workers], at_tors=True)
+    if tree == "none":
+        return _to_servers(network, network.workers, colocated=kind.colocated)
+    return _core(network, server=tree == "core-server")
+
+
+def _joined(network: Network, *, server: bool) -> Traffic:
+    """Every edge of the tree carries U each way, whatever the number of workers.
+
+    Under a server, sums go on from the root and results come back to it; where that way has a link
+    with an edge of the tree in it, both are on it.
+    """
+    depth = joined_levels(network)
+    loads: dict[str, float] = dict.fromkeys(network.way(depth), 1.0)
+    edges = {WORKER: network.count}
+    for level in range(depth):
+        edges[uplink(level)] = sum(map(bool, network.pods(level, network.workers)))
+    hops = [(name, 1.0) for name in network.way(depth)]
+    if server:
+        home = next(rack for rack, count in enumerate(network.servers) if count)
+        with_workers = [bool(sum_) for sum_ in network.workers]
+        both = [bool(a) or bool(b) for a, b in zip(network.workers, network.servers, strict=True)]
+        top = network.top(both)
+        for level in range(top):
+            # The way down to the server's rack; an edge of the tree has its part below it.
+            inside = network.pods(level, with_workers)[network.pod(level, home)] > 0
+            extra = 2.0 if inside and level < depth else 1.0
+            name = uplink(level)
+            loads[name] = max(loads.get(name, 0.0), extra)
+            edges[name] = edges.get(name, 0) + 1
+            hops.append((name, 1.0))
+        for level in range(depth, top):  # up from a root that is below the way's top
+            hops.append((uplink(level), 1.0))
+        loads[SERVER] = 1.0
+        edges[SERVER] = 1
+        hops.append((SERVER, 1.0))
+    flows = dict.fromkeys(loads, 1)
+    return Traffic(loads, tuple(hops), flows, (), edges, True, not server)
+
+
+def _to_servers(
+    network: Network, sources: Sequence[int], *, at_tors: bool = False, colocated: bool = False
+) -> Traffic:
+    """Each source, workers or ToRs, sends every server its share and gets it back.
+
+    A pod with x of X sources and s of S servers has x (S - s)/S + (X - x) s/S copies to send up
+    (contributions, then results) and as many to take. Routing parts destinations over its uplinks.
+    """
+    total, servers = sum(sources), sum(network.servers)
+    loads: dict[str, float] = {WORKER: 1.0}
+    flows, edges = {WORKER: 1}, {WORKER: network.count}
+    if colocated:
+        # A host that is both sends itself nothing: as a worker it lacks 1/S, as a server one of n.
+        own = (servers - 1) / servers + (network.count - 1) / servers
+        loads[WORKER] = max(own, 1.0) if servers < network.count else own
+        flows[WORKER] = max(total - 1, 1)
+    else:
+        loads[SERVER] = total / servers
+        flows[SERVER] = edges[SERVER] = total
+    both = [a + b for a, b in zip(network.workers, network.servers, strict=True)]
+    top = network.top(both)
+    for level in range(top):
+        name, ways = uplink(level), network.ways(level)
+        most, crossing, at_once = 0.0, 0.0, 1
+        pods = zip(network.pods(level, sources), network.pods(level, network.servers), strict=True)
+        for x, s in pods:
+            leaving, entering = x * (servers - s) / servers, (total - x) * s / servers
+            # A ToR's sums take the way back of what comes to that ToR from the server.
+            up = _spread(leaving, x if at_tors else servers - s, ways)
+            down = _spread(entering, total - x if at_tors else s, ways)
+            up, down = up + _spread(entering, total - x, ways), down + _spread(leaving, x, ways)
+            most, crossing = max(most, up, down), crossing + leaving + entering
+            at_once = max(at_once, x if s < servers else 0, total - x if s else 0)
+        loads[name], flows[name], edges[name] = most, at_once, math.ceil(crossing)
+    way = network.way(top)
+    last = WORKER if colocated else SERVER
+    hops = [(WORKER, 1.0), *((name, float(flows[name])) for name in way[1:])]
+    hops += [(name, float(flows[name])) for name in [*reversed(way[1:]), last]]
+    refused = ""
+    if total > MOST_CHILDREN:
+        refused = f"a server would have {total} children, {MOST_CHILDREN} are possible"
+    elif at_tors and max(network.workers) > MOST_CHILDREN:
+        refused = f"a ToR would have {max(network.workers)} children, {MOST_CHILDREN} are possible"
+    return Traffic(loads, tuple(hops), flows, (), edges, at_tors, False, refused)
+
+
+def _core(network: Network, *, server: bool) -> Traffic:
+    """Unsummed up to one core: w copies on a rack's uplink; one from there to a server."""
+    if len(network.levels) != 1:
+        raise ModelError(f"modelled for one level of cores, here are {len(network.levels)}")
+    together = sum(
+        a * b for a, b in zip(network.workers, network.servers, strict=True)
+    )  # servers beside workers
+    most = max(network.workers)
+    # Servers behind different cores are in different streams, each of which has its core.
+    loads = {WORKER: 1.0, uplink(0): _spread(most, sum(network.servers), network.ways(0))}
+    edges = {WORKER: network.count, uplink(0): network.count}
+    hops: list[tuple[str, float]] = [(WORKER, 1.0), (uplink(0), float(most))]
+    if server:
+        loads[SERVER] = 1.0
+        edges[SERVER] = 1
+        edges[uplink(0)] += 1
+        hops += [(uplink(0), 1.0), (SERVER, 1.0)]
+    refused = ""
+    if together:
+        refused = "servers are in racks of workers, whose packets to them pass no core"
+    elif network.count > MOST_CHILDREN:
+        refused = f"the core would have {network.count} children, {MOST_CHILDREN} are possible"
+    flows = dict.fromkeys(loads, 1) | {uplink(0): most}
+    return Traffic(loads, tuple(hops), flows, (), edges, True, not server, refused)
+
+
+def baselines(network: Network) -> dict[str, Traffic]:
+    """Ring all-reduce, and recursive halving and doubling, of workers in the order of racks.
+
+    Ring: 2 (n - 1) steps of U/n to the next one. Halving and doubling: the n' <= n workers, a power
+    of two, exchange halves of what is left with those 1, 2, 4.. ranks away, and back; the n - n'
+    others first give all they have to a neighbour, and get the result in the end.
+    """
+    n = network.count
+    if n == 1:
+        return {"ring": Traffic({WORKER: 0.0}), "halving-doubling": Traffic({WORKER: 0.0})}
+    top = network.top(network.workers)
+    flows = {WORKER: 1, **{uplink(level): 1 for level in range(top)}}
+    ring = Traffic(
+        dict.fromkeys(flows, 2 * (n - 1) / n), steps=(Step(1 / n, flows, top),) * (2 * (n - 1))
+    )
+    return {"ring": ring, "halving-doubling": _halving(network, top)}
+
+
+def _halving(network: Network, top: int) -> Traffic:
+    n = network.count
+    core = 1 << (n.bit_length() - 1)
+    extra = n - core
+    # Ranks 2i and 2i + 1 of the first pairs are one until the end.
+    ranks = np.concatenate([np.arange(0, 2 * extra, 2), np.arange(2 * extra, n)])
+    racks = np.repeat(np.arange(len(network.workers)), network.workers)
+    steps: list[Step] = []
+    if extra:
+        fold = np.arange(0, 2 * extra, 2)
+        steps.append(_step(network, racks[fold + 1], racks[fold], 1.0, top, both=False))
+    share, distance = 0.5, 1
+    while distance < core:
+        partners = ranks[np.arange(core) ^ distance]
+        steps.append(_step(network, racks[ranks], racks[partners], share, top, both=True))
+        share, distance = share / 2, distance * 2
+    whole = (*steps, *reversed(steps))
+    loads: dict[str, float] = {WORKER: 2 * (core - 1) / core}
+    if extra:  # a neighbour sends the result and gets a tensor more; each direction has one of them
+        loads[WORKER] += 1.0
+    for level in range(top):
+        name = uplink(level)
+        loads[name] = sum(step.share * step.flows.get(name, 0) for step in whole)
+    return Traffic(loads, steps=whole)
+
+
+def _step(
+    network: Network,
+    source: npt.NDArray[np.intp],
+    to: npt.NDArray[np.intp],
+    share: float,
+    top: int,
+    *,
+    both: bool,
+) -> Step:
+    """both: as many come back the same way, so that one direction tells of the other."""
+    flows = {WORKER: 1}
+    levels = 0
+    for level in range(top):
+        size = 1 if level == 0 else network.levels[level - 1].racks
+        crosses = source // size != to // size
+        if not crosses.any():
+            break
+        most = int(np.bincount(source[crosses] // size).max())
+        if not both:
+            most = max(most, int(np.bincount(to[crosses] // size).max()))
+        flows[uplink(level)] = -(-most // network.ways(level))
+        levels = level + 1
+    return Step(share, flows, levels)
+
+
+def _spread(copies: float, destinations: int, ways: int) -> float:
+    """Of so much for so many destinations, what the busiest of equal ways has."""
+    return copies * -(-destinations // ways) / destinations if destinations > 0 else 0.0

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trials on a Ray cluster (https://docs.ray.io), whose nodes have the same rackhub installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import socket
+from typing import Any
+
+from testbed.sweeps import code
+from testbed.sweeps.errors import SweepError
+from testbed.sweeps.execution import Outcome
+from testbed.sweeps.trials import Trial
+
+_WAIT_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
+
+
+def _on_node(known: str, topology: str, job: str) -> dict[str, Any]:
+    """A trial where Ray has put it: one CPU of a node."""
+    import ray
+
+    from testbed.sweeps.execution import execute
+
+    node = ray.get_runtime_context().get_node_id()
+    return execute(known, topology, job, f"node {node}").to_message()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes where nobody listens."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # such as `auto`
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise SweepError(f"--ray {address}: no cluster there: {error}") from error
+
+
+class RayCrew:
+    """As many trials at a time as the cluster has CPUs, or ``most``.
+
+    Raises ``SweepError`` without Ray, or if there is no cluster at that address.
+    """
+
+    def __init__(self, address: str, most: int | None = None) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise SweepError(
+                "--ray: Ray is not installed here; pip install 'rackhub[ray]', on every node"
+            )
+        import ray
+
+        self._ray = ray
+        _check_reachable(address)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = str(error).split("\n", 1)[0]
+            raise SweepError(f"--ray {address}: no cluster there: {reason}") from error
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call, unused-ignore]
+        cpus = int(resources.get("CPU", 0))
+        if cpus < 1:
+            ray.shutdown()
+            raise SweepError(f"--ray {address}: the cluster has no CPU")
+        self.slots = cpus if most is None else min(cpus, most)
+        # What fails is tried again by the sweep, not by Ray.
+        self._task = ray.remote(num_cpus=1, max_retries=0)(_on_node)
+        self._todo: list[Trial] = []
+        self._running: dict[Any, Trial] = {}
+
+    def submit(self, trial: Trial) -> None:
+        """One more to run."""
+        self._todo.append(trial)
+        self._start()
+
+    def next(self) -> tuple[Trial, Outcome]:
+        """Blocks until one is over."""
+        ready: list[Any] = []
+        while not ready:
+            # With a timeout: a signal handler runs only between waits.
+            ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_WAIT_SECONDS)
+        trial = self._running.pop(ready[0])
+        self._start()
+        try:
+            return trial, Outcome(**self._ray.get(ready[0]))
+        except self._ray.exceptions.RayError as error:
+            text, _, rest = str(error).strip().partition("\n")
+            return trial, Outcome(None, f"{type(error).__name__}: {text}", rest, "Ray")
+
+    def close(self) -> None:
+        """Ends what runs, and leaves the cluster."""
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+    def _start(self) -> None:
+        while self._todo and len(self._running) < self.slots:
+            trial = self._todo.pop(0)
+            reference = self._task.remote(code.digest(), trial.topology, trial.job)
+            self._running[reference] = trial

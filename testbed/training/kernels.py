@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training computes with, to the same bits on every CPU and with any number of threads.
+
+numpy's matrix products are those of a BLAS, which adds up in an order of its own, by CPU and number
+of threads, and its exp and log differ from CPU to CPU, too. Here everything is made of single
+additions, multiplications and divisions, which IEEE 754 defines to the last bit, in a fixed order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.native import VARIABLE
+from switch.compile import CompilerError
+from switch.native import build
+
+log = logging.getLogger("kernels")
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+_FOLDER = Path(__file__).parent / "native"
+# ln 2 in two parts, the first of which a whole number below 2^21 times has no rounding.
+_LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
+_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
+_EXP_TERMS = [1 / math.factorial(n) for n in range(13, -1, -1)]
+_LOG_TERMS = [1 / n for n in range(21, 0, -2)]
+_HALF_ROOT = math.sqrt(0.5)
+
+
+def product(a: Floats, b: Floats) -> Floats:
+    """a (n, k) times b (k, m): each element a sum over k, one after the other."""
+    rows, inner = a.shape
+    columns = b.shape[1]
+    a, b = np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32)
+    lib = _library()
+    if lib is not None:
+        out = np.empty((rows, columns), np.float32)
+        lib.product(out.ctypes.data, a.ctypes.data, b.ctypes.data, rows, inner, columns)
+        return out
+    return product_by_numpy(a, b)
+
+
+def product_by_numpy(a: Floats, b: Floats) -> Floats:
+    """As `product`, without a C compiler and slower: it says what that is to come to."""
+    out = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        out += a[:, k, None] * b[k]
+    return out
+
+
+def exp(x: Floats) -> Floats:
+    """e to the x, for x up to 80; at most an error of float32's rounding."""
+    wide = np.maximum(x.astype(np.float64), -200.0)
+    whole = np.rint(wide * (1 / math.log(2)))
+    rest = (wide - whole * _LN2_HIGH) - whole * _LN2_LOW
+    result: Floats = np.ldexp(_horner(_EXP_TERMS, rest), whole.astype(np.int32)).astype(np.float32)
+    return result
+
+
+def ln(x: Floats) -> Floats:
+    """Natural logarithm of positive numbers; at most an error of float32's rounding."""
+    part, power = np.frexp(x.astype(np.float64))
+    low = part < _HALF_ROOT
+    part, power = np.where(low, 2 * part, part), power - low
+    ratio = (part - 1) / (part + 1)
+    series = 2 * ratio * _horner(_LOG_TERMS, ratio * ratio)
+    result: Floats = (power * _LN2_HIGH + (power * _LN2_LOW + series)).astype(np.float32)
+    return result
+
+
+def row_sums(values: Floats) -> Floats:
+    """(n, 1) sums of the rows of (n, m), one column after the other."""
+    sums: Floats = values[:, :1].copy()
+    for column in range(1, values.shape[1]):
+        sums += values[:, column : column + 1]
+    return sums
+
+
+def column_sums(values: Floats) -> Floats:
+    """(m,) sums of the columns of (n, m), one row after the other."""
+    sums: Floats = product(np.ones((1, len(values)), np.float32), values)[0]
+    return sums
+
+
+def total(values: Floats) -> float:
+    """The sum of all, rounded once."""
+    exact: float = math.fsum(values.ravel().tolist())
+    return exact
+
+
+def _horner(terms: list[float], x: Doubles) -> Doubles:
+    value = np.full_like(x, terms[0])
+    for term in terms[1:]:
+        value = value * x + term
+    return value
+
+
+def _library() -> Any:
+    return None if os.environ.get(VARIABLE) == "1" else _loaded()
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL | None:
+    try:
+        lib = ctypes.CDLL(str(build("training", _FOLDER, _FOLDER, ("-ffp-contract=off",))))
+    except (CompilerError, OSError) as error:
+        log.warning("numpy multiplies matrices, several times slower: %s", error)
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    lib.product.restype, lib.product.argtypes = None, [pointer, pointer, pointer, size, size, size]
+    return lib

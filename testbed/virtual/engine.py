@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes with times of their own, and what they may do without knowing of each other.
+
+A node may run ahead as far as nothing can reach it any more. How far that is follows from what the
+others do next and from the latencies between them (Chandy and Misra, "Distributed Simulation",
+1979; Bryant, 1977): in each round every node gets a *horizon*, and whoever has something to do
+before its own does all of it at once. What the nodes do depends on neither the rounds nor their
+order, only on the times of what they send each other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from testbed.virtual.errors import CausalityError, DeadlockError, LinkError
+from testbed.virtual.links import Link, LinkSpec
+from testbed.virtual.trains import NEVER, SECOND, Train
+
+CONTROL_LATENCY = SECOND // 1000
+_SPAN = SECOND // 100
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A node's end of a link."""
+
+    number: int
+    out: Link
+    into: Link
+
+    def send(self, train: Train) -> None:
+        """Packets that come to the port's queue at their times; see Link.send."""
+        self.out.send(train)
+
+    def take(self, until: int) -> list[Train]:
+        """All packets that arrive before a time; see Link.take."""
+        return self.into.take(until)
+
+
+class Node:
+    """What has a name, links and a local time `now` (ps), which only grows.
+
+    latency: ps that pass at least between whatever happens at the node and what it sends of it.
+    eager: it goes on with whatever there is, while others wait until no eager node can go on: then
+    there is more for them to do at once. Switches are bound by each other more closely than by
+    hosts, whose queues have decided what comes next for a while.
+    """
+
+    latency = 0
+    eager = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = -1
+        self.now = 0
+        self.ports: dict[int, Port] = {}
+        self._calls: list[tuple[int, int, int, Callable[[], None]]] = []
+        self._posted = 0
+
+    def next(self) -> int:
+        """Time of its earliest event of its own: a timer, a task that can run, a call; NEVER if
+        there is none. Packets that arrive are not meant. A node with events beside calls extends
+        this."""
+        return self._calls[0][0] if self._calls else NEVER
+
+    def run(self, until: int) -> None:
+        """Does, in the order of time, all that is due before `until`: calls, packets that arrive,
+        timers. Then `now` is `until`, or the time of what made it stop, which is no earlier than
+        the first that was due."""
+        raise NotImplementedError
+
+    def waits(self) -> str:
+        """For what, in words, for an error's text."""
+        return "for nothing"
+
+    def connected(self, port: Port) -> None:
+        """One of its ports has a link now."""
+
+    def next_call(self) -> int:
+        """When the first call is due; NEVER if there is none."""
+        return self._calls[0][0] if self._calls else NEVER
+
+    def answer(self) -> None:
+        """Takes the first call: its time comes, and it is done."""
+        at, _, _, work = heapq.heappop(self._calls)
+        self.now = max(self.now, at)
+        work()
+
+    def arrivals(self, until: int) -> list[tuple[int, int, Train]]:
+        """All that arrives before a time: (link's number, port, train)."""
+        return [
+            (port.into.number, number, train)
+            for number, port in self.ports.items()
+            if port.into.head < until
+            for train in port.take(until)
+        ]
+
+
+class Engine:
+    """Nodes, links, calls and the time.
+
+    control_latency: ps that a call takes at least from node to node. span: ps that a node does at
+    once at most, so that one that has endless timers comes to an end. order: the order in which
+    the nodes of a round run, for tests: it makes no difference.
+    """
+
+    def __init__(
+        self,
+        control_latency: int = CONTROL_LATENCY,
+        span: int = _SPAN,
+        order: Callable[[Sequence[Node]], Sequence[Node]] | None = None,
+    ) -> None:
+        if control_latency <= 0 or span <= 0:
+            raise LinkError("the latency of calls and the span of a round must be above 0 ps")
+        self.control_latency = control_latency
+        self.nodes: list[Node] = []
+        self.links: list[Link] = []
+        self.rounds = 0
+        self._span = span
+        self._order = order
+        self._ends: list[tuple[Node, Node]] = []  # sender and receiver of each link
+        self._settling: list[tuple[Link, Node]] = []  # with priorities: somebody has to decide
+        self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links, and who is there
+
+    def add(self, node: Node) -> None:
+        """A node, before `run`."""
+        node.number = len(self.nodes)
+        self.nodes.append(node)
+        self._ways.append([])
+
+    def connect(
+        self,
+        a: Node,
+        port_a: int,
+        b: Node,
+        port_b: int,
+        spec: LinkSpec,
+        back: LinkSpec | None = None,
+    ) -> tuple[Link, Link]:
+        """A link between two nodes, from a to b as `spec`; back, too, unless `back` says else.
+
+        Raises LinkError if one of the ports has a link, or both ends are one node.
+        """
+        if a is b:
+            raise LinkError(f"{a.name}: a link from a node to itself")
+        for node, port in ((a, port_a), (b, port_b)):
+            if port in node.ports:
+                raise LinkError(
+                    f"port {port} of {node.name} has a link: {node.ports[port].out.name}"
+                )
+        there = self._link(a, port_a, b, port_b, spec)
+        again = self._link(b, port_b, a, port_a, back or spec)
+        a.ports[port_a] = Port(port_a, there, again)
+        b.ports[port_b] = Port(port_b, again, there)
+        a.connected(a.ports[port_a])
+        b.connected(b.ports[port_b])
+        return there, again
+
+    def _link(self, a: Node, port_a: int, b: Node, port_b: int, spec: LinkSpec) -> Link:
+        link = Link(spec, f"{a.name}:{port_a}->{b.name}:{port_b}", len(self.links))
+        link.latency = a.latency
+        self.links.append(link)
+        self._ends.append((a, b))
+        if spec.priorities:
+            self._settling.append((link, a))
+        self._ways[a.number].append((link, b.number))
+        return link
+
+    def post(self, source: Node, target: Node, at: int, work: Callable[[], None]) -> None:
+        """Has `work` done at another node, at a time, in its turn.
+
+        Of calls for one time those of the node that was added first come first, in the order in
+        which it posted them. Raises CausalityError if that is sooner than a call takes.
+        """
+        if at < source.now + self.control_latency:
+            raise CausalityError(
+                f"{source.name} calls {target.name} at {source.now} ps for {at} ps, but that takes"
+                f" {self.control_latency} ps"
+            )
+        source._posted += 1
+        heapq.heappush(target._calls, (at, source.number, source._posted, work))
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Goes on until the condition holds, which is asked after each round.
+
+        Raises DeadlockError if nothing is left to do before, and what the nodes raise.
+        """
+        while not until():
+            if not self._round():
+                raise DeadlockError(self._why())
+
+    def _round(self) -> bool:
+        """Has everyone do what is due before its horizon; False if there is nothing."""
+        self.rounds += 1
+        due = [max(node.next(), node.now) for node in self.nodes]
+        for link, (_, receiver) in zip(self.links, self._ends, strict=True):
+            head = link.head
+            if head < receiver.now:
+                raise CausalityError(
+                    f"{link.name}: a packet arrives at {head} ps, when {receiver.name} is at"
+                    f" {receiver.now} ps already"
+                )
+            due[receiver.number] = min(due[receiver.number], head)
+        earliest, horizons = self._bounds(due)
+        moved = False
+        for link, sender in self._settling:
+            moved |= link.settle(earliest[sender.number])
+        ready = [node for node in self.nodes if due[node.number] < horizons[node.number]]
+        ready = [node for node in ready if node.eager] or ready
+        for node in self._order(ready) if self._order else ready:
+            horizon = min(horizons[node.number], due[node.number] + self._span)
+            node.run(horizon)
+            if not node.now >= due[node.number]:
+                raise CausalityError(
+                    f"{node.name} is at {node.now} ps after it ran to {horizon} ps"
+                )
+        return moved or bool(ready)
+
+    def _bounds(self, due: list[int]) -> tuple[list[int], list[int]]:
+        """For each node: when the first event can be there, whatever the others do, and until when
+        nothing can reach it that is not known yet.
+
+        The first are the shortest ways, along links and calls, from the nodes that have something
+        to do. Calls may come from anybody.
+        """
+        latency = self.control_latency
+        called = min(min(due, default=NEVER) + latency, NEVER)
+        earliest = [min(one, called) for one in due]
+        horizons = [NEVER] * len(due)
+        queue = [(time, number) for number, time in enumerate(earliest)]
+        heapq.heapify(queue)
+        while queue:
+            time, number = heapq.heappop(queue)
+            if time > earliest[number]:
+                continue
+            for link, receiver in self._ways[number]:
+                reached = link.earliest(time)
+                if reached < horizons[receiver]:
+                    horizons[receiver] = reached
+                    if reached < earliest[receiver]:
+                        earliest[receiver] = reached
+                        heapq.heappush(queue, (reached, receiver))
+        lowest, second = heapq.nsmallest(2, [*earliest, NEVER, NEVER])
+        for number, one in enumerate(earliest):
+            others = second if one == lowest else lowest  # its own calls are no news to a node
+            horizons[number] = min(horizons[number], others + latency)
+        return earliest, horizons
+
+    def _why(self) -> str:
+        waiting = "; ".join(
+            f"{node.name} at {node.now} ps waits {node.waits()}" for node in self.nodes
+        )
+        return f"nothing is under way and no timer runs, but the run is not done: {waiting}"

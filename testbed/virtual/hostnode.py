@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host in virtual time: the same clients and servers, attached to simulated links."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hosts.outside import Connection, Outside
+from hosts.releases import Clock, Released
+from hosts.scheduler import BACKLOG
+from hosts.udp import Ahead, Counters
+from protocol.frames import OVERHEAD, Interface
+from protocol.header import HEADER_BYTES, SERVER_PORTS, Batch, decode_rows, peer_keys
+from protocol.plan import Address
+from protocol.shards_pb2_grpc import ShardServiceServicer
+from testbed.virtual.calls import Stub
+from testbed.virtual.engine import Engine
+from testbed.virtual.frames import Arrived, Framing, arrived
+from testbed.virtual.links import Link
+from testbed.virtual.queues import FRAMING
+from testbed.virtual.tasknode import TaskNode
+from testbed.virtual.tasks import Alarm, Waiter
+from testbed.virtual.trains import NEVER, SECOND, Frames, Train, joined, picoseconds
+from testbed.virtual.trains import train as train_of
+from topologies.addressing import Addressing, HostInterface
+
+_FIRST_PORT = 49152  # of those that nobody has asked for (RFC 6335)
+_RECEIVE_BUFFER = 4 << 20
+_QUEUE_SHARE = 4  # who has waited for room goes on when that part of the queue is free
+
+
+class HostNode(TaskNode):
+    """A host of the topology, its interfaces at ports of their numbers.
+
+    unwanted: packets that no socket here was to get. trains: whether endpoints get packets ahead of
+    time where that makes no difference, which is faster.
+    """
+
+    def __init__(self, name: str, addressing: Addressing) -> None:
+        super().__init__(name)
+        self.interfaces = addressing.host_interfaces(name)
+        self.unwanted = 0
+        self.trains = True
+        self._endpoints: dict[tuple[int, int], VirtualEndpoint] = {}
+        self._addresses = {int(one.ipv4) for one in self.interfaces}
+        self._incoming: deque[Train] = deque()
+        self._next_port = _FIRST_PORT
+        self._until = 0
+        self._refused = -1  # no packets up to this time are offered again
+
+    def endpoint(self, address: str, port: int = 0) -> VirtualEndpoint:
+        """A socket at one of its addresses; port 0: any. Raises OSError if that cannot be."""
+        found = [one for one in self.interfaces if str(one.ipv4) == address]
+        if not found:
+            raise OSError(0, f"{self.name} has no address {address}")
+        if port == 0:
+            port, self._next_port = self._next_port, self._next_port + 1
+        place = int(found[0].ipv4), port
+        if place in self._endpoints:
+            raise OSError(0, f"cannot bind UDP {address}:{port}: it is taken")
+        self._endpoints[place] = made = VirtualEndpoint(self, found[0], port)
+        return made
+
+    def release(self, endpoint: VirtualEndpoint) -> None:
+        """Nobody listens there any more."""
+        self._endpoints.pop((endpoint.ipv4, endpoint.port), None)
+
+    def local(self, address: int) -> bool:
+        """Whether it is one of this host's."""
+        return address in self._addresses
+
+    # See TaskNode
+
+    def take(self, until: int) -> None:
+        """See TaskNode."""
+        self._until = until
+        found = self.arrivals(until)
+        if len({port for _, port, _ in found}) < 2:
+            self._incoming.extend(train for _, _, train in found)
+            return
+        single = [
+            (int(train.times[row]), number, train.select(slice(row, row + 1)))
+            for number, _, train in found
+            for row in range(len(train))
+        ]
+        single.sort(key=lambda one: one[:2])
+        self._incoming.extend(train for _, _, train in single)
+
+    def arrival(self) -> int:
+        """See TaskNode."""
+        return int(self._incoming[0].times[0]) if self._incoming else NEVER
+
+    def arrive(self) -> None:
+        """See TaskNode."""
+        if self._incoming and self._give_ahead():
+            return
+        self._arrive_singly()
+
+    def _arrive_singly(self) -> None:
+        while self.arrival() <= self.now:
+            train = self._incoming.popleft()
+            count = int(np.searchsorted(train.times, self.now, "right"))
+            if count < len(train):
+                self._incoming.appendleft(train.select(slice(count, None)))
+                train = train.select(slice(count))
+            self.hand_over(train.frames)
+
+    def _give_ahead(self) -> bool:
+        """Offers the one endpoint there is all that arrives before anything else can happen here,
+        if that is more than one packet."""
+        refused = self._incoming[0].times[0] <= self._refused
+        if refused or not self.trains or len(self._endpoints) != 1:
+            return False
+        (endpoint,) = self._endpoints.values()
+        limit = min(self._until, self.next_call(), self.tasks.due_beside(endpoint.alarm))
+        found = []
+        while self._incoming and int(self._incoming[0].times[0]) < limit:
+            train = self._incoming.popleft()
+            count = int(np.searchsorted(train.times, limit, "left"))
+            found.append(train.select(slice(count)))
+            if count < len(train):
+                self._incoming.appendleft(train.select(slice(count, None)))
+                break
+        trains = joined(found)
+        first = trains[0] if trains else None
+        self._incoming.extendleft(reversed(trains[1:]))
+        if first is None:
+            return False
+        if len(first) > 1 and int(first.times[0]) <= self.now and endpoint.give_ahead(first):
+            return True
+        self._incoming.appendleft(first)
+        return False
+
+    def give_back(self, train: Train) -> None:
+        """Packets that were offered: the first is here, the others will be."""
+        self._incoming.appendleft(train)
+        self._refused = int(train.times[-1])
+        self._arrive_singly()
+
+    def hand_over(self, frames: Frames) -> None:
+        """Frames that are here go to those who listen."""
+        found, others = arrived(frames)
+        self.unwanted += others
+        if not len(found.sources):
+            return
+        keys = peer_keys(found.targets)
+        bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
+        for first, last in pairwise(bounds):
+            target = found.targets[first]
+            endpoint = self._endpoints.get((int(target["ipv4"]), int(target["port"])))
+            if endpoint is None:
+                self.unwanted += last - first
+            else:
+                endpoint.arrive(Arrived(*(part[first:last] for part in found)))
+
+
+class VirtualEndpoint:
+    """See hosts.udp.Endpoint; frames instead of a socket, and nothing is cut into trains.
+
+    A queue of the host's link that is full blocks the sender instead of losing.
+    """
+
+    # What wants to be asked again at once is, a little later: as with any clock, time has to pass.
+    tick = 1e-6
+
+    def __init__(self, node: HostNode, interface: HostInterface, port: int) -> None:
+        self.counters = Counters()
+        self.address, self.ipv4, self.port = str(interface.ipv4), int(interface.ipv4), port
+        self.lanes = 0
+        self.receive_buffer = _RECEIVE_BUFFER
+        self._node, self._number = node, interface.number
+        mac, gateway = (
+            bytes.fromhex(one.replace(":", "")) for one in (interface.mac, interface.gateway_mac)
+        )
+        wire = Interface(mac, gateway, self.ipv4)
+        self._framing = Framing(wire, port)
+        self._queue_bytes = interface.outgoing.queue_bytes
+        self._inbox: list[Arrived] = []
+        self._pending: deque[Frames] = deque()
+        self._woken = False
+        self._waiters: deque[Waiter] = deque()
+        self._ahead: Train | None = None
+        self._asked = False  # for packets ahead of time: not every driver can take them
+
+    def configure(self, lanes: int, link_rate: int) -> None:
+        """See Endpoint."""
+        self.lanes = lanes
+
+    def capacity(self) -> int:
+        """See Endpoint."""
+        return self.receive_buffer // (HEADER_BYTES + 4 * self.lanes)
+
+    def close(self) -> None:
+        """See Endpoint."""
+        self._pending.clear()
+        self._node.release(self)
+
+    def wake(self) -> None:
+        """See Endpoint."""
+        self._woken = True
+        self._node.tasks.wake(self._waiters)
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """That of whoever waits here."""
+        return self._waiters[0].alarm if self._waiters else None
+
+    def wait(self, timeout: float) -> None:
+        """See Endpoint."""
+        if self._pending:
+            room = max(len(self._pending[0][0]), self._queue_bytes // _QUEUE_SHARE)
+            free = (self._link.room(room) - self._node.now) / SECOND
+            timeout = min(timeout, max(free, self.tick))
+        if not self._woken:
+            self._node.tasks.pause(self._waiters, None if timeout == math.inf else timeout)
+        self._woken = False
+
+    def arrive(self, found: Arrived) -> None:
+        """Datagrams for this endpoint are here."""
+        self._inbox.append(found)
+        self.wake()
+
+    def give_ahead(self, train: Train) -> bool:
+        """Packets of which the first is here, and before the last of which nothing else happens at
+        this host. Whether they are all for this endpoint, where somebody waits."""
+        if not self._asked or self._inbox or self._pending or not self._waiters:
+            return False
+        self._ahead = train
+        self.wake()
+        return True
+
+    def ahead(self) -> Ahead | None:
+        """See Attachment."""
+        self._asked = True
+        train = self._ahead
+        if train is None:
+            return None
+        self._ahead = None
+        node = self._node
+        found, others = arrived(train.frames)
+        mine = (found.targets["ipv4"] == self.ipv4) & (found.targets["port"] == self.port)
+        batch, malformed = decode_rows(found.datagrams, found.sources, self.lanes)
+        if others or malformed or not mine.all():
+            node.give_back(train)
+            self._woken = False
+            return None
+
+        def done(released: Released) -> None:
+            self.counters.receive_calls += 1
+            self.counters.received += len(batch)
+            if released.batch is not None:
+                (frames,) = self._framing.frames(released.batch)
+                times = np.rint(released.times * SECOND).astype(np.int64)
+                node.ports[self._number].send(train_of(times, frames))
+                self.counters.send_calls += 1
+                self.counters.sent += len(frames)
+            node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
+
+        def refuse() -> None:
+            node.give_back(train)
+            self._woken = False  # whoever is told so is awake
+
+        clock = Clock(_alarm, self.tick, self._room)
+        return Ahead(train.times / SECOND, batch, clock, done, refuse)
+
+    def _room(self, times: list[float], size: int) -> bool:
+        """Whether frames of one size find room in the link's queue, with a little to spare."""
+        link = self._link
+        pace = link.spec.rate / 8
+        if link.spec.framing:
+            pace *= size / (size + FRAMING)
+        before, level = self._node.now / SECOND, float(link.waiting(self._node.now))
+        for time in times:
+            level = max(0.0, level - (time - before) * pace) + size
+            before = time
+            if level > self._queue_bytes - 2 * size:
+                return False
+        return True
+
+    def receive(self) -> Batch | None:
+        """See Endpoint."""
+        if not self._inbox:
+            return None
+        inbox, self._inbox = self._inbox, []
+        self.counters.receive_calls += 1
+        batches = []
+        for found in inbox:
+            batch, malformed = decode_rows(found.datagrams, found.sources, self.lanes)
+            self.counters.malformed += malformed
+            batches.append(batch)
+        whole = Batch.concatenate(batches)
+        self.counters.received += len(whole)
+        return whole
+
+    @property
+    def more(self) -> bool:
+        """See Attachment."""
+        return bool(self._inbox)
+
+    def send(self, batch: Batch) -> None:
+        """See Endpoint."""
+        remote = ~np.isin(batch.peers["ipv4"], [int(one.ipv4) for one in self._node.interfaces])
+        if remote.all():
+            self._pending.extend(self._framing.frames(batch))
+        else:
+            self._pending.extend(self._framing.frames(batch.select(remote)))
+            for frames in self._framing.frames(batch.select(~remote)):
+                self.counters.sent += len(frames)
+                self._node.hand_over(frames)
+        self.counters.send_calls += 1
+        self.flush()
+
+    def flush(self) -> bool:
+        """See Endpoint."""
+        while self._pending:
+            frames = self._pending.popleft()
+            size = frames.shape[1]
+            free = self._queue_bytes - self._link.waiting(self._node.now)
+            count = min(len(frames), max(0, free // size))
+            if count:
+                now = np.full(count, self._node.now, np.int64)
+                self._node.ports[self._number].send(train_of(now, frames[:count]))
+                self.counters.sent += count
+            if count < len(frames):
+                self._pending.appendleft(frames[count:])
+                self.counters.send_blocked += 1
+                return False
+        return True
+
+    @property
+    def _link(self) -> Link:
+        return self._node.ports[self._number].out
+
+
+def _alarm(now: float, seconds: float) -> float:
+    """See Clock: to the picosecond, as a task's wait is."""
+    return (round(now * SECOND) + picoseconds(seconds)) / SECOND
+
+
+class VirtualOutside(Outside):
+    """What a host has of its surroundings in virtual time; see Outside.
+
+    controller: where the job service is, and service: that one, once it answers. shards: servers
+    that answer others, by address. hosts: by name.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        node: TaskNode,
+        addressing: Addressing,
+        controller: TaskNode,
+        service: Callable[[], Any],
+        shards: dict[Address, ShardServiceServicer],
+        hosts: Mapping[str, TaskNode],
+    ) -> None:
+        self.world = node.tasks
+        self._engine, self._node, self._addressing = engine, node, addressing
+        self._controller, self._service = controller, service
+        self._shards = shards
+        self._hosts = hosts
+
+    def check_service(self, service: str) -> None:
+        """See Outside."""
+
+    def endpoint(self, address: str, **options: Any) -> VirtualEndpoint:
+        """See Outside."""
+        assert isinstance(self._node, HostNode)
+        while (made := self._node.endpoint(address)).port in SERVER_PORTS:
+            pass
+        return made
+
+    def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
+        """See Outside: so little that the queue of the host's link has always room."""
+        if not rate or queue_bytes is None:
+            return BACKLOG
+        room = max(payload, queue_bytes - 4 * (payload + OVERHEAD + HEADER_BYTES))
+        return min(BACKLOG, 8 * room / rate)
+
+    def service(self, service: str) -> Connection:
+        """See Outside."""
+        stub = Stub(
+            self._engine, self._node, self._controller, self._service, f"unix:{self._node.name}"
+        )
+        return Connection(stub, stub.close)
+
+    def peer(self, address: Address) -> Connection:
+        """See Outside. The kernel takes the address of the first route, and within a host the one
+        that is called."""
+        there = self._addressing.interfaces[IPv4Address(address.ipv4)]
+        own = self._addressing.address(self._node.name)
+        source = there.ipv4 if there.node == self._node.name else own
+        find = self._shards.get
+        target, peer = self._hosts[there.node], f"ipv4:{source}:0"
+        stub = Stub(self._engine, self._node, target, lambda: find(address), peer)
+        return Connection(stub, stub.close)
+
+    def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:
+        """See Outside."""
+        if address in self._shards:
+            raise OSError(0, f"cannot listen at {address} (TCP)")
+        self._shards[address] = servicer
+
+        def end() -> None:
+            self._shards.pop(address, None)
+
+        return end

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology in virtual time: switches, hosts and the controller, joined as its file says."""
+
+from __future__ import annotations
+
+from controller.dataplane import DataPlane
+from hosts.server_main import ServerProcess
+from protocol.plan import Address
+from protocol.shards_pb2_grpc import ShardServiceServicer
+from testbed.plans.expected import Direction
+from testbed.records.links import Carried
+from testbed.virtual.calls import ask
+from testbed.virtual.controlnode import ControlNode
+from testbed.virtual.engine import Engine, Node
+from testbed.virtual.hostnode import HostNode, VirtualOutside
+from testbed.virtual.links import Link, LinkSpec
+from testbed.virtual.switchnode import SwitchNode
+from testbed.virtual.tasknode import TaskNode
+from testbed.virtual.trains import NEVER, SECOND
+from topologies.addressing import Addressing
+from topologies.topology import Topology
+
+SERVICE = "unix:virtual"  # how hosts are told to call the job service: there is no socket
+
+
+class Operator(TaskNode):
+    """Whoever runs jobs: it has no links."""
+
+    def arrival(self) -> int:
+        """See TaskNode."""
+        return NEVER
+
+    def arrive(self) -> None:
+        """See TaskNode."""
+
+
+class Network:
+    """Of a topology under one program. Nothing runs before `begin`.
+
+    servers: processes that run, by name. framing: see LinkSpec.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        addressing: Addressing,
+        dataplane: DataPlane,
+        *,
+        framing: bool = False,
+        engine: Engine | None = None,
+    ) -> None:
+        self.topology, self.addressing = topology, addressing
+        self.engine = engine or Engine()
+        self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
+        self.hosts = {node.name: HostNode(node.name, addressing) for node in topology.hosts}
+        self.servers: dict[str, ServerProcess] = {}
+        self.operator = Operator("operator")
+        self._shards: dict[Address, ShardServiceServicer] = {}
+        self._links: dict[Direction, Link] = {}
+        devices = {name: (node, node.device) for name, node in self.switches.items()}
+        self.controller = ControlNode(self.engine, topology, addressing, dataplane, devices)
+        nodes: list[Node] = [*self.switches.values(), *self.hosts.values()]
+        for node in (*nodes, self.controller, self.operator):
+            self.engine.add(node)
+        self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
+        self._connect(framing)
+
+    def _connect(self, framing: bool) -> None:
+        for node in self.topology.hosts:
+            for end in self.addressing.host_interfaces(node.name):
+                there, back = self.engine.connect(
+                    self.hosts[node.name],
+                    end.number,
+                    self.switches[end.switch],
+                    end.switch_port,
+                    LinkSpec.of(end.outgoing, framing=framing),
+                    LinkSpec.of(end.incoming, framing=framing),
+                )
+                self._links[Direction(node.name, end.interface)] = there
+                port = self.addressing.port(end.switch, end.switch_port)
+                self._links[Direction(end.switch, port.interface)] = back
+        for node in self.topology.switches:
+            for port in self.addressing.ports(node.name):
+                way = Direction(port.switch, port.interface)
+                if port.peer_is_host or way in self._links:
+                    continue
+                there, back = self.engine.connect(
+                    self.switches[port.switch],
+                    port.number,
+                    self.switches[port.peer],
+                    port.peer_number,
+                    LinkSpec.of(port.outgoing, framing=framing),
+                    LinkSpec.of(port.incoming, framing=framing),
+                )
+                self._links[way] = there
+                self._links[Direction(port.peer, port.peer_interface)] = back
+
+    def outside(self, node: TaskNode) -> VirtualOutside:
+        """What code at a node has of its surroundings."""
+        return VirtualOutside(
+            self.engine,
+            node,
+            self.addressing,
+            self.controller,
+            lambda: self.controller.service,
+            self._shards,
+            self.hosts,
+        )
+
+    def server(self, name: str) -> ServerProcess:
+        """A server process, started if it is not there; for a task of its host."""
+        if name not in self.servers:
+            unit = self.addressing.unit(name)
+            node = self.hosts[unit.host]
+            endpoint = node.endpoint(str(unit.address), unit.port)
+            rate = unit.interface.outgoing.rate
+            process = ServerProcess(endpoint, SERVICE, rate, self.outside(node))
+            self.servers[name] = process
+            node.tasks.thread(process.run, name=f"server-{name}").start()
+        return self.servers[name]
+
+    def carried(self) -> dict[Direction, Carried]:
+        """What each direction of each link has sent, as frames without FCS."""
+        return {
+            way: Carried(link.counters.sent_bytes, link.counters.sent)
+            for way, link in self._links.items()
+        }
+
+    def links(self) -> dict[Direction, Link]:
+        """Each direction, by who sends."""
+        return dict(self._links)
+
+    def stop(self) -> None:
+        """Ends servers and controller in order; for a task of the operator."""
+        for name, server in self.servers.items():
+            host = self.hosts[self.addressing.unit(name).host]
+            ask(self.engine, self.operator, host, server.stop)
+        ask(self.engine, self.operator, self.controller, self.controller.stop)
+
+    def where(self) -> str:
+        """The time at the node whose task runs, and who that is, in words."""
+        for node in self._task_nodes:
+            if node.tasks.running is not None:
+                return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
+        return "-"
+
+    def close(self) -> None:
+        """Ends all tasks and frees the switches."""
+        for node in self._task_nodes:
+            node.tasks.close()
+        for switch in self.switches.values():
+            switch.close()

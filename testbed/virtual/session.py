@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run in virtual time: jobs on a topology, from their files to the run's directory.
+
+One process, no root, no namespaces; what a run comes to depends on nothing but the files, the
+options and the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.dataplane import DataPlane
+from testbed.jobs import preflight
+from testbed.jobs.preflight import Preflight
+from testbed.nodes.serverhost import JobError
+from testbed.plans.expected import total
+from testbed.records import links, record
+from testbed.records.record import RunDirectory
+from testbed.virtual.errors import VirtualError
+from testbed.virtual.jobrun import VirtualJob
+from testbed.virtual.network import Network
+from testbed.virtual.trains import SECOND
+from topologies.addressing import Addressing
+from topologies.spec import TopologyFile
+
+Message = dict[str, Any]
+_QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
+
+
+def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) -> Preflight:
+    """Whether it can run, see ``preflight.check``."""
+    return preflight.check(topology, jobs, dataplane, "embedded", virtual=True)
+
+
+class Session:
+    """Of jobs that were found fit (``check``). framing: see LinkSpec."""
+
+    def __init__(
+        self,
+        checked: Preflight,
+        dataplane: DataPlane,
+        run: RunDirectory,
+        emit: Callable[[Message], None],
+        *,
+        framing: bool = False,
+    ) -> None:
+        self.run = run
+        self._framing = framing
+        topology = checked.topology
+        self.addressing = Addressing(topology)
+        self.network = Network(topology, self.addressing, dataplane, framing=framing)
+        names: list[str] = []
+        for plan in checked.jobs:
+            names.append(_unique(plan.file.spec.name, names))
+        self.jobs = [
+            VirtualJob(self.network, dataplane, plan.file, name, plan.placement, run.path, emit)
+            for plan, name in zip(checked.jobs, names, strict=True)
+        ]
+        for job in self.jobs:
+            job.alongside = sorted(other.name for other in self.jobs if other is not job)
+        self._over = False
+        self._seconds = 0.0
+
+    def execute(self) -> bool:
+        """Runs all jobs; returns whether all weights match the reference, where there is one.
+
+        Raises JobError for the first job that failed, VirtualError.
+        """
+        began = time.monotonic()
+        failure: VirtualError | None = None
+        with _logged(self.run.logs / "virtual.log", self.network):
+            try:
+                self.network.controller.begin()
+                self.network.operator.tasks.thread(self._conduct, name="run").start()
+                self.network.engine.run(lambda: self._over)
+            except VirtualError as error:
+                failure = error
+            finally:
+                self._simulated = time.monotonic() - began
+                self._carried = self.network.carried()
+                self.network.close()
+            for job in self.jobs if failure is None else ():
+                job.finish(alone=len(self.jobs) == 1)
+        failed = next((job for job in self.jobs if job.state == "failed"), None)
+        text = str(failure) if failure is not None else failed.reason if failed is not None else ""
+        told = self._write(text, time.monotonic() - began)
+        if failure is not None:
+            raise failure
+        if failed is not None:
+            raise JobError(failed.reason)
+        return all(one["matches_reference"] is not False for one in told)
+
+    def _conduct(self) -> None:
+        tasks = self.network.operator.tasks
+        running = [tasks.thread(job.run, name=job.name) for job in self.jobs]
+        for one in running:
+            one.start()
+        for one in running:
+            one.join()
+        self._seconds = tasks.now()
+        self.network.stop()
+        tasks.sleep(_QUIET_SECONDS)
+        self._over = True
+
+    def _write(self, failure: str, wall: float) -> list[Message]:
+        """The summary; returns the jobs' parts."""
+        whole = all(job.state == "done" and job.forecast.predictable for job in self.jobs)
+        expected = total([job.forecast.expected() for job in self.jobs]) if whole else None
+        rows = links.rows(self.addressing, self._carried, expected)
+        alone = len(self.jobs) == 1
+        told = [job.record(rows if alone else [], wall) for job in self.jobs]
+        done = [one for one in told if one["state"] == "done"]
+        first = dict(next(iter(done or told), {}))
+        timing = first.pop("machine", {})
+        engine = self.network.engine
+        self.run.write_summary(
+            {
+                "target": "embedded",
+                "clock": "virtual",
+                **first,
+                **({"failure": {"message": failure.split("\n", 1)[0]}} if failure else {}),
+                "name": self.run.name,
+                "shaping": "simulated",
+                "virtual": {
+                    "seconds": self._seconds,
+                    "control_latency": engine.control_latency / SECOND,
+                    "framing": self._framing,
+                    "switch_latency": 0.0,
+                    "host_seconds_per_packet": 0.0,
+                    "host_seconds_per_byte": 0.0,
+                },
+                "links": rows,
+                "jobs": told,
+                "others": [],
+                "faults": [],
+                "machine": {
+                    **record.machine("embedded"),
+                    **timing,
+                    "simulated_seconds": self._simulated,
+                    "packets": sum(row["packets"] for row in rows),
+                    "rounds": engine.rounds,
+                },
+            }
+        )
+        return told
+
+
+def _unique(wanted: str, taken: Sequence[str]) -> str:
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}-{number}", number + 1
+    return name
+
+
+class _Where(logging.Filter):
+    """Adds to each record what the virtual time is, and whose task speaks."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self._network = network
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.virtual = self._network.where()
+        return True
+
+
+@contextlib.contextmanager
+def _logged(path: Path, network: Network) -> Iterator[None]:
+    """What is said meanwhile goes to a file, each line with its virtual time."""
+    handler = logging.FileHandler(path)
+    handler.addFilter(_Where(network))
+    handler.setFormatter(logging.Formatter("%(virtual)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(handler)
+        handler.close()

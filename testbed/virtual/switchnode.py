@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch in virtual time: the embedded target in process, between links.
+
+The same compiled program, tables and P4Runtime as in emulation; the ports' queues and rates are in
+C (switch/runtime/io/timed.h), so that a packet's queue depth is there for its egress.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from switch.lines import Line
+from switch.p4runtime import Device
+from switch.pipeline import Pipeline
+from switch.timed import Arrivals, Departures, TimedPorts
+from testbed.virtual.engine import Node, Port
+from testbed.virtual.trains import Train
+
+
+class SwitchNode(Node):
+    """A device and its ports.
+
+    latency: ps from a packet's arrival until it comes to its port's queue. cpu_port: that of
+    packet-in and packet-out. The device has no program at first: what arrives then is counted
+    (`lines.no_program`).
+    """
+
+    eager = True
+
+    def __init__(
+        self, name: str, *, device_id: int = 1, cpu_port: int | None = None, latency: int = 0
+    ) -> None:
+        super().__init__(name)
+        self.latency = latency
+        self.lines = TimedPorts(latency)
+        self.device = Device(
+            device_id, cpu_port, on_commit=self._commit, on_packet_out=self._packet_out
+        )
+        if cpu_port is not None:
+            self.lines.add(cpu_port, Line(parts=0), unqueued=True)
+        self._packet_outs: list[Arrivals] = []
+
+    def close(self) -> None:
+        """Frees device and program."""
+        self.lines.close()
+        self.device.close()
+
+    def connected(self, port: Port) -> None:
+        """The line of the link that leaves it."""
+        link = port.out
+        self.lines.add(port.number, link.line, unqueued=link.spec.priorities)
+        if not link.spec.priorities:
+            link.queue_counters = partial(self.lines.counters, port.number)
+
+    def next(self) -> int:
+        """A call, or a packet that goes round."""
+        return min(self.next_call(), self.lines.next())
+
+    def run(self, until: int) -> None:
+        """Packets up to each call, which may change tables, then the call."""
+        while True:
+            call = self.next_call()
+            self._forward(min(call, until))
+            if call >= until:
+                break
+            self.answer()
+        self.now = until
+
+    def waits(self) -> str:
+        """For packets."""
+        return "for packets"
+
+    def _forward(self, until: int) -> None:
+        """All packets before a time. Those from the CPU are older than any that arrives."""
+        found = sorted(self.arrivals(until), key=_link_number)
+        arrivals = [
+            Arrivals(port, train.times, train.frames, train.lengths) for _, port, train in found
+        ]
+        if self._packet_outs:
+            arrivals, self._packet_outs = [*self._packet_outs, *arrivals], []
+        if not arrivals and self.lines.next() >= until:
+            return
+        for one in self.lines.run(arrivals, until):
+            if one.port == self.device.cpu_port:
+                self._packet_in(one)
+            else:
+                self._send(one)
+
+    def _send(self, one: Departures) -> None:
+        link = self.ports[one.port].out
+        if link.spec.priorities:
+            link.send(Train(one.times, one.frames, one.lengths, one.priorities))
+        else:
+            train = Train(one.times, one.frames, one.lengths)
+            link.carry(train, one.length_bytes, one.wire_bytes, one.free)
+
+    def _commit(self, pipeline: Pipeline) -> None:
+        self.lines.attach(pipeline)
+
+    def _packet_out(self, port: int, frame: bytes) -> None:
+        frames = np.frombuffer(frame, np.uint8)[None]
+        times, lengths = np.array([self.now], np.int64), np.array([len(frame)], np.int64)
+        self._packet_outs.append(Arrivals(port, times, frames, lengths))
+
+    def _packet_in(self, departures: Departures) -> None:
+        for at, frame in zip(departures.times.tolist(), departures.frames, strict=True):
+            self.now = max(self.now, at)
+            self.device.packet_in(frame.tobytes())
+
+
+def _link_number(arrival: tuple[int, int, Train]) -> int:
+    return arrival[0]

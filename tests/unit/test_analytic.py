@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analytic model against closed forms, against the planner's own links and windows, and against
+a line of servers taken packet by packet."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from controller.trees import TreeKind, plan_trees
+from controller.windows import choose_window
+from testbed.cli.main import main
+from testbed.plans.analytic import Costs, Prediction, Work, pipeline, predictions, rounds, slots_for
+from testbed.plans.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
+from testbed.plans.planning import needs
+from testbed.plans.traffic import baselines
+from tests.conftest import ROOT
+from topologies.addressing import Addressing
+from topologies.shape import Level
+from topologies.spec import parse
+
+pytestmark = pytest.mark.unit
+
+HEAD = "name: t\ndefaults: {rate: 1 Gbit/s, delay: 2 us, queue_bytes: 256 KiB}\n"
+FRAME = 14 + 20 + 8 + 32 + 1024
+RACKS = [
+    "racks: [{workers: 4, servers: 1}]",
+    "racks: [{workers: 4, servers: 1}, {workers: 4}]\ncores: 1",
+    "racks: [{workers: 2}, {workers: 2}, {workers: 0, servers: 4}]\ncores: 1",
+    "racks: [{workers: 3, servers: 1, count: 6}]\ncores: 1",
+    "racks: [{workers: 2, servers: 1}, {workers: 2, count: 7}]\ncores: [{racks: 2, cores: 1}, 1]",
+    "racks: [{workers: 1, servers: 1}, {workers: 1, count: 39}]\n"
+    "cores: [{racks: 20, cores: 1}, 1]\nuplinks: {rate: 300 Mbit/s}",
+    "racks: [{workers: 4, count: 4}, {workers: 0, servers: 4}]\ncores: 2",
+    "racks: [{workers: 2, servers: 2, count: 4}]\ncores: [{racks: 2, cores: 2}, 2]",
+]
+
+
+def network(workers: int, racks: int, host: float = 10e9, up: float = 10e9) -> Network:
+    """Of so many workers in each of so many racks, and a server in the first."""
+    lines = {WORKER: Line(host), SERVER: Line(host), uplink(0): Line(up)}
+    servers = (1, *[0] * (racks - 1))
+    return Network((workers,) * racks, servers, (Level(racks, 1),), lines)
+
+
+def found(net: Network, work: Work, costs: Costs | None = None) -> dict[str, Prediction]:
+    """Predictions by name."""
+    return {one.name: one for one in predictions(net, work, costs or Costs(window=1 << 15))}
+
+
+@pytest.mark.parametrize("racks", RACKS)
+def test_links_and_windows_are_the_planners_where_it_can_plan(racks: str) -> None:
+    topology = parse(HEAD + racks)
+    addressing = Addressing(topology)
+    workers = [node.name for node in topology.workers]
+    servers = [node.name for node in topology.servers]
+    net = Network.of(topology, workers, servers)
+    chunks = 3840  # whole slices of 32 for each of up to 40 colocated servers' shares
+    model = found(net, Work(chunks, FRAME), Costs())
+    plane = SimpleNamespace(lanes=256, chunks_per_slice=lambda _: 32)
+    planned = 0
+    for need in needs(addressing, [chunks * 256], plane, workers, None):  # type: ignore[arg-type]
+        one = model[f"{need.placement} ({need.tree})"]
+        if need.refused:
+            assert one.refused, need
+            continue
+        planned += 1
+        assert not one.refused, (one, need)
+        assert one.bytes is not None
+        ups = [size for name, size in one.bytes.items() if name.startswith("uplink")]
+        links = [need.worker, need.server] if need.placement not in ("cc", "cs") else []
+        for link, name in zip(links, (WORKER, SERVER), strict=False):
+            assert (link.bytes if link else 0) == pytest.approx(one.bytes.get(name, 0), rel=0.002)
+        assert (need.uplink.bytes if need.uplink else 0) == pytest.approx(
+            max(ups, default=0), rel=0.1 if need.placement == "cs" else 0.002
+        )
+        if need.placement in ("inc", "inc-server", "ncc"):
+            units = [addressing.unit(name).address for name in need.servers]
+            trees = plan_trees(topology, addressing, workers, units, TreeKind.of(need.tree))
+            assert one.window == choose_window(addressing, trees, units, FRAME), need
+    assert planned
+
+
+def test_closed_forms_of_two_levels() -> None:
+    """Design: switch root max(M/Bw, M/Bu); sharded flat max(2M(N-1)/(N Bw), 2nM(r-1)/(r Bu)); ring
+    2(N-1)/N each way."""
+    chunks, n, r = 100_000, 8, 4
+    bits = 8.0 * chunks * FRAME
+    for host, up in ((10e9, 10e9), (10e9, 4e9), (1e9, 10e9)):
+        told = found(network(n, r, host, up), Work(chunks, FRAME))
+        assert told["inc (two-level)"].seconds == pytest.approx(
+            max(bits / host, bits / up), rel=1e-3
+        )
+        big = n * r
+        flat = max(2 * bits * (big - 1) / (big * host), 2 * n * bits * (r - 1) / (r * up))
+        assert told["cs (none)"].seconds == pytest.approx(flat, rel=1e-2)
+        ring = 2 * bits * (big - 1) / big / min(host, up)
+        assert told["ring"].seconds == pytest.approx(ring, rel=1e-2)
+        assert told["cc (none)"].bytes is not None
+        assert told["cc (none)"].bytes[WORKER] == (big - 1) * chunks * FRAME
+
+
+def test_halving_and_doubling_sends_what_a_ring_does_and_in_fewer_rounds() -> None:
+    net = network(8, 4)
+    both = baselines(net)
+    assert both["halving-doubling"].loads[WORKER] == pytest.approx(2 * 31 / 32)
+    assert len(both["halving-doubling"].steps) == 2 * 5
+    assert len(both["ring"].steps) == 2 * 31
+    # Across a rack of 8, 8 workers exchange U/16 and U/32, and back.
+    assert both["halving-doubling"].loads[uplink(0)] == pytest.approx(2 * 8 * (1 / 16 + 1 / 32))
+    odd = baselines(network(3, 1))["halving-doubling"]
+    assert odd.loads[WORKER] == pytest.approx(1 + 1)
+    assert len(odd.steps) == 2 * 2
+
+
+def test_a_pipeline_takes_as_long_as_packet_by_packet() -> None:
+    """Stations in a row, each first in, first out; a chunk enters when the one W before is out."""
+    for sends, window, chunks in product(
+        ([3.0, 5.0, 2.0, 5.0], [1.0, 1.0], [7.0]), (1, 2, 3, 8, 64), (1, 2, 7, 50)
+    ):
+        free = [0.0] * len(sends)
+        out: list[float] = []
+        for number in range(chunks):
+            at = out[number - window] if number >= window else 0.0
+            for station, send in enumerate(sends):
+                at = free[station] = max(at, free[station]) + send
+            out.append(at)
+        assert pipeline(chunks, max(sends), sum(sends), window) == pytest.approx(out[-1])
+
+
+def test_time_is_flat_in_the_number_of_workers_and_a_server_is_not() -> None:
+    work = Work(4096, FRAME)
+    small, large = found(network(8, 1), work), found(network(8, 32), work)
+    assert large["inc (two-level)"].seconds == pytest.approx(
+        small["inc (two-level)"].seconds, rel=0.01
+    )
+    assert large["ncc (none)"].seconds > 30 * small["ncc (none)"].seconds
+    assert "256 children, 32 are possible" in large["ncc (none)"].refused
+
+
+def test_a_hundred_thousand_workers_have_as_many_levels_as_children_need() -> None:
+    levels = (Level(32, 1), Level(1024, 1), Level(6250, 1))
+    lines = {name: Line(100e9, 1e-6) for name in (WORKER, SERVER, *map(uplink, range(3)))}
+    net = Network((16,) * 6250, (1, *[0] * 6249), levels, lines)
+    assert joined_levels(net) == 3
+    best = predictions(net, Work(100_000, FRAME), Costs(window=256))[0]
+    assert best.name == "inc (two-level)"
+    # Four links each way, one sending time and 1 us each.
+    send = 8 * FRAME / 100e9
+    assert best.seconds == pytest.approx(99_999 * send + 8 * (send + 1e-6))
+    narrow = replace(net, levels=(Level(32, 1), Level(6250, 1)))
+    with pytest.raises(ModelError, match="196 children"):
+        joined_levels(replace(narrow, lines=lines))
+
+
+def test_a_small_window_and_too_few_slots_are_told() -> None:
+    net = network(4, 2)
+    slow = replace(net, lines={name: replace(one, delay=1e-3) for name, one in net.lines.items()})
+    told = found(slow, Work(1000, FRAME), Costs(window=8))["inc (two-level)"]
+    round_trip = 4 * (1e-3 + 8 * FRAME / 10e9)
+    assert told.limit == "window"
+    # 124 whole windows before the last, which is 7 packets behind the first of its window.
+    assert told.seconds == pytest.approx(125 * round_trip + 7 * 8 * FRAME / 10e9)
+    assert told.slots_needed == 2 * math.ceil(10e9 * round_trip / (8 * FRAME))
+    assert told.slots_taken == 16
+    few = found(slow, Work(1000, FRAME), Costs(window=8, slots=8))["inc (two-level)"]
+    assert "16 slots, a switch has 8" in few.refused
+    assert slots_for(1e9, 3e-6, 0.0, 1000) == 6
+
+
+def test_loss_costs_timeouts_as_often_as_a_chunk_is_hit() -> None:
+    # One edge: a geometric number of timeouts.
+    assert sum(rounds([(0.1, 1)])) == pytest.approx(0.1 / 0.9)
+    # First timeouts: one if none of many edges is spared.
+    assert rounds([(0.01, 100), (0.02, 3)])[0] == pytest.approx(1 - 0.99**100 * 0.98**3)
+    assert rounds([(0.0, 10)]) == []
+    net = network(4, 2)
+    times = []
+    for loss in (0.0, 1e-5, 1e-4, 1e-3):
+        lines = {name: replace(one, loss=loss) for name, one in net.lines.items()}
+        told = found(replace(net, lines=lines), Work(1000, FRAME), Costs(window=64))
+        times.append(told["inc (two-level)"].seconds)
+    assert times == sorted(times)
+    assert times[0] < times[1]
+
+
+@pytest.mark.parametrize("workers", [(1,), (1, 0), (1, 1)])
+def test_the_smallest_networks(workers: tuple[int, ...]) -> None:
+    net = replace(network(1, len(workers)), workers=workers, servers=(1, *[0] * (len(workers) - 1)))
+    for one in predictions(net, Work(1, FRAME), Costs()):
+        assert one.seconds >= 0
+        assert math.isfinite(one.seconds)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    for line in ({"rate": 0}, {"rate": -1}, {"rate": 1, "delay": -1}, {"rate": 1, "loss": 1}):
+        with pytest.raises(ModelError, match="allowed"):
+            Line(**line)
+    with pytest.raises(ModelError, match="chunks of 0"):
+        Work(0, FRAME)
+    with pytest.raises(ModelError, match="no workers"):
+        Network((0,), (1,), (), {})
+    with pytest.raises(ModelError, match="joins 2 racks"):
+        Network((1, 1), (1, 0), (), {})
+
+
+def test_the_command_says_which_placement_wins_and_why() -> None:
+    file = str(ROOT / "topologies/two-racks.yaml")
+    run = CliRunner().invoke(main, ["plan", file, "--size", "4 MB", "--window", "64"])
+    assert run.exit_code == 0, run.output
+    assert "inc (two-level) wins" in run.output
+    told = CliRunner().invoke(main, ["plan", file, "--size", "4 MB", "--json"])
+    rows = json.loads(told.output)["model"]["predictions"]
+    assert {row["placement"] for row in rows} >= {"inc", "ncs", "ring", "halving-doubling"}
+    alone = CliRunner().invoke(main, ["plan", "--window", "4"])
+    assert alone.exit_code == 2
+    assert "need a TOPOLOGY" in alone.output

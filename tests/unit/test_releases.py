@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that a worker takes many at once come to what they do one by one, to the picosecond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controller.dataplane import DataPlane
+from hosts import transport
+from hosts.client import Client
+from hosts.jobservice import Service, create_service
+from hosts.releases import release
+from testbed.nodes.dataplane import SOURCES
+from testbed.virtual.calls import ask
+from testbed.virtual.network import SERVICE, Network
+from testbed.virtual.trains import Train
+from topologies.addressing import Addressing
+from topologies.spec import parse
+
+BUILD = SOURCES / "build"
+PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
+RACK = """
+name: rack
+defaults: {rate: %s, delay: %s, queue_bytes: %s}
+racks: [{workers: 2, servers: 1}]
+"""
+
+
+@dataclass
+class Case:
+    """Links, a job of `elements` values, and how much later than the one before each worker is."""
+
+    rate: str
+    delay: str = "0 ms"
+    queue_bytes: str = "64 KiB"
+    elements: int = 20_000
+    window: int = 0
+    streams: int = 0
+    late: float = 0.0
+    outlier: float = 1.0  # a value of the second round: too large for its chunk's scale
+    rounds: int = 4
+
+
+class Played:
+    """What leaves on each link and when, and what workers know at the end."""
+
+    def __init__(self, case: Case, *, trains: bool) -> None:
+        topology = parse(RACK % (case.rate, case.delay, case.queue_bytes))
+        self.case = case
+        self.addressing = Addressing(topology)
+        self.network = network = Network(topology, self.addressing, DataPlane.load(*PLANE))
+        self.known: dict[int, Any] = {}
+        self.sums: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.over = False
+        left: dict[Any, list[Train]] = {}
+        for host in network.hosts.values():
+            host.trains = trains
+        for way, link in network.links().items():
+            link.on_departure = left.setdefault(way, []).append
+        network.controller.begin()
+        network.operator.tasks.thread(self._conduct).start()
+        try:
+            network.engine.run(lambda: self.over)
+        finally:
+            network.close()
+        self.left = {
+            way: (
+                np.concatenate([train.times for train in sent]).tolist(),
+                b"".join(train.frames.tobytes() for train in sent),
+            )
+            for way, sent in left.items()
+            if sent
+        }
+
+    def _conduct(self) -> None:
+        network, operator, case = self.network, self.network.operator, self.case
+        hosts = [node.name for node in network.topology.workers]
+        service = create_service(
+            *(SERVICE, "job", hosts, ["s0"]),
+            window=case.window,
+            streams=case.streams,
+            outside=network.outside(operator),
+        )
+        server = network.hosts["s0"]
+        ask(network.engine, operator, server, lambda: network.server("s0").join(service.nonce, 0))
+        workers = [
+            operator.tasks.thread(self._work, args=(rank, name, service))
+            for rank, name in enumerate(hosts)
+        ]
+        for one in workers:
+            one.start()
+        for one in workers:
+            one.join()
+        network.stop()
+        operator.tasks.sleep(0.1)
+        self.over = True
+
+    def _work(self, rank: int, name: str, service: Service) -> None:
+        network, case = self.network, self.case
+        host, end = network.hosts[name], self.addressing.host_interfaces(name)[0]
+        outside = network.outside(host)
+
+        def work() -> None:
+            link = end.outgoing
+            with Client(
+                SERVICE,
+                address=str(end.ipv4),
+                queue_bytes=link.queue_bytes,
+                link_rate=link.rate,
+                outside=outside,
+            ) as client:
+                client.connect_service(service.nonce, rank)
+                client.init_service({"values": case.elements})
+                random = np.random.default_rng(rank)
+                for number in range(case.rounds):
+                    values = random.uniform(0.5, 1, case.elements).astype(np.float32)
+                    if number == 1 and rank == 1:
+                        values[case.elements // 2] *= case.outlier
+                    outside.world.sleep(case.late * rank)
+                    came = client.push_pull({"values": values})["values"]
+                    self.sums[rank, number] = host.now, came.tobytes()
+                statistics = client.statistics
+                statistics.pop("socket")
+                trips = client._transport.round_trips
+                self.known[rank] = statistics, trips.timeouts.tolist(), trips.smoothed.tolist()
+
+        ask(network.engine, network.operator, host, work)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("10 Gbit/s", "0.005 ms", "128 KiB", late=0.0001),
+        Case("1 Gbit/s", "0.01 ms", window=16, streams=2),
+        Case("500 Mbit/s", queue_bytes="16 KiB", late=0.00037),
+        Case("1 Gbit/s", "0.001 ms", elements=10_000, outlier=1e6),
+    ],
+    ids=["paced", "windows", "short-queue", "float32"],
+)
+def test_many_at_once_are_what_they_are_one_by_one(case: Case, monkeypatch: pytest.MonkeyPatch):
+    taken: list[int] = []
+
+    def counted(*arguments: Any) -> Any:
+        released = release(*arguments)
+        if released is not None:
+            taken.append(len(arguments[1]))
+        return released
+
+    monkeypatch.setattr(transport, "release", counted)
+    together = Played(case, trains=True)
+    assert sum(taken) > case.elements // 256  # else this shows nothing
+    taken.clear()
+    singly = Played(case, trains=False)
+    assert not taken
+    assert together.sums == singly.sums
+    assert together.known == singly.known
+    assert together.left == singly.left

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that run ahead of each other do what they would do in lockstep."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import random
+import zlib
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from switch import lines, timed
+from testbed.virtual import engine, impairments, links, marking, queues, switchnode, trains
+from testbed.virtual.engine import Engine, Node
+from testbed.virtual.errors import CausalityError, DeadlockError, LinkError
+from testbed.virtual.links import LinkSpec
+from testbed.virtual.trains import NEVER, Train, train
+
+pytestmark = pytest.mark.unit
+
+SIZE = 64
+LATENCY = 5_000_000
+END = 500_000_000  # ps
+
+
+class Gossip(Node):
+    """Answers packets with packets, sets timers and calls others, all by what it has seen so far:
+    whatever came in another order or at another time would make it do something else."""
+
+    def __init__(self, name: str, engine: Engine, chatty: bool) -> None:
+        super().__init__(name)
+        self.engine = engine
+        self.log: list[tuple[int, str, int]] = []
+        self.state = zlib.crc32(name.encode())
+        self.alarm = 0 if chatty else NEVER
+
+    def next(self) -> int:
+        return min(self.alarm, self.next_call())
+
+    def see(self, at: int, what: str, value: int) -> None:
+        self.now = at
+        self.log.append((at, what, value))
+        self.state = zlib.crc32(f"{at} {what} {value}".encode(), self.state)
+
+    def run(self, until: int) -> None:
+        waiting = [
+            (int(at), 1, link, n, int.from_bytes(row[-4:].tobytes(), "big"), port)
+            for link, port, one in sorted(self.arrivals(until), key=lambda found: found[0])
+            for n, (at, row) in enumerate(zip(one.times, one.frames, strict=True))
+        ]
+        # Of one link several trains may have come; their packets keep their order.
+        waiting = [(at, 1, link, n, value, port) for n, (at, _, link, _, value, port) in
+                   enumerate(waiting)]  # fmt: skip
+        waiting.sort()
+        while True:
+            packet = waiting[0][0] if waiting else NEVER
+            first = min(self.next_call(), packet, self.alarm)
+            if first >= until:
+                break
+            if first == self.next_call():
+                self.answer()
+            elif first == packet:
+                _, _, _, _, value, port = waiting.pop(0)
+                self.see(packet, f"port {port}", value)
+                self.react()
+            else:
+                self.alarm = NEVER
+                self.see(first, "alarm", 0)
+                self.react()
+        self.now = until
+
+    def react(self) -> None:
+        if self.now > END:
+            return
+        choice = self.state % 16
+        ports = sorted(self.ports)
+        if choice < 9:
+            port = ports[self.state // 16 % len(ports)]
+            count = 1 + choice // 4
+            rows = np.zeros((count, SIZE), np.uint8)
+            rows[:, -4:] = np.frombuffer(self.state.to_bytes(4, "big"), np.uint8)
+            self.ports[port].send(train(self.now, rows))
+        if choice in (3, 10, 11):
+            peer = self.engine.nodes[self.state // 64 % len(self.engine.nodes)]
+            value = self.state
+            at = self.now + LATENCY + self.state % 7
+            self.engine.post(self, peer, at, lambda: peer.see(at, "call", value))
+        if self.alarm == NEVER:
+            self.alarm = self.now + 1 + self.state % 40_000_000
+
+
+def ring(
+    seed: int, span: int, order: Callable[[list[Node]], list[Node]] | None
+) -> tuple[list[list[tuple[int, str, int]]], Engine]:
+    """Five nodes in a ring and across, over links of all kinds; what each has seen."""
+    draw = random.Random(seed)
+    engine = Engine(LATENCY, span, order)
+    nodes = [Gossip(f"n{i}", engine, chatty=draw.random() < 0.5 or i == 0) for i in range(5)]
+    for node in nodes:
+        node.eager = draw.random() < 0.3
+        engine.add(node)
+    pairs = [(i, (i + 1) % 5) for i in range(5)] + [(0, 2)]
+    for number, (a, b) in enumerate(pairs):
+        spec = LinkSpec(
+            draw.choice([10**7, 10**9, 3_000_000_007, 4 * 10**11]),
+            delay=draw.choice([0, 1, 3_000, 2_000_000]),
+            queue_bytes=2000,
+            loss=0.1,
+            duplicate=0.1,
+            reorder=0.2,
+            seed=seed,
+            priorities=draw.random() < 0.4,
+        )
+        engine.connect(nodes[a], number, nodes[b], number, spec)
+    engine.run(lambda: all(node.now > END for node in nodes))
+    return [[one for one in node.log if one[0] <= END] for node in nodes], engine
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.integers(0, 10**6))
+def test_runs_do_not_depend_on_rounds_or_the_order_of_nodes(seed: int) -> None:
+    shuffled = random.Random(seed)
+    seen, engine = ring(seed, 10**10, None)
+    lockstep, stepped = ring(seed, 1, lambda nodes: shuffled.sample(nodes, len(nodes)))
+    assert seen == lockstep
+    assert sum(map(len, seen)) > 50
+    assert engine.rounds < stepped.rounds
+    for one in engine.links:
+        counters = one.counters
+        assert counters.sent + counters.duplicated == (
+            counters.arrived + counters.lost + one.under_way
+        )
+
+
+@pytest.mark.parametrize(
+    "module", [engine, impairments, lines, links, marking, queues, switchnode, timed, trains]
+)
+def test_nothing_here_knows_a_clock_a_thread_or_chance(module: ModuleType) -> None:
+    tree = ast.parse(inspect.getsource(module))
+    imported = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import)
+                for one in node.names}  # fmt: skip
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not imported & {"asyncio", "datetime", "random", "secrets", "threading", "time"}
+    assert ".random" not in inspect.getsource(module)
+
+
+class Quiet(Node):
+    """Sends what it is given at the beginning; notes what arrives and how much at once."""
+
+    def __init__(self, name: str, sends: Train | None = None) -> None:
+        super().__init__(name)
+        self.sends = sends
+        self.got: list[int] = []
+        self.most = 0
+
+    def next(self) -> int:
+        return self.next_call() if self.sends is None else 0
+
+    def run(self, until: int) -> None:
+        while self.next_call() < until:
+            self.answer()
+        if self.sends is not None:
+            self.ports[0].send(self.sends)
+            self.sends = None
+        found = [at for _, _, one in self.arrivals(until) for at in one.times.tolist()]
+        self.most = max(self.most, len(found))
+        self.got += found
+        self.now = until
+
+    def waits(self) -> str:
+        return "for an answer"
+
+
+def pair(sends: Train | None, spec: LinkSpec) -> tuple[Engine, Quiet, Quiet]:
+    engine, a, b = Engine(LATENCY), Quiet("a", sends), Quiet("b")
+    engine.add(a)
+    engine.add(b)
+    engine.connect(a, 0, b, 0, spec)
+    return engine, a, b
+
+
+def test_what_is_in_a_queue_comes_as_one_batch() -> None:
+    """Ninety packets wait, so ninety departures are certain, whatever the sender does."""
+    sends = train(0, np.zeros((90, SIZE), np.uint8))
+    engine, _, b = pair(sends, LinkSpec(10**10, delay=1, queue_bytes=10_000))
+    engine.run(lambda: len(b.got) == 90)
+    assert b.most == 90
+    assert b.got == [51_200 * (i + 1) + 1 for i in range(90)]
+
+
+def test_priorities_are_decided_when_the_sender_is_past() -> None:
+    """A later packet of a higher class overtakes what waits, though nodes run ahead."""
+    at = [0, 0, 0, 60_000]
+    sends = train(at, np.zeros((4, SIZE), np.uint8), priorities=[0, 0, 0, 7])
+    engine, _, b = pair(sends, LinkSpec(10**10, priorities=True))
+    order: list[int] = []
+    engine.links[0].on_departure = lambda one: order.extend(one.priorities.tolist())
+    engine.run(lambda: len(b.got) == 4)
+    assert order == [0, 0, 7, 0]
+    assert b.got == [51_200 * (i + 1) for i in range(4)]
+
+
+def test_nothing_to_wait_for_is_an_error_that_says_who_waits() -> None:
+    engine, _, _ = pair(None, LinkSpec(10**9))
+    with pytest.raises(DeadlockError, match=r"a at 0 ps waits for an answer; b at 0 ps waits"):
+        engine.run(lambda: False)
+
+
+def test_calls_come_in_the_order_of_time_then_caller() -> None:
+    engine, a, b = pair(None, LinkSpec(10**9))
+    calls: list[str] = []
+    for source, name, at in ((b, "b1", 3), (a, "a1", 3), (b, "b2", 1), (a, "a2", 3)):
+        engine.post(source, b, LATENCY + at, lambda name=name: calls.append(name))
+    engine.run(lambda: len(calls) == 4)
+    assert calls == ["b2", "a1", "a2", "b1"]
+
+
+def test_a_call_takes_its_time() -> None:
+    engine, a, b = pair(None, LinkSpec(10**9))
+    with pytest.raises(CausalityError, match="that takes 5000000 ps"):
+        engine.post(a, b, LATENCY - 1, lambda: None)
+
+
+def test_idle_time_costs_no_rounds() -> None:
+    """An hour until the next call: the engine goes there, however short the links are."""
+    engine, a, b = pair(None, LinkSpec(10**9))
+    hour = 3600 * 10**12
+    done: list[int] = []
+    engine.post(a, b, hour, lambda: done.append(b.now))
+    engine.run(lambda: bool(done))
+    assert done == [hour]
+    assert engine.rounds == 1
+
+
+def test_links_of_the_same_port_or_node_are_refused() -> None:
+    engine, a, b = pair(None, LinkSpec(10**9))
+    with pytest.raises(LinkError, match=r"port 0 of a has a link: a:0->b:0"):
+        engine.connect(a, 0, b, 1, LinkSpec(10**9))
+    with pytest.raises(LinkError, match="a: a link from a node to itself"):
+        engine.connect(a, 1, a, 2, LinkSpec(10**9))

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients, controller and switches in virtual time: the same sums, at times that nothing else
+decides."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controller.dataplane import DataPlane
+from hosts.client import Client
+from hosts.errors import ClientError, WrongNonceError
+from hosts.jobservice import Service, create_service
+from testbed.nodes.dataplane import SOURCES
+from testbed.nodes.processes import environment, python
+from testbed.virtual.calls import ask
+from testbed.virtual.engine import Engine
+from testbed.virtual.network import SERVICE, Network
+from testbed.virtual.trains import SECOND
+from topologies.addressing import Addressing
+from topologies.spec import parse
+
+SMALL = """
+name: small
+defaults: {rate: 100 Mbit/s, delay: 0.02 ms, queue_bytes: 64 KiB}
+racks: [{workers: 2, servers: 1}, {workers: 1}]
+cores: 1
+"""
+SIZES = {"weights": 2000, "biases": 10}
+ROUNDS = 3
+BUILD = SOURCES / "build"
+PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
+
+
+class Played:
+    """A job of clients on a network: what they got, when, and what the links carried."""
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        topology = parse(SMALL)
+        self.addressing = Addressing(topology)
+        self.network = Network(topology, self.addressing, DataPlane.load(*PLANE), engine=engine)
+        self.times: list[tuple[int, int, int]] = []
+        self.sums: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+        self.refusals: list[Exception] = []
+        self.over = False
+        network = self.network
+        network.controller.begin()
+        network.operator.tasks.thread(self._conduct).start()
+        try:
+            network.engine.run(lambda: self.over)
+            self.carried = [(way, load) for way, load in network.carried().items()]
+        finally:
+            network.close()
+
+    def values(self, rank: int, number: int) -> dict[str, np.ndarray]:
+        random = np.random.default_rng([rank, number])
+        return {n: random.standard_normal(s).astype(np.float32) for n, s in SIZES.items()}
+
+    def _conduct(self) -> None:
+        network, operator = self.network, self.network.operator
+        outside = network.outside(operator)
+        hosts = [node.name for node in network.topology.workers]
+        service = create_service(SERVICE, "job", hosts, ["s0"], outside=outside)
+        try:
+            create_service(SERVICE, "job", hosts, ["s0"], outside=outside)
+        except ClientError as error:
+            self.refusals.append(error)
+        host = network.hosts["s0"]
+        ask(network.engine, operator, host, lambda: network.server("s0").join(service.nonce, 0))
+        workers = [
+            operator.tasks.thread(self._work, args=(rank, name, service))
+            for rank, name in enumerate(hosts)
+        ]
+        for one in workers:
+            one.start()
+        for one in workers:
+            one.join()
+        network.stop()
+        operator.tasks.sleep(0.1)
+        self.over = True
+
+    def _work(self, rank: int, name: str, service: Service) -> None:
+        network = self.network
+        host = network.hosts[name]
+        end = self.addressing.host_interfaces(name)[0]
+
+        def work() -> None:
+            client = Client(
+                SERVICE,
+                address=str(end.ipv4),
+                queue_bytes=end.outgoing.queue_bytes,
+                link_rate=end.outgoing.rate,
+                outside=network.outside(host),
+            )
+            with client:
+                try:
+                    client.connect_service("0" * 32, rank)
+                except WrongNonceError as error:
+                    self.refusals.append(error)
+                client.connect_service(service.nonce, rank)
+                client.init_service(SIZES)
+                for number in range(ROUNDS):
+                    self.sums[rank, number] = client.push_pull(self.values(rank, number))
+                    self.times.append((number, rank, host.now))
+
+        ask(network.engine, network.operator, host, work)
+
+
+@pytest.fixture(scope="module")
+def played() -> Played:
+    return Played()
+
+
+def test_every_worker_gets_the_sums(played: Played):
+    for number in range(ROUNDS):
+        given = [played.values(rank, number) for rank in range(3)]
+        for name in SIZES:
+            exact = np.sum([one[name].astype(np.float64) for one in given], axis=0)
+            for rank in range(3):
+                np.testing.assert_allclose(played.sums[rank, number][name], exact, atol=1e-5)
+            alike = {played.sums[rank, number][name].tobytes() for rank in range(3)}
+            assert len(alike) == 1
+
+
+def test_refusals_are_those_of_the_job_service(played: Played):
+    texts = [str(error) for error in played.refusals]
+    assert "a job named 'job' is alive" in texts[0]
+    assert len(texts) == 4
+    assert all(isinstance(error, WrongNonceError) for error in played.refusals[1:])
+
+
+def test_a_round_takes_as_long_as_its_bytes_and_the_ways_do(played: Played):
+    """9 chunks of 1,098 bytes at 100 Mbit/s, and a chunk's way over six links."""
+    ends = [at for number, rank, at in sorted(played.times) if rank == 2]
+    took = (ends[2] - ends[1]) / SECOND
+    chunk = 8 * 1098 / 100e6
+    assert 9 * chunk + 6 * 20e-6 < took < (9 + 6) * chunk + 6 * 20e-6 + 1e-6
+
+
+@pytest.mark.parametrize("span", [SECOND // 10**5, SECOND])
+def test_neither_the_order_of_nodes_nor_the_size_of_rounds_matters(played: Played, span: int):
+    other = Played(Engine(span=span, order=lambda nodes: list(reversed(nodes))))
+    assert other.times == sorted(other.times, key=other.times.index)
+    assert sorted(other.times) == sorted(played.times)
+    assert other.carried == played.carried
+
+
+JOB = """
+name: tiny
+workload: digits
+hidden: [8]
+iterations: 3
+batch: 24
+optimizer: {name: momentum, rate: 0.05, at: %s}
+tree: %s
+compute: 2 ms
+"""
+
+
+def run(folder: Path, seed: int, *, tree: str, at: str) -> dict[str, Any]:
+    """The summary of a run in a process of its own, less what depends on the machine."""
+    (folder / "small.yaml").write_text(SMALL)
+    (folder / "job.yaml").write_text(JOB % (at, tree))
+    files = (str(folder / "small.yaml"), "--job", str(folder / "job.yaml"))
+    ran = subprocess.run(
+        python("testbed", "run", *files, "--clock", "virtual", "--json"),
+        env={
+            **environment(),
+            "RACKHUB_RUNS": str(folder / "runs"),
+            "PYTHONHASHSEED": str(seed),
+            "OPENBLAS_NUM_THREADS": str(seed),
+            "OPENBLAS_CORETYPE": ("Prescott", "Haswell")[seed % 2],
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    summary: dict[str, Any] = json.loads(ran.stdout)
+    for part in (summary, *summary["jobs"]):
+        part.pop("machine")
+    return summary
+
+
+@pytest.mark.parametrize(("tree", "at"), [("two-level", "workers"), ("none", "servers")])
+def test_a_run_trains_what_the_reference_does_and_is_repeated_to_the_byte(
+    tmp_path: Path, tree: str, at: str
+):
+    summary = run(tmp_path, 1, tree=tree, at=at)
+    assert summary["clock"] == "virtual"
+    assert summary["matches_reference"] is True
+    assert summary["chunks"]["retransmitted"] == 0
+    assert all(row["bytes"] == row["expected_bytes"] for row in summary["links"])
+    assert len(summary["seconds_per_iteration"]) == 3
+    assert min(summary["seconds_per_iteration"]) > 0.002  # computing alone takes that
+    assert json.dumps(run(tmp_path, 4, tree=tree, at=at)) == json.dumps(summary)

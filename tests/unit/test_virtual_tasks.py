@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads in virtual time: they wait as those of `threading` do, and time is exact."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as NotYetError
+
+import pytest
+
+from protocol.world import REAL, World
+from testbed.virtual.tasks import Tasks
+from testbed.virtual.trains import NEVER, SECOND
+
+
+class Clock:
+    """A world whose time goes from alarm to alarm."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.world = Tasks(lambda: self.now)
+
+    def run(self) -> None:
+        """Until nobody does anything any more."""
+        self.world.run()
+        while self.world.due < NEVER:
+            self.now = self.world.due
+            self.world.ring()
+            self.world.run()
+
+
+def played(play: Callable[[World, list[object]], None]) -> list[object]:
+    """What a thread notes, here and in virtual time, where it is the same."""
+    notes: list[object] = []
+    real: list[object] = []
+    clock = Clock()
+    clock.world.thread(play, args=(clock.world, notes)).start()
+    clock.run()
+    thread = REAL.thread(play, args=(REAL, real))
+    thread.start()
+    thread.join()
+    assert notes == real
+    return notes
+
+
+def test_waiting_takes_exactly_as_long_as_was_said():
+    clock, world = Clock(), None
+    world = clock.world
+    times: list[int] = []
+
+    def wait() -> None:
+        world.sleep(0.25)
+        times.append(clock.now)
+        assert not world.event().wait(1e-9)
+        times.append(clock.now)
+        condition = world.condition()
+        with condition:
+            assert not condition.wait(0.5)
+        times.append(clock.now)
+        with condition:
+            assert not condition.wait_for(lambda: False, 2.0)
+        times.append(clock.now)
+
+    world.thread(wait).start()
+    clock.run()
+    quarter = SECOND // 4
+    assert times == [quarter, quarter + 1000, 3 * quarter + 1000, 11 * quarter + 1000]
+    assert not world.waiting
+
+
+def test_who_waits_for_longest_gets_a_lock_first():
+    clock = Clock()
+    world, order = clock.world, []
+    lock = world.rlock()
+
+    def hold(number: int) -> None:
+        world.sleep(0.001 * number)
+        with lock, lock:
+            order.append(number)
+            world.sleep(1.0)
+
+    for number in (3, 1, 2, 0):
+        world.thread(hold, args=(number,)).start()
+    clock.run()
+    assert order == [0, 1, 2, 3]
+    assert clock.now == 4 * SECOND
+
+
+def test_a_lock_that_does_not_come_in_time_is_not_held():
+    clock = Clock()
+    world, notes = clock.world, []
+    lock = world.lock()
+
+    def first() -> None:
+        with lock:
+            world.sleep(1.0)
+
+    def second() -> None:
+        notes.append(lock.acquire(blocking=False))
+        notes.append(lock.acquire(timeout=0.5))
+        notes.append(lock.acquire())
+        lock.release()
+
+    world.thread(first).start()
+    world.thread(second).start()
+    clock.run()
+    assert notes == [False, False, True]
+    assert clock.now == SECOND
+
+
+def conversation(world: World, notes: list[object]) -> None:
+    """Threads that wait for each other by all means that there are."""
+    turn, event = world.condition(), world.event()
+    said: list[str] = []
+
+    def listener() -> None:
+        with turn:
+            notes.append(turn.wait_for(lambda: len(said) == 2))
+        event.set()
+        with turn:
+            turn.wait_for(lambda: len(said) == 3)
+        notes.append(list(said))
+
+    thread = world.thread(listener, name="listener", daemon=True)
+    notes.append(thread.is_alive())
+    thread.start()
+    notes.append(thread.is_alive())
+    for word in "ab":
+        with turn:
+            said.append(word)
+            turn.notify_all()
+    notes.append(event.wait(10))
+    future = world.future()
+    world.timer(0.001, lambda: future.set_result("from a timer")).start()
+    given_up = world.timer(0.001, lambda: notes.append("never"))
+    given_up.start()
+    given_up.cancel()
+    with pytest.raises(NotYetError):
+        world.future().result(0.001)
+    notes.append(future.result(10))
+    failing = world.future()
+    failing.set_exception(KeyError("x"))
+    notes.append(repr(failing.exception(10)))
+    with turn:
+        said.append("c")
+        turn.notify()
+    thread.join()
+    notes.append(thread.is_alive())
+
+
+def test_threads_meet_as_real_ones_do():
+    notes = played(conversation)
+    assert notes[:2] == [False, True]
+    assert "from a timer" in notes
+    assert "never" not in notes
+
+
+def test_what_a_task_does_not_catch_comes_out_where_the_node_runs():
+    clock = Clock()
+
+    def fail() -> None:
+        clock.world.sleep(1.0)
+        raise ZeroDivisionError("of a task")
+
+    clock.world.thread(fail).start()
+    with pytest.raises(ZeroDivisionError, match="of a task"):
+        clock.run()
+    assert clock.now == SECOND
+
+
+def test_only_tasks_wait():
+    with pytest.raises(RuntimeError, match="only a task can wait"):
+        Clock().world.sleep(1.0)
+
+
+def test_tasks_that_still_wait_end_with_the_run():
+    clock = Clock()
+    world, ended = clock.world, []
+
+    def wait(lock: bool) -> None:
+        condition = world.condition()
+        try:
+            with condition:
+                condition.wait() if lock else world.sleep(1e9)
+        finally:
+            ended.append(lock)
+
+    for lock in (True, False):
+        world.thread(wait, args=(lock,)).start()
+    world.run()
+    assert len(world.waiting) == 2
+    world.close()
+    assert ended == [True, False]
+    assert not world.waiting
+
+
+def test_alarms_that_are_given_up_take_no_memory():
+    clock = Clock()
+    world = clock.world
+    event = world.event()
+
+    def many() -> None:
+        for _ in range(2000):
+            world.timer(0.001, event.set).start()
+            event.wait(1e6)
+            event.clear()
+
+    world.thread(many).start()
+    most = 0
+    world.run()
+    while world.waiting:
+        clock.now = world.due
+        world.ring()
+        world.run()
+        most = max(most, len(world._alarms))
+    gc.collect()
+    assert most < 300

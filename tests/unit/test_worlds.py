@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts and controller have clock, threads and waiting from their world alone."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import controller
+import hosts
+
+OWN = {"threading", "time", "queue", "sched", "asyncio"}
+# The edges to this machine: processes, gRPC's own threads, an event loop of the application's.
+EDGES = {
+    "controller/__main__.py": {"threading"},
+    "controller/service.py": {"ThreadPoolExecutor"},
+    "hosts/asynchronous.py": {"asyncio", "ThreadPoolExecutor"},
+    "hosts/outside.py": {"ThreadPoolExecutor"},
+}
+
+
+def own_means(source: str) -> set[str]:
+    """Modules of clocks and threads that a file imports, and thread pools."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & OWN
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module} & OWN
+            found |= {alias.name for alias in node.names} & {"ThreadPoolExecutor", "wait"}
+    return found
+
+
+def test_clock_and_threads_come_from_the_world():
+    found = {}
+    for package in (hosts, controller):
+        folder = Path(package.__file__).parent
+        for file in sorted(folder.glob("*.py")):
+            if means := own_means(file.read_text()):
+                found[f"{folder.name}/{file.name}"] = means
+    assert found == EDGES
