@@ -109,6 +109,28 @@ static void followed(size_t taken, size_t count) {
     queued_count = count;
 }
 
+// What goes round in the plain switch, set aside while it does an ingress; what that ingress resubmits
+// follows when it is over in the fast one too, which may have done egress for copies meanwhile, and
+// they may go round as well.
+static struct sw_ring before, resubmitted;
+
+static void plain_begins(void) {
+    before = plain->again;
+    plain->again = (struct sw_ring){0};
+}
+
+static void plain_ends(void) {
+    resubmitted = plain->again;
+    plain->again = before;
+}
+
+static void fast_ends(void) {
+    struct sw_packet *packet;
+    while ((packet = ring_pop(&resubmitted)))
+        ring_push(&plain->again, packet);
+    followed(0, 0);
+}
+
 // ---------------------------------------------------------------------------------------------
 // The program's functions
 
@@ -123,11 +145,13 @@ static void receive_frame(struct sw *of, uint32_t port, const struct sw_frame *f
             complete_sum(exact, frame->length, frame->sum_start, frame->sum_field);
         struct sw_frame complete = {
             .bytes = exact, .length = frame->length, .sum_field = SW_COMPLETE};
+        plain_begins();
         sw_receive(plain, port, &complete, now_us);
+        plain_ends();
         free(exact);
     }
     sw_receive(of, port, frame, now_us);
-    followed(0, 0);
+    fast_ends();
 }
 
 static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
@@ -167,13 +191,18 @@ static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_
 }
 
 static size_t recirculate(struct sw *of, uint64_t now_us, size_t limit) {
-    // One by one: what goes round again does so in the order of egress, too.
     size_t left = of->again.count;
     for (size_t those = left < limit ? left : limit; those; those--) {
-        if (!lost())
-            sw_recirculate(plain, now_us, 1);
+        if (!lost()) {
+            struct sw_packet *packet = sw_take_round(plain);
+            if (!packet)
+                wrong("nothing goes round plainly");
+            plain_begins();
+            sw_round(plain, packet, now_us);
+            plain_ends();
+        }
         left = sw_recirculate(of, now_us, 1);
-        followed(0, 0);
+        fast_ends();
     }
     if (!lost() && left != plain->again.count)
         wrong("%zu packets go round, plainly %zu", left, plain->again.count);
