@@ -38,11 +38,6 @@ def run_virtually(
             "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
             " out, or use --clock emulated"
         )
-    if pcap:
-        raise LaunchError(
-            "--pcap: there are no captures of simulated links in this version; leave it out, or"
-            " use --clock emulated"
-        )
     loaded = read_topology(topology)
     if program is None and p4info is None:
         make_ready(say=view.note)
@@ -56,7 +51,7 @@ def run_virtually(
         "topology": str(topology.resolve()),
         "target": "embedded",
         "clock": "virtual",
-        "pcap": False,
+        "pcap": pcap,
         "program": str(program.resolve()),
         "p4info": str(p4info.resolve()),
         "owner": None,
@@ -71,7 +66,7 @@ def run_virtually(
             count(len(nodes.switches), "switch", "switches"),
         ]
         view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
-        started = session.Session(checked, dataplane, run, view.event)
+        started = session.Session(checked, dataplane, run, view.event, pcap=pcap)
         try:
             return run, started.execute()
         except JobError as error:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from controller.dataplane import DataPlane
 from hosts.server_main import ServerProcess
 from protocol.plan import Address
@@ -130,6 +132,12 @@ class Network:
             way: Carried(link.counters.sent_bytes, link.counters.sent)
             for way, link in self._links.items()
         }
+
+    def capture(self, folder: Path) -> None:
+        """From now on what each switch port carries is written down. Raises OSError."""
+        for node in self.topology.switches:
+            for port in self.addressing.ports(node.name):
+                self.switches[node.name].capture(port.number, port.interface, folder)
 
     def links(self) -> dict[Direction, Link]:
         """Each direction, by who sends."""
