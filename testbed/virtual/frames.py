@@ -38,6 +38,11 @@ class Arrived(NamedTuple):
     sources: Array
     targets: Array
 
+    def part(self, rows: slice) -> Arrived:
+        """Those of these rows."""
+        datagrams, lengths = self.datagrams[rows], self.lengths[rows]
+        return Arrived(datagrams, lengths, self.sources[rows], self.targets[rows])
+
 
 class Framing:
     """Of one interface and UDP port. empty_lanes: of payloads that only occupy the wire; 0: they
