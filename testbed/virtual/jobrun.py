@@ -105,14 +105,7 @@ class VirtualJob:
             self.name,
             self.placement.workers,
             self.placement.servers,
-            tree=spec.tree,
-            window=spec.window,
-            streams=spec.streams,
-            lease=spec.lease,
-            admission=spec.admission,
-            slice_bytes=spec.slice_bytes,
-            pipeline=spec.server.pipeline,
-            ablate=spec.server.ablate,
+            **spec.service(),
             outside=network.outside(operator),
         )
         service = self._service
