@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,12 @@ class Arrived(NamedTuple):
     lengths: Lengths
     sources: Array
     targets: Array
+
+    def select(self, rows: Any) -> Arrived:
+        """Some of them."""
+        return Arrived(
+            self.datagrams[rows], self.lengths[rows], self.sources[rows], self.targets[rows]
+        )
 
 
 class Framing:
@@ -120,4 +126,4 @@ def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
     found = Arrived(frames[:, OVERHEAD:], lengths - OVERHEAD, sources, targets)
     if good.all():
         return found, 0
-    return Arrived(*(part[good] for part in found)), n - int(np.count_nonzero(good))
+    return found.select(good), n - int(np.count_nonzero(good))

@@ -167,7 +167,7 @@ class HostNode(TaskNode):
             if endpoint is None:
                 self.unwanted += last - first
             else:
-                endpoint.arrive(Arrived(*(part[first:last] for part in found)))
+                endpoint.arrive(found.select(slice(first, last)))
 
 
 class VirtualEndpoint:
