@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +38,11 @@ class Arrived(NamedTuple):
     sources: Array
     targets: Array
 
-    def part(self, rows: slice) -> Arrived:
-        """Those of these rows."""
-        datagrams, lengths = self.datagrams[rows], self.lengths[rows]
-        return Arrived(datagrams, lengths, self.sources[rows], self.targets[rows])
+    def select(self, rows: Any) -> Arrived:
+        """Some of them."""
+        return Arrived(
+            self.datagrams[rows], self.lengths[rows], self.sources[rows], self.targets[rows]
+        )
 
 
 class Framing:
@@ -125,4 +126,4 @@ def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
     found = Arrived(frames[:, OVERHEAD:], lengths - OVERHEAD, sources, targets)
     if good.all():
         return found, 0
-    return Arrived(*(part[good] for part in found)), n - int(np.count_nonzero(good))
+    return found.select(good), n - int(np.count_nonzero(good))

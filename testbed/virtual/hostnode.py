@@ -167,7 +167,7 @@ class HostNode(TaskNode):
             if endpoint is None:
                 self.unwanted += last - first
             else:
-                endpoint.arrive(found.part(slice(first, last)))
+                endpoint.arrive(found.select(slice(first, last)))
 
 
 class VirtualEndpoint:
