@@ -259,7 +259,7 @@ class _Profile:
             self._shrink(touched, group)
 
     def _shrink(self, numbers: Iterable[int], *new: _Group) -> None:
-        """Gives back what no weight needs any more. new: may not be among the groups yet."""
+        """Gives back what no group's weight needs any more. new: perhaps not among them yet."""
         for number in numbers:
             member = self.members[number]
             groups = (*self.groups.values(), *new)

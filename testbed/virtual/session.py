@@ -19,7 +19,7 @@ from testbed.jobs import preflight
 from testbed.jobs.preflight import Preflight
 from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import total
-from testbed.records import links, record
+from testbed.records import links, record, transmissions
 from testbed.records.record import RunDirectory
 from testbed.virtual.errors import VirtualError
 from testbed.virtual.jobrun import VirtualJob
@@ -38,7 +38,8 @@ def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) ->
 
 
 class Session:
-    """Of jobs that were found fit (``check``). framing: see LinkSpec."""
+    """Of jobs that were found fit (``check``). framing: see LinkSpec. pcap: whether what switch
+    ports carry is written down."""
 
     def __init__(
         self,
@@ -48,12 +49,16 @@ class Session:
         emit: Callable[[Message], None],
         *,
         framing: bool = False,
+        pcap: bool = False,
     ) -> None:
         self.run = run
-        self._framing = framing
+        self._framing, self._pcap = framing, pcap
         topology = checked.topology
         self.addressing = Addressing(topology)
         self.network = Network(topology, self.addressing, dataplane, framing=framing)
+        if pcap:
+            run.pcap.mkdir(exist_ok=True)
+            self.network.capture(run.pcap)
         names: list[str] = []
         for plan in checked.jobs:
             names.append(_unique(plan.file.spec.name, names))
@@ -89,6 +94,8 @@ class Session:
         failed = next((job for job in self.jobs if job.state == "failed"), None)
         text = str(failure) if failure is not None else failed.reason if failed is not None else ""
         told = self._write(text, time.monotonic() - began)
+        if self._pcap:
+            transmissions.note(self.run, self.addressing)
         if failure is not None:
             raise failure
         if failed is not None:
