@@ -100,7 +100,10 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
 // it, not for its copies (so does BMv2).
 static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     struct sw_packet *copy = sw_packet_take(sw);
-    if (!copy) return NULL;
+    if (!copy) {
+        SW_TELL(sw, packet, "has no memory for a copy");
+        return NULL;
+    }
     SW_COPIED_FROM(sw, copy, packet);
     program_copy(context_of(copy), context_of(packet));
     copy->arrival = packet->arrival;
@@ -222,6 +225,7 @@ static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *fra
     // Packets that never stop must leave room for those that arrive.
     if (sw->again.count > sw->pool_size / 2) {
         sw->stats.rounds_lost++;
+        SW_TELL(sw, packet, "is not to go round: too many do");
         return;
     }
     struct sw_packet *again = take_clean(sw);
