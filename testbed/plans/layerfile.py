@@ -9,12 +9,13 @@ YAML, so JSON as well. Whose layers they are is for whoever knows the model (``c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from topologies.documents import Document, DocumentError, Problem, shown
 from topologies.documents import load as load_document
@@ -22,7 +23,15 @@ from topologies.spec import few
 
 _MOST_LAYERS = 20_000
 
-_Seconds = Annotated[float, Field(strict=True, ge=0, le=3600, allow_inf_nan=False)]
+_JSON_NUMBER = re.compile(r"-?\d+(\.\d+)?[eE][+-]?\d+")  # of those that YAML 1.1 takes for text
+
+
+def _number(value: object) -> object:
+    return float(value) if isinstance(value, str) and _JSON_NUMBER.fullmatch(value) else value
+
+
+_Limits = Field(strict=True, ge=0, le=3600, allow_inf_nan=False)
+_Seconds = Annotated[float, BeforeValidator(_number), _Limits]
 
 
 class _Strict(BaseModel):
