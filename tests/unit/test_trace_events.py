@@ -108,11 +108,10 @@ def check_format(text: str) -> list[Event]:
         assert isinstance(event["name"], str)
         assert event["name"]
         assert (event["pid"], None) in named
-        if event["ph"] == "X":
+        if event["ph"] in "BE":
             assert event["cat"] in ("compute", "send", "wait")
             assert (event["pid"], event["tid"]) in named
-            assert event["dur"] > 0
-            spans[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+            spans[event["pid"], event["tid"]].append(event)
         elif event["ph"] == "C":
             ((_, value),) = event["args"].items()
             assert value >= 0
@@ -120,8 +119,10 @@ def check_format(text: str) -> list[Event]:
         else:
             assert event["ph"] == "M"
             assert event["args"]
-    for track in spans.values():  # what one thread does is one thing after the other
-        assert all(ended <= began + 1e-6 for (_, ended), (began, _) in pairwise(sorted(track)))
+    for track in spans.values():  # a thread does one thing after the other, and ends them all
+        assert [event["ph"] for event in track] == ["B", "E"] * (len(track) // 2)
+        assert all(a["ts"] <= b["ts"] for a, b in pairwise(track))
+        assert all(a["name"] == b["name"] for a, b in zip(track[::2], track[1::2], strict=True))
     for track in counts.values():
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in pairwise(track))
     return events
@@ -130,12 +131,15 @@ def check_format(text: str) -> list[Event]:
 def of_worker(events: list[Event], name: str) -> dict[tuple[str, int], Event]:
     """A worker's spans by name and iteration."""
     pid = next(e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == name)
-    found = {}
+    found, begun = {}, {}
     for event in events:
-        if event["ph"] == "X" and event["pid"] == pid:
-            key = event["name"], event["args"]["iteration"]
+        if event["ph"] == "B" and event["pid"] == pid:
+            begun[event["tid"]] = event
+        elif event["ph"] == "E" and event["pid"] == pid:
+            began = begun[event["tid"]]
+            key = began["name"], began["args"]["iteration"]
             assert key not in found
-            found[key] = event
+            found[key] = {"ts": began["ts"], "dur": event["ts"] - began["ts"]}
     return found
 
 
