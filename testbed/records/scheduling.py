@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["Share", "Threads", "Watch", "dropped", "machine", "reasons", "share", "threads"]
+__all__ = ["CpuWatch", "Share", "Threads", "dropped", "machine", "reasons", "share", "threads"]
 
 Threads: TypeAlias = dict[int, tuple[int, int]]
 """Nanoseconds that each thread ran, and waited for a CPU."""
@@ -73,7 +73,7 @@ def dropped(pid: int | str = "self") -> int:
     return 0
 
 
-class Watch:
+class CpuWatch:
     """Of a process, from now on."""
 
     def __init__(self, pid: int | str = "self") -> None:

@@ -191,6 +191,11 @@ class Engine:
             if not self._round():
                 raise DeadlockError(self._why())
 
+    def settled(self) -> int:
+        """Nothing happens before this any more (ps); between rounds."""
+        nodes = min((max(node.next(), node.now) for node in self.nodes), default=NEVER)
+        return min(nodes, min((link.head for link in self.links), default=NEVER))
+
     def _round(self) -> bool:
         """Has everyone do what is due before its horizon; False if there is nothing."""
         self.rounds += 1
