@@ -278,8 +278,8 @@ class VirtualJob:
         )
         return {
             "digest": digest(came.parameters),
-            "accuracy": came.quality.accuracy,
-            "test_loss": came.quality.loss,
+            "accuracy": came.quality and came.quality.accuracy,
+            "test_loss": came.quality and came.quality.loss,
             "in_float32": came.in_float32,
         }
 
