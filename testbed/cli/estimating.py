@@ -177,7 +177,7 @@ def _on_topology(
             file = None  # its gradients only: a batch of so few cannot be shared
         else:
             workers = list(file.place(topology).workers)
-            compute = compute or file.spec.compute
+            compute = compute or file.compute_seconds
             costs = replace(costs, window=costs.window or file.spec.window)
     else:
         size = model.size if model is not None else size

@@ -35,9 +35,17 @@ from topologies.spec import load as load_topology
 @click.option(
     "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
 )
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write what happens, for ui.perfetto.dev; needs --clock virtual.",
+)
 @launching
 @with_json
-def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+def run_command(
+    topology: Path, jobs: tuple[Path, ...], trace: Path | None, as_json: bool, **options: Any
+) -> None:
     """Bring a topology up, train on it, take it down.
 
     Exit status 0 means that every job was done and its weights match the reference bit by bit.
@@ -46,7 +54,12 @@ def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options
     files = list(jobs) or [DEFAULT_JOB]
     with View(console) as view:
         if options.pop("clock") == "virtual":
-            directory, matches = run_virtually(topology, files, view, **options)
+            directory, matches = run_virtually(topology, files, view, trace=trace, **options)
+        elif trace is not None:
+            raise LaunchError(
+                f"--trace {trace}: only simulated time can be traced; use --clock virtual as well"
+                " (in emulation --pcap captures packets, and `rackhub top` watches)"
+            )
         else:
             launched, matches = run(topology, files, view, **options)
             directory = launched.run

@@ -30,9 +30,9 @@ from testbed.plans import jobfile
 from testbed.plans.jobfile import JobFile, JobFileError, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.training.trainer import misfit
-from testbed.training.workloads import WORKLOADS, open_workload, shapes
+from testbed.training.workloads import WORKLOADS, layers, open_workload, shapes
 from topologies.addressing import Addressing
-from topologies.documents import Location, Problem
+from topologies.documents import DocumentError, Location, Problem
 from topologies.ring import units_by_rank
 from topologies.spec import TopologyFile, few
 from topologies.topology import Topology
@@ -264,6 +264,11 @@ def _check_workload(file: JobFile, world: int) -> None:
         )
     sizes = shapes(spec)
     names = list(sizes)
+    if file.layers is not None:
+        try:
+            file.layers.check(list(layers(spec)), f"the model of job {spec.name}")
+        except DocumentError as error:
+            raise JobFileError(error.problems) from error
     if file.restore is not None:
         try:
             checkpoint = read(file.restore)

@@ -18,12 +18,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from hosts.client import Client, Stall
+from hosts.client import Client, Stall, Sums
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.explanation import Outline
 from hosts.outside import HERE, Outside
@@ -32,7 +33,9 @@ from testbed.nodes.processes import CONSEQUENCE
 from testbed.plans.jobfile import JobFileError, load
 from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
+from testbed.training.pacing import Pacing
 from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
+from testbed.training.watching import UNWATCHED, Watch
 
 _REPORT_SECONDS = 0.2
 _printing = REAL.lock()  # lines of two threads must not mix
@@ -110,12 +113,13 @@ class _Desk:
         self._calls = iterations
         self.diary = Diary(iterations)
 
-    def exchange(self, gradients: Parameters, *, average: bool) -> Parameters:
-        """``Client.push_pull``, noting that this is what it does meanwhile, and who took part."""
+    def exchange(self, gradients: Parameters, call: Callable[[Parameters, int], Sums]) -> Sums:
+        """What comes of a call with the gradients of the next iteration, and its number; notes that
+        this is what it does meanwhile, and who took part."""
         self._calls += 1
         self._does = "waits", self._clock()
         try:
-            came = self._client.push_pull(gradients, average=average)
+            came = call(gradients, self._calls)
         finally:
             self.computes()
         workers = np.concatenate([came.workers[name] for name in gradients])
@@ -181,13 +185,15 @@ def work(
     questions: Iterable[bytes],
     emit: Emit = emit,
     outside: Outside = HERE,
+    watch: Watch = UNWATCHED,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
-    questions: a line each asks what it does. outside: where it runs.
+    questions: a line each asks what it does. outside: where it runs. watch: told what it does.
     """
     world = outside.world
-    job = load(options.job).spec
+    file = load(options.job)
+    job = file.spec
     replica = Replica(job, options.rank, options.world)
     try:
         client = Client(
@@ -217,6 +223,10 @@ def work(
                 replica.resume(done, before.arrays)
                 desk.resumes(done)
             desk.computes()
+            times = file.layers.times if file.layers is not None else None
+            pacing = Pacing(
+                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations), watch
+            )
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
             reporter = _Reporter(
                 lambda: dict(client.statistics),
@@ -227,10 +237,13 @@ def work(
                 world.now,
             )
 
+            def push(gradients: Parameters) -> Future[Sums]:
+                return client.push(gradients, average=not at_servers)
+
             def exchange(gradients: Parameters) -> Parameters:
-                if world is not REAL:  # there computing takes the time that it takes
-                    world.sleep(job.compute)
-                return desk.exchange(gradients, average=not at_servers)
+                if world is REAL:  # there computing takes the time that it takes
+                    return desk.exchange(gradients, lambda given, _: push(given).result())
+                return desk.exchange(gradients, lambda given, n: pacing.exchange(given, n, push))
 
             def report(progress: Progress) -> None:
                 reporter(progress)

@@ -69,6 +69,11 @@ def model_of(job: JobSpec) -> Model:
     return WORKLOADS[job.workload].model(job)
 
 
+def layers(job: JobSpec) -> dict[str, tuple[str, ...]]:
+    """The names of each layer's parameters, in the order of the forward pass."""
+    return model_of(job).by_layer
+
+
 def shapes(job: JobSpec) -> dict[str, int]:
     """Elements of each parameter, in order: what the job's gradients are made of."""
     return {name: values.size for name, values in model_of(job).parameters.items()}

@@ -61,6 +61,7 @@ class Network:
         self.operator = Operator("operator")
         self._shards: dict[Address, ShardServiceServicer] = {}
         self._links: dict[Direction, Link] = {}
+        self._receivers: dict[Direction, str] = {}
         devices = {name: (node, node.device) for name, node in self.switches.items()}
         self.controller = ControlNode(self.engine, topology, addressing, dataplane, devices)
         nodes: list[Node] = [*self.switches.values(), *self.hosts.values()]
@@ -83,6 +84,8 @@ class Network:
                 self._links[Direction(node.name, end.interface)] = there
                 port = self.addressing.port(end.switch, end.switch_port)
                 self._links[Direction(end.switch, port.interface)] = back
+                self._receivers[Direction(node.name, end.interface)] = end.switch
+                self._receivers[Direction(end.switch, port.interface)] = node.name
         for node in self.topology.switches:
             for port in self.addressing.ports(node.name):
                 way = Direction(port.switch, port.interface)
@@ -98,6 +101,8 @@ class Network:
                 )
                 self._links[way] = there
                 self._links[Direction(port.peer, port.peer_interface)] = back
+                self._receivers[way] = port.peer
+                self._receivers[Direction(port.peer, port.peer_interface)] = port.switch
 
     def outside(self, node: TaskNode) -> VirtualOutside:
         """What code at a node has of its surroundings."""
@@ -134,6 +139,10 @@ class Network:
     def links(self) -> dict[Direction, Link]:
         """Each direction, by who sends."""
         return dict(self._links)
+
+    def receivers(self) -> dict[Direction, str]:
+        """Who is at the other end of each direction."""
+        return dict(self._receivers)
 
     def stop(self) -> None:
         """Ends servers and controller in order; for a task of the operator."""
