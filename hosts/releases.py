@@ -105,13 +105,13 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     good &= peer_keys(batch.peers) == transport._server_keys[slots.server[rows]]
     if not good.all() or not slots.first_of_each(rows).all():
         return None
-    due, last = np.flatnonzero(slots.due), float(times[-1])
+    due, last = slots.due, float(times[-1])
     if (slots.stage == HELD).any() or slots.wanted.any() or transport._questions.suspicious:
         return None
     if slots.sent[due].any() or slots.exponent_round[due].any():
         return None
-    if len(due):  # whether these fit their scales is found out when they are sent
-        own, flags = chunk_exponents(taken(slots.values, due))
+    if due.any():  # in windows before, and not sent yet: they are quantised when they are
+        own, flags = chunk_exponents(taken(slots.values, due.nonzero()[0]))
         if flags.any() or (own > slots.exponent[due]).any():
             return None
     # No timer rings meanwhile, neither of what was sent before nor of what is.

@@ -6,8 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from testbed.cli.view import View, count
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import LaunchError, compile_once, program_files
+from testbed.lifecycle.launcher import LaunchError, compile_once, program_for
 from testbed.nodes.dataplane import make_ready
 from testbed.nodes.serverhost import JobError
 from testbed.records import record
@@ -41,8 +40,7 @@ def run_virtually(
     loaded = read_topology(topology)
     if program is None and p4info is None:
         make_ready(say=view.note)
-    program, p4info = program_files(program, p4info)
-    dataplane = read_program(program, p4info)
+    program, p4info, dataplane = program_for(jobs, program, p4info)
     checked = session.check(loaded, jobs, dataplane)
     for warning in checked.warnings:
         view.note(f"warning: {warning}")

@@ -172,14 +172,7 @@ class JobRun:
                 self.name,
                 placement.workers,
                 placement.servers,
-                tree=spec.tree,
-                window=spec.window,
-                streams=spec.streams,
-                lease=spec.lease,
-                admission=spec.admission,
-                slice_bytes=spec.slice_bytes,
-                pipeline=spec.server.pipeline,
-                ablate=spec.server.ablate,
+                **spec.service(),
                 outage=CONTROLLER_SECONDS,
             )
         )

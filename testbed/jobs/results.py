@@ -31,6 +31,8 @@ def about(
         "servers": len(placement.servers),
         "workload": spec.workload,
         "data": WORKLOADS[spec.workload].data,
+        # Whether chunks had a payload, which was summed, or only occupied the wire.
+        "payload": spec.payload,
         "gradients": spec.gradients,
         "optimizer": str(spec.plan),
         "consistency": str(spec.consistency),
@@ -50,6 +52,8 @@ def no_reference(spec: JobSpec, attendance: Attendance, world: int, *, start: bo
     ``Attendance.unknown``."""
     if not spec.consistency.together:
         return f"with consistency {spec.consistency} results depend on who is done when"
+    if spec.payload == "none":
+        return "without payload there are no sums"
     pipeline = spec.server.plan
     if pipeline.differs:
         return f"servers work {pipeline}: what comes of that trains nothing"
@@ -88,14 +92,14 @@ def weights(
         "test_accuracy": first["accuracy"],
         # Mean cross entropy of held-out examples, in nats and bits.
         "test_loss": first["test_loss"],
-        "test_bits": first["test_loss"] / math.log(2),
+        "test_bits": None if first["test_loss"] is None else first["test_loss"] / math.log(2),
         "data_sha256": first["data_sha256"],
         "matches_reference": matches,
         "no_reference": why,
         "workers_agree": None if apart else len(digests) == 1,
         "lost_workers": {workers[rank]: how for rank, how in sorted(lost.items())},
         "finished_workers": [workers[rank] for rank in sorted(results)],
-        "weights_sha256": first["digest"],
+        "weights_sha256": first["digest"] or None,
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
         "reference_test_loss": reference["test_loss"] if reference else None,

@@ -63,7 +63,7 @@ class _Reporter:
         self._per_pass = per_pass
         self._diary = diary
         self._next = 0.0
-        self._losses: list[float] = []  # of all iterations since the last report
+        self._losses: list[float | None] = []  # of all iterations since the last report
         self._spans: list[tuple[float, float]] = []  # when they began and ended
 
     def __call__(self, progress: Progress) -> None:
@@ -251,14 +251,14 @@ def work(
         logging.getLogger("worker").error("%s", error)
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
         return CONSEQUENCE if lost else 1
-    if options.weights:
+    if options.weights and replica.model.learns:
         save(replica.parameters, options.weights)
     quality = replica.model.evaluate(replica.workload.test)
     emit(
         "done",
-        digest=digest(replica.parameters),
-        accuracy=quality.accuracy,
-        test_loss=quality.loss,
+        digest=digest(replica.parameters) if job.payload == "summed" else "",
+        accuracy=quality and quality.accuracy,
+        test_loss=quality and quality.loss,
         data_sha256=replica.workload.sha256,
         seconds=seconds,
         statistics=statistics,

@@ -11,6 +11,7 @@ order, only on the times of what they send each other.
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ class Port:
         return self.into.take(until)
 
 
-class Node:
+class Node(ABC):
     """What has a name, links and a local time `now` (ps), which only grows.
 
     latency: ps that pass at least between whatever happens at the node and what it sends of it.
@@ -65,18 +66,19 @@ class Node:
         this."""
         return self._calls[0][0] if self._calls else NEVER
 
+    @abstractmethod
     def run(self, until: int) -> None:
         """Does, in the order of time, all that is due before `until`: calls, packets that arrive,
         timers. Then `now` is `until`, or the time of what made it stop, which is no earlier than
         the first that was due."""
-        raise NotImplementedError
 
     def waits(self) -> str:
         """For what, in words, for an error's text."""
         return "for nothing"
 
     def connected(self, port: Port) -> None:
-        """One of its ports has a link now."""
+        """One of its ports has a link."""
+        self.ports[port.number] = port
 
     def next_call(self) -> int:
         """When the first call is due; NEVER if there is none."""
@@ -152,10 +154,8 @@ class Engine:
                 )
         there = self._link(a, port_a, b, port_b, spec)
         again = self._link(b, port_b, a, port_a, back or spec)
-        a.ports[port_a] = Port(port_a, there, again)
-        b.ports[port_b] = Port(port_b, again, there)
-        a.connected(a.ports[port_a])
-        b.connected(b.ports[port_b])
+        a.connected(Port(port_a, there, again))
+        b.connected(Port(port_b, again, there))
         return there, again
 
     def _link(self, a: Node, port_a: int, b: Node, port_b: int, spec: LinkSpec) -> Link:

@@ -105,14 +105,7 @@ class VirtualJob:
             self.name,
             self.placement.workers,
             self.placement.servers,
-            tree=spec.tree,
-            window=spec.window,
-            streams=spec.streams,
-            lease=spec.lease,
-            admission=spec.admission,
-            slice_bytes=spec.slice_bytes,
-            pipeline=spec.server.pipeline,
-            ablate=spec.server.ablate,
+            **spec.service(),
             outside=network.outside(operator),
         )
         service = self._service
@@ -278,8 +271,8 @@ class VirtualJob:
         )
         return {
             "digest": digest(came.parameters),
-            "accuracy": came.quality.accuracy,
-            "test_loss": came.quality.loss,
+            "accuracy": came.quality and came.quality.accuracy,
+            "test_loss": came.quality and came.quality.loss,
             "in_float32": came.in_float32,
         }
 

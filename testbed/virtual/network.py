@@ -54,7 +54,11 @@ class Network:
         self.topology, self.addressing = topology, addressing
         self.engine = engine or Engine()
         self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
-        self.hosts = {node.name: HostNode(node.name, addressing) for node in topology.hosts}
+        self._payload = dataplane.sums
+        self.hosts = {
+            node.name: HostNode(node.name, addressing, payload=self._payload)
+            for node in topology.hosts
+        }
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
         self._shards: dict[Address, ShardServiceServicer] = {}
@@ -107,6 +111,7 @@ class Network:
             lambda: self.controller.service,
             self._shards,
             self.hosts,
+            self._payload,
         )
 
     def server(self, name: str) -> ServerProcess:

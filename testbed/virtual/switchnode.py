@@ -64,6 +64,7 @@ class SwitchNode(Node):
 
     def connected(self, port: Port) -> None:
         """The line of the link that leaves it."""
+        super().connected(port)
         link = port.out
         self.lines.add(port.number, link.line, unqueued=link.spec.priorities)
         if not link.spec.priorities:

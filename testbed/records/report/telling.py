@@ -198,8 +198,8 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
     loss, accuracy = [], []
     for number, (name, curve) in enumerate(curves.items()):
         told = curve.iterations
-        points = [(one.ended - began, one.loss) for one in told]
-        loss.append(Line(name, points, number % STYLES))
+        points = [(one.ended - began, one.loss) for one in told if one.loss is not None]
+        loss.append(Line(name, points or [first], number % STYLES))
         measured = [(one.ended - began, one.accuracy) for one in told if one.accuracy is not None]
         accuracy.append(Line(name, measured or [first], number % STYLES, dots=True))
     legend = list(curves) if len(curves) > 1 else []
