@@ -24,7 +24,7 @@ Threads: TypeAlias = dict[int, tuple[int, int]]
 
 # Beyond these, times say more of the machine than of the network. A chunk waits for several
 # processes in a row, and a window hides some of it, so what a run is longer by is of that size.
-MOST_WAITED = 0.05
+MOST_WAITED = 0.30
 MOST_WORKED = 0.90
 MOST_BUSY = 0.95  # of all CPUs, where the kernel does not tell what processes wait
 _RECEIVE_ERRORS = re.compile(r"^Udp: (?=.*RcvbufErrors)(.*)\nUdp: (.*)$", re.M)
