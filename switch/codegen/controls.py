@@ -19,6 +19,13 @@ from switch.codegen.layout import (
 from switch.codegen.limbs import literal
 from switch.codegen.parser import unsigned
 from switch.codegen.primitives import PrimitiveWriter, action_name, meter_tokens
+from switch.codegen.tracing import (
+    trace_action,
+    trace_condition,
+    trace_lookup,
+    trace_member,
+    trace_plain,
+)
 from switch.program import Conditional, Control, Meter, Table, refused_at
 
 
@@ -35,6 +42,9 @@ class ControlWriter:
         self.ahead = {one.name for one in tables if one and one.key}
         self.framed = layout.usage.framed if control is self.program.ingress else set()
         self.runs = Runs(layout, control)
+        if layout.traced:  # statement by statement
+            self.runs.nodes.clear()
+            self.runs.inner.clear()
         self.fused = FusedWriter(layout, self.runs, primitives, self.framed)
 
     def write(self) -> list[str]:
@@ -58,7 +68,7 @@ class ControlWriter:
             out.emit("{")
             self._open(out, conditional)
             with refused_at(conditional.source, "a condition"):
-                self._conditional(out, conditional)
+                self._conditional(out, conditional, self.layout.traced)
             out.emit("}")
         return out.lines
 
@@ -114,8 +124,10 @@ class ControlWriter:
     def _go(self, node: str | None) -> str:
         return f"goto {self.labels[node]};" if node is not None else "return;"
 
-    def _conditional(self, out: Emitter, one: Conditional) -> None:
+    def _conditional(self, out: Emitter, one: Conditional, traced: bool = False) -> None:
         condition = out.boolean(one.condition)
+        if traced:
+            condition = trace_condition(out, one, condition)
         out.emit(f"if ({condition}) {self._go(one.true_next)}", self._go(one.false_next))
 
     def _table(self, out: Emitter, table: Table) -> None:
@@ -140,6 +152,8 @@ class ControlWriter:
         if table.meter is not None:
             self._meter(out, self.program.meters[table.meter])
         out.emit("if (!hit) entry = table->fallback;")
+        if self.layout.traced:
+            trace_lookup(out, table, layout)
         if table.profile is not None:
             self._member(out, table)
         else:
@@ -159,6 +173,8 @@ class ControlWriter:
 
     def _case(self, out: Emitter, table: Table, number: int, action: int, arguments: str) -> None:
         out.emit(f"case {number}:")
+        if self.layout.traced:
+            trace_action(out, self.program.actions[action], arguments)
         name = action_name(self.program.actions[action])
         out.emit(f"    {name}(sw, packet, c, l, {arguments});")
         self._exit(out, action)
@@ -184,6 +200,8 @@ class ControlWriter:
                 f"    member = sw_member_of(profile, number, (uint32_t){selector}(sw, packet, c), "
                 f"{words});",
             )
+        if self.layout.traced:
+            trace_member(out)
         out.emit("if (member) {", "switch (member->action) {")
         numbers = self.layout.member_actions[profile.name]
         for action in table.action_ids:
@@ -240,6 +258,8 @@ class ControlWriter:
                 out.emit(
                     f"static const uint64_t args[] = {{{', '.join(literal(v) for v in values)}}};"
                 )
+            if self.layout.traced:
+                trace_plain(out, table, action)
             name = action_name(action)
             out.emit(f"{name}(sw, packet, c, l, {'args' if values else '0'});")
             self._exit(out, action.id)

@@ -38,6 +38,9 @@ static inline struct sw_packet *sw_packet_take(struct sw *sw) {
     packet->hint.table = NULL;
     packet->payload_length = packet->room = packet->fragile = packet->on_loan = 0;
     packet->spare = 0;
+#ifdef SW_TRACE
+    packet->trace_copy = packet->trace_over = 0;
+#endif
     return packet;
 }
 

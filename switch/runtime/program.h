@@ -50,6 +50,7 @@ struct sw_ring { // first in, first out
 };
 
 struct sw_replicas; // replicate.c
+struct sw_trace;
 
 struct sw {
     struct sw_table *tables;
@@ -61,6 +62,7 @@ struct sw {
     struct sw_stats stats;
     sw_log_fn log;
     void *log_user;
+    struct sw_trace *trace; // trace.c
 
     sw_enqueue_fn enqueue;
     void *tm;
