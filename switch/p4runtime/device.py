@@ -34,6 +34,7 @@ from .errors import (
     invalid_argument,
     not_found,
     permission_denied,
+    resource_exhausted,
     unimplemented,
 )
 from .forwarding import Forwarding
@@ -403,6 +404,8 @@ class Device:
             action()
         except P4RuntimeError as error:
             return error.to_error()
+        except MemoryError as error:
+            return resource_exhausted(str(error) or "no memory").to_error()
         except Exception as error:
             log.exception("a request could not be handled")
             return internal(f"{type(error).__name__}: {error}").to_error()

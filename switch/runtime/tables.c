@@ -46,12 +46,14 @@ int sw_table_start(struct sw_table *table, const struct sw_table_spec *spec) {
     return 0;
 }
 
+static void mask_free(struct sw_mask *mask) {
+    free(mask->slots);
+    free(mask->filter);
+    free(mask);
+}
+
 void sw_table_free(struct sw_table *table) {
-    for (uint32_t i = 0; i < table->mask_count; i++) {
-        free(table->masks[i]->slots);
-        free(table->masks[i]->filter);
-        free(table->masks[i]);
-    }
+    for (uint32_t i = 0; i < table->mask_count; i++) mask_free(table->masks[i]);
     free(table->masks);
     free(table->groups);
     free(table->entries);
@@ -159,26 +161,29 @@ static struct sw_mask *mask_find(struct sw_table *table, const uint64_t *words) 
     return NULL;
 }
 
+// Room for more masks. The groups are as masks_order makes them, which is to follow.
+static int masks_grow(struct sw_table *table) {
+    uint32_t room = table->mask_room ? 2 * table->mask_room : 8;
+    struct sw_mask **masks = realloc(table->masks, room * sizeof(struct sw_mask *));
+    if (masks) table->masks = masks;
+    size_t stride = sw_group_stride(table->spec->key_words);
+    uint8_t *groups = masks ? aligned_alloc(64, room / SW_TOGETHER * stride) : NULL;
+    if (!groups) return SW_NO_MEMORY;
+    free(table->groups);
+    table->groups = groups;
+    table->mask_room = room;
+    return 0;
+}
+
 static struct sw_mask *mask_add(struct sw_table *table, const uint64_t *words) {
-    if (table->mask_count == table->mask_room) {
-        uint32_t room = table->mask_room ? 2 * table->mask_room : 8;
-        struct sw_mask **masks = realloc(table->masks, room * sizeof(struct sw_mask *));
-        if (!masks) return NULL;
-        table->masks = masks;
-        size_t stride = sw_group_stride(table->spec->key_words);
-        uint8_t *groups = aligned_alloc(64, room / SW_TOGETHER * stride);
-        if (!groups) return NULL;
-        free(table->groups);
-        table->groups = groups;
-        table->mask_room = room;
-    }
     size_t bytes = table->spec->key_words * sizeof(uint64_t);
     struct sw_mask *mask = calloc(1, sizeof *mask + bytes);
     if (!mask) return NULL;
     mask->strongest = INT32_MIN;
     memcpy(mask->words, words, bytes);
-    if (mask_resize(table, mask, FIRST_SLOTS)) {
-        free(mask);
+    if (mask_resize(table, mask, FIRST_SLOTS) ||
+        (table->mask_count == table->mask_room && masks_grow(table))) {
+        mask_free(mask);
         return NULL;
     }
     table->masks[table->mask_count++] = mask;
@@ -213,9 +218,7 @@ static void mask_remove(struct sw_table *table, struct sw_mask *mask) {
             table->masks[i] = table->masks[--table->mask_count];
             break;
         }
-    free(mask->slots);
-    free(mask->filter);
-    free(mask);
+    mask_free(mask);
 }
 
 static void mask_find_strongest(const struct sw_table *table, struct sw_mask *mask) {

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from testbed.cli.options import DEFAULT_JOB, FILE, console_for, print_json, with_json
 from testbed.cli.view import show, show_rows
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import program_files
+from testbed.lifecycle.launcher import program_for
 from testbed.plans import bandwidth, jobfile
 from testbed.plans.analytic import Costs, Prediction, Work, predictions, why
 from testbed.plans.bandwidth import Model
@@ -188,7 +187,7 @@ def _on_topology(
         compute = seconds or 0.0
         name = model.name if model is not None else "a model"
     total = _BYTES_PER_ELEMENT * sum(sizes)
-    plane = read_program(*program_files(None, None))
+    plane = program_for([] if job is None else [job])[2]
     found: list[Need] = []
     if len(workers) <= _EACH_LINK:
         found = list(needs(Addressing(topology), sizes, plane, workers, file))

@@ -52,6 +52,8 @@ class Perceptron(ABC):
     ``inputs`` to say.
     """
 
+    learns = True
+
     def __init__(self, sizes: Sequence[int], seed: int) -> None:
         """He's initialisation (He et al., 2015): normal with variance 2 / inputs, biases zero."""
         self._random = np.random.default_rng([seed, 4])

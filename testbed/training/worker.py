@@ -31,11 +31,12 @@ from hosts.outside import HERE, Outside
 from protocol.world import REAL, World
 from testbed.nodes.processes import CONSEQUENCE
 from testbed.plans.jobfile import JobFileError, load
+from testbed.records.scheduling import Watch
 from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
+from testbed.training.observer import NOBODY, Observer
 from testbed.training.pacing import Pacing
 from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
-from testbed.training.watching import UNWATCHED, Watch
 
 _REPORT_SECONDS = 0.2
 _printing = REAL.lock()  # lines of two threads must not mix
@@ -65,7 +66,7 @@ class _Reporter:
         self._per_pass = per_pass
         self._diary = diary
         self._next = 0.0
-        self._losses: list[float] = []  # of all iterations since the last report
+        self._losses: list[float | None] = []  # of all iterations since the last report
         self._spans: list[tuple[float, float]] = []  # when they began and ended
 
     def __call__(self, progress: Progress) -> None:
@@ -185,11 +186,12 @@ def work(
     questions: Iterable[bytes],
     emit: Emit = emit,
     outside: Outside = HERE,
-    watch: Watch = UNWATCHED,
+    observer: Observer = NOBODY,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
-    questions: a line each asks what it does. outside: where it runs. watch: told what it does.
+    questions: a line each asks what it does. outside: where it runs. observer: is
+    told what it does.
     """
     world = outside.world
     file = load(options.job)
@@ -223,11 +225,13 @@ def work(
                 replica.resume(done, before.arrays)
                 desk.resumes(done)
             desk.computes()
-            times = file.layers.times if file.layers is not None else None
+            times = file.layer_times.times if file.layer_times is not None else None
             pacing = Pacing(
-                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations), watch
+                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations),
+                observer,
             )
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
+            watch = Watch() if world is REAL else None
             reporter = _Reporter(
                 lambda: dict(client.statistics),
                 lambda: client.epoch,
@@ -255,27 +259,38 @@ def work(
                     emit("checkpoint", iteration=progress.iteration, file=file)
 
             seconds = train(replica, job.iterations, exchange, report, done, world.now)
+            scheduling = _scheduling(watch)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
         logging.getLogger("worker").error("%s", error)
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
         return CONSEQUENCE if lost else 1
-    if options.weights:
+    if options.weights and replica.model.learns:
         save(replica.parameters, options.weights)
     quality = replica.model.evaluate(replica.workload.test)
     emit(
         "done",
-        digest=digest(replica.parameters),
-        accuracy=quality.accuracy,
-        test_loss=quality.loss,
+        digest=digest(replica.parameters) if job.payload == "summed" else "",
+        accuracy=quality and quality.accuracy,
+        test_loss=quality and quality.loss,
         data_sha256=replica.workload.sha256,
         seconds=seconds,
         statistics=statistics,
         plan=plan,
         attendance=desk.diary.tell(all_of_it=True),
+        scheduling=scheduling,
     )
     return 0
+
+
+def _scheduling(watch: Watch | None) -> dict[str, Any] | None:
+    """What this process tells of CPUs; None in virtual time."""
+    if watch is None:
+        return None
+    known = watch.share()
+    share = None if known is None else dataclasses.asdict(known)
+    return {"share": share, "dropped": watch.dropped()}
 
 
 def save(parameters: Parameters, path: Path) -> None:

@@ -29,8 +29,8 @@ from testbed.records import outcomes
 from testbed.training import reference, worker, workloads
 from testbed.training.attendance import Attendance, entries
 from testbed.training.exact import InexactSumError
+from testbed.training.observer import NOBODY, Observer
 from testbed.training.trainer import digest
-from testbed.training.watching import UNWATCHED, Watch
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
 from testbed.virtual.tracing import Tracer
@@ -66,7 +66,7 @@ class VirtualJob:
         self._network, self._dataplane = network, dataplane
         self._folder, self._emit = folder, emit
         self._tracer = tracer
-        self._watches: Sequence[Watch] = [UNWATCHED] * len(placement.workers)
+        self._observers: Sequence[Observer] = [NOBODY] * len(placement.workers)
         self._service = Service("", 0, "", ())
         self._errors: dict[int, str] = {}
         self._started: dict[int, int] = {}  # first epoch, by rank
@@ -111,14 +111,7 @@ class VirtualJob:
             self.name,
             self.placement.workers,
             self.placement.servers,
-            tree=spec.tree,
-            window=spec.window,
-            streams=spec.streams,
-            lease=spec.lease,
-            admission=spec.admission,
-            slice_bytes=spec.slice_bytes,
-            pipeline=spec.server.pipeline,
-            ablate=spec.server.ablate,
+            **spec.service(),
             outside=network.outside(operator),
         )
         service = self._service
@@ -127,7 +120,7 @@ class VirtualJob:
             self.forecast, number=service.job, tree=service.tree, servers=service.servers
         )
         if self._tracer is not None:
-            self._watches = self._tracer.job(
+            self._observers = self._tracer.job(
                 self.name,
                 service.job,
                 workloads.shapes(spec),
@@ -173,7 +166,7 @@ class VirtualJob:
                 (),
                 lambda what, /, **fields: self._take(rank, what, fields),
                 network.outside(host),
-                self._watches[rank],
+                self._observers[rank],
             )
 
         status = ask(network.engine, network.operator, host, work)
@@ -295,8 +288,8 @@ class VirtualJob:
         )
         return {
             "digest": digest(came.parameters),
-            "accuracy": came.quality.accuracy,
-            "test_loss": came.quality.loss,
+            "accuracy": came.quality and came.quality.accuracy,
+            "test_loss": came.quality and came.quality.loss,
             "in_float32": came.in_float32,
         }
 

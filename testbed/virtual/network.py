@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from controller.dataplane import DataPlane
 from hosts.server_main import ServerProcess
 from protocol.plan import Address
@@ -52,7 +54,11 @@ class Network:
         self.topology, self.addressing = topology, addressing
         self.engine = engine or Engine()
         self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
-        self.hosts = {node.name: HostNode(node.name, addressing) for node in topology.hosts}
+        self._payload = dataplane.sums
+        self.hosts = {
+            node.name: HostNode(node.name, addressing, payload=self._payload)
+            for node in topology.hosts
+        }
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
         self._shards: dict[Address, ShardServiceServicer] = {}
@@ -110,6 +116,7 @@ class Network:
             lambda: self.controller.service,
             self._shards,
             self.hosts,
+            self._payload,
         )
 
     def server(self, name: str) -> ServerProcess:
@@ -130,6 +137,12 @@ class Network:
             way: Carried(link.counters.sent_bytes, link.counters.sent)
             for way, link in self._links.items()
         }
+
+    def capture(self, folder: Path) -> None:
+        """From now on what each switch port carries is written down. Raises OSError."""
+        for node in self.topology.switches:
+            for port in self.addressing.ports(node.name):
+                self.switches[node.name].capture(port.number, port.interface, folder)
 
     def links(self) -> dict[Direction, Link]:
         """Each direction, by who sends."""

@@ -19,7 +19,7 @@ from testbed.jobs import preflight
 from testbed.jobs.preflight import Preflight
 from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import total
-from testbed.records import links, record
+from testbed.records import links, record, transmissions
 from testbed.records.record import RunDirectory
 from testbed.virtual.errors import VirtualError
 from testbed.virtual.jobrun import VirtualJob
@@ -40,7 +40,8 @@ def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) ->
 
 
 class Session:
-    """Of jobs that were found fit (``check``). framing: see LinkSpec. trace: for trace events."""
+    """Of jobs that were found fit (``check``). framing: see LinkSpec. pcap: whether what switch
+    ports carry is written down. trace: for trace events."""
 
     def __init__(
         self,
@@ -50,14 +51,17 @@ class Session:
         emit: Callable[[Message], None],
         *,
         framing: bool = False,
+        pcap: bool = False,
         trace: TraceFile | None = None,
     ) -> None:
         self.run = run
-        self._trace = trace
-        self._framing = framing
+        self._framing, self._pcap, self._trace = framing, pcap, trace
         topology = checked.topology
         self.addressing = Addressing(topology)
         self.network = Network(topology, self.addressing, dataplane, framing=framing)
+        if pcap:
+            run.pcap.mkdir(exist_ok=True)
+            self.network.capture(run.pcap)
         self._tracer = Tracer(trace, self.network) if trace is not None else None
         names: list[str] = []
         for plan in checked.jobs:
@@ -99,6 +103,8 @@ class Session:
         failed = next((job for job in self.jobs if job.state == "failed"), None)
         text = str(failure) if failure is not None else failed.reason if failed is not None else ""
         told = self._write(text, time.monotonic() - began)
+        if self._pcap:
+            transmissions.note(self.run, self.addressing)
         if failure is not None:
             raise failure
         if failed is not None:
