@@ -8,6 +8,7 @@ from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
 from switch.codegen.fused import FusedWriter, Runs, following, is_fixed
 from switch.codegen.layout import (
+    LASTS,
     LIMB,
     Layout,
     argument_offsets,
@@ -201,9 +202,12 @@ class ControlWriter:
 
     def _lookup(self, out: Emitter, table: Table) -> None:
         """The entry of a key, found at once if it was looked up ahead, or if the packet before had
-        the same key, as those of one flow have."""
+        the same key, as those of one flow have. In egress that is the packet before to a port like
+        this one: copies for several ports take turns."""
         index, layout = self.layout.table_index[table.name], self.layout.tables[table.name]
         last, words = f"sw->lasts->t{index}", layout.words + layout.ranges
+        if self.control is self.program.egress:
+            last += f"[packet->port % {LASTS}]"
         same = "".join(f" && {last}.key[{i}] == key[{i}]" for i in range(words))
         out.emit("struct sw_entry *entry = 0;")
         if table.name in self.ahead:

@@ -14,6 +14,7 @@ from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
 from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
+from switch.codegen.wide import UNROLLED
 from switch.program import (
     Action,
     MessageParameters,
@@ -160,7 +161,7 @@ class PrimitiveWriter:
         cell = f"(sw->registers[{self.layout.register_index[register.name]}] + {index} * {size})"
         path = out.field(target)
         if register.width == target.width and target.width > LIMB:
-            out.emit(f"memcpy({path}, {cell}, {8 * size});")
+            out.emit(*_move(path, cell, size))
         else:
             out.emit(f"const limb *args = {cell};")
             inner = Emitter(self.layout, None)
@@ -182,7 +183,7 @@ class PrimitiveWriter:
         if register.width <= LIMB:
             out.store("cell[0]", register.width, _masked(value, register.width))
         elif isinstance(value, ex.FieldValue) and value.width == register.width:
-            out.emit(f"memcpy(cell, {out.field(value)}, {8 * size});")
+            out.emit(*_move("cell", out.field(value), size))
         else:
             out.store("cell", register.width, value)
         out.emit("}")
@@ -373,6 +374,14 @@ def c_string(text: str) -> str:
         plain = 32 <= byte < 127 and char not in '"\\?'
         out.append(char if plain else f"\\{byte:03o}")
     return '"' + "".join(out) + '"'
+
+
+def _move(to: str, source: str, size: int) -> list[str]:
+    """Limbs to another place: written out as those of other statements are (wide.py), so that the
+    compiler keeps them in registers and nothing is loaded across several stores just before."""
+    if size <= UNROLLED:
+        return [f"{to}[{i}] = {source}[{i}];" for i in range(size)]
+    return [f"memcpy({to}, {source}, {8 * size});"]
 
 
 def _masked(value: ex.Data, width: int) -> ex.Data:
