@@ -264,9 +264,9 @@ def _check_workload(file: JobFile, world: int) -> None:
         )
     sizes = shapes(spec)
     names = list(sizes)
-    if file.layers is not None:
+    if file.layer_times is not None:
         try:
-            file.layers.check(list(layers(spec)), f"the model of job {spec.name}")
+            file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
         except DocumentError as error:
             raise JobFileError(error.problems) from error
     if file.restore is not None:

@@ -74,7 +74,7 @@ class Sizes:
 
     @property
     def by_layer(self) -> dict[str, tuple[str, ...]]:
-        """See Perceptron."""
+        """See Perceptron: what is before the last dot."""
         found: dict[str, tuple[str, ...]] = {}
         for name in self.parameters:
             layer = name.rpartition(".")[0] or name

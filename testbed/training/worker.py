@@ -34,9 +34,9 @@ from testbed.plans.jobfile import JobFileError, load
 from testbed.records.scheduling import CpuWatch
 from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
+from testbed.training.observer import NOBODY, Observer
 from testbed.training.pacing import Pacing
 from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
-from testbed.training.watching import UNWATCHED, Watch
 
 _REPORT_SECONDS = 0.2
 _printing = REAL.lock()  # lines of two threads must not mix
@@ -186,11 +186,12 @@ def work(
     questions: Iterable[bytes],
     emit: Emit = emit,
     outside: Outside = HERE,
-    watch: Watch = UNWATCHED,
+    observer: Observer = NOBODY,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
-    questions: a line each asks what it does. outside: where it runs. watch: told what it does.
+    questions: a line each asks what it does. outside: where it runs. observer: is
+    told what it does.
     """
     world = outside.world
     file = load(options.job)
@@ -224,9 +225,10 @@ def work(
                 replica.resume(done, before.arrays)
                 desk.resumes(done)
             desk.computes()
-            times = file.layers.times if file.layers is not None else None
+            times = file.layer_times.times if file.layer_times is not None else None
             pacing = Pacing(
-                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations), watch
+                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations),
+                observer,
             )
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
             cpu_watch = CpuWatch() if world is REAL else None

@@ -29,8 +29,8 @@ from testbed.records import outcomes
 from testbed.training import reference, worker, workloads
 from testbed.training.attendance import Attendance, entries
 from testbed.training.exact import InexactSumError
+from testbed.training.observer import NOBODY, Observer
 from testbed.training.trainer import digest
-from testbed.training.watching import UNWATCHED, Watch
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
 from testbed.virtual.tracing import Tracer
@@ -66,7 +66,7 @@ class VirtualJob:
         self._network, self._dataplane = network, dataplane
         self._folder, self._emit = folder, emit
         self._tracer = tracer
-        self._watches: Sequence[Watch] = [UNWATCHED] * len(placement.workers)
+        self._observers: Sequence[Observer] = [NOBODY] * len(placement.workers)
         self._service = Service("", 0, "", ())
         self._errors: dict[int, str] = {}
         self._started: dict[int, int] = {}  # first epoch, by rank
@@ -120,7 +120,7 @@ class VirtualJob:
             self.forecast, number=service.job, tree=service.tree, servers=service.servers
         )
         if self._tracer is not None:
-            self._watches = self._tracer.job(
+            self._observers = self._tracer.job(
                 self.name,
                 service.job,
                 workloads.shapes(spec),
@@ -166,7 +166,7 @@ class VirtualJob:
                 (),
                 lambda what, /, **fields: self._take(rank, what, fields),
                 network.outside(host),
-                self._watches[rank],
+                self._observers[rank],
             )
 
         status = ask(network.engine, network.operator, host, work)

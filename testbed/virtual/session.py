@@ -55,8 +55,7 @@ class Session:
         trace: TraceFile | None = None,
     ) -> None:
         self.run = run
-        self._trace = trace
-        self._framing, self._pcap = framing, pcap
+        self._framing, self._pcap, self._trace = framing, pcap, trace
         topology = checked.topology
         self.addressing = Addressing(topology)
         self.network = Network(topology, self.addressing, dataplane, framing=framing)

@@ -43,7 +43,7 @@ compute: {layers: layers.json}
 """
 MILLISECONDS = {"layer1": (0.2, 0.6), "layer2": (0.3, 0.4), "layer3": (0.1, 0.05)}
 LAYERS = {
-    "layers": [
+    "layer_times": [
         {"name": name, "forward_seconds": forward / 1000, "backward_seconds": backward / 1000}
         for name, (forward, backward) in MILLISECONDS.items()
     ]
