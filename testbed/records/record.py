@@ -252,8 +252,8 @@ def find(name: str | None) -> RunDirectory:
     virtual = [run for run in live_runs() if name in (None, run.name, run.path.name)]
     if virtual:
         raise RunError(
-            f"{virtual[0].name} runs in virtual time, where nothing can be asked of it: what it came"
-            f" to will be in {shown(virtual[0].summary)}"
+            f"{virtual[0].name} runs in virtual time, where nothing can be asked of it: what it"
+            f" came to will be in {shown(virtual[0].summary)}"
         )
     if name is not None:
         raise RunError(f"no testbed {name!r} is up; up: {listed}")

@@ -100,7 +100,7 @@ def test_a_run_in_virtual_time_is_no_testbed_that_could_be_asked(runs: Path) -> 
     facts = {"clock": "virtual"}
     with record.create("quick", chosen=False, facts=facts) as run:
         for name in (None, "quick", run.path.name):
-            with pytest.raises(RunError, match="runs in virtual time.*summary.json"):
+            with pytest.raises(RunError, match=r"runs in virtual time.*summary\.json"):
                 record.find(name)
         assert record.testbeds() == []
         with record.create("bed", chosen=False, facts={}) as bed:
