@@ -37,7 +37,7 @@ class Operator(TaskNode):
 class Network:
     """Of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name. framing: see LinkSpec.
+    servers: processes that run, by name. framing: see LinkSpec. host: what hosts are.
     """
 
     def __init__(
@@ -48,11 +48,12 @@ class Network:
         *,
         framing: bool = False,
         engine: Engine | None = None,
+        host: type[HostNode] = HostNode,
     ) -> None:
         self.topology, self.addressing = topology, addressing
         self.engine = engine or Engine()
         self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
-        self.hosts = {node.name: HostNode(node.name, addressing) for node in topology.hosts}
+        self.hosts = {node.name: host(node.name, addressing) for node in topology.hosts}
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
         self._shards: dict[Address, ShardServiceServicer] = {}
