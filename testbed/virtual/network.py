@@ -39,7 +39,7 @@ class Operator(TaskNode):
 class Network:
     """Of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name. framing: see LinkSpec.
+    servers: processes that run, by name. framing: see LinkSpec. host: what hosts are.
     """
 
     def __init__(
@@ -50,13 +50,14 @@ class Network:
         *,
         framing: bool = False,
         engine: Engine | None = None,
+        host: type[HostNode] = HostNode,
     ) -> None:
         self.topology, self.addressing = topology, addressing
         self.engine = engine or Engine()
         self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
         self._payload = dataplane.sums
         self.hosts = {
-            node.name: HostNode(node.name, addressing, payload=self._payload)
+            node.name: host(node.name, addressing, payload=self._payload)
             for node in topology.hosts
         }
         self.servers: dict[str, ServerProcess] = {}
