@@ -135,9 +135,9 @@ class ControlWriter:
             out.emit("if (hit) {", f"entry->words[{counters}]++;")
             out.emit(f"entry->words[{counters + 1}] += c->state.ingress_length;", "}")
         if table.ages:
-            out.emit("if (hit) table->hit_us[entry->number] = sw->now_us;")
+            out.emit(f"if (hit) table->hit_us[{self._number(table)}] = sw->now_us;")
         if table.meter is not None:
-            self._meter(out, self.program.meters[table.meter])
+            self._meter(out, table, self.program.meters[table.meter])
         out.emit("if (!hit) entry = table->fallback;")
         if table.profile is not None:
             self._member(out, table)
@@ -190,12 +190,13 @@ class ControlWriter:
             self._case(out, table, number, action, "member->args")
         out.emit("default:", "    break;", "}", "}")
 
-    def _meter(self, out: Emitter, meter: Meter) -> None:
+    def _meter(self, out: Emitter, table: Table, meter: Meter) -> None:
         """A direct meter runs at each hit, before the action."""
         assert meter.target is not None
         out.emit("if (hit) {")
         tokens = meter_tokens(meter)
-        color = out.keep(f"sw_meter_run(&table->meters[entry->number], sw->now_us, {tokens})")
+        place = f"&table->meters[{self._number(table)}]"
+        color = out.keep(f"sw_meter_run({place}, sw->now_us, {tokens})")
         self.primitives.store_limb(out, meter.target, color)
         out.emit("}")
 
@@ -209,16 +210,22 @@ class ControlWriter:
         if table.name in self.ahead:
             out.emit("if (packet->hint.table == table) {", "entry = packet->hint.entry;", "} else")
         out.emit(f"if ({last}.epoch == sw->epoch{same}) {{", f"entry = {last}.entry;")
-        out.emit("} else if (table->mask_count) {")
+        out.emit("} else if (table->tuple_count) {")
         out.emit(f"entry = {self._found('table', table)};")
         out.emit(f"{last}.epoch = sw->epoch;", f"{last}.entry = entry;")
         out.emit(*(f"{last}.key[{i}] = key[{i}];" for i in range(words)), "}")
 
     def _found(self, pointer: str, table: Table) -> str:
-        layout = self.layout.tables[table.name]
         exact = all(one.match == "exact" for one in table.key)
-        numbers = f"{layout.words}, {layout.ranges}, {layout.arg_words}, {int(table.with_counters)}"
-        return f"sw_lookup({pointer}, key, {numbers}, {int(exact)})"
+        return f"sw_lookup({pointer}, key, {self._sizes(table)}, {int(exact)})"
+
+    def _number(self, table: Table) -> str:
+        return f"sw_number(table, entry, sw_entry_stride({self._sizes(table)}))"
+
+    def _sizes(self, table: Table) -> str:
+        """What the size of an entry is made of."""
+        layout = self.layout.tables[table.name]
+        return f"{layout.words}, {layout.ranges}, {layout.arg_words}, {int(table.with_counters)}"
 
     def _exit(self, out: Emitter, action: int) -> None:
         if any(one.op == "exit" for one in self.program.actions[action].primitives):

@@ -21,7 +21,7 @@ static inline sw_four sw_times(sw_four words, uint32_t factor) {
 
 static inline sw_four sw_four_at(const void *at) { return *(const sw_four *)at; }
 
-// sw_maybe for masks m .. m + 3.
+// sw_maybe for tuples m .. m + 3.
 static inline uint32_t sw_maybe4(const struct sw_group *group, uint32_t m, const uint64_t *key,
                                  uint32_t words) {
     sw_four hash = {0, 0, 0, 0};
@@ -42,7 +42,7 @@ static inline uint32_t sw_maybe4(const struct sw_group *group, uint32_t m, const
 }
 #endif
 
-// Which masks of a group may hold the key: a bit for each.
+// Which tuples of a group may hold the key: a bit for each.
 static inline uint32_t sw_maybe(const struct sw_group *group, const uint64_t *key,
                                 uint32_t words) {
 #ifdef __AVX2__
@@ -63,40 +63,58 @@ static inline uint32_t sw_maybe(const struct sw_group *group, const uint64_t *ke
 #endif
 }
 
+// Of SW_SLOTS slots which remember the tag, a bit for each, and which are empty.
+static inline uint32_t sw_same(const struct sw_table *table, const uint32_t *slots, uint32_t tag,
+                               uint32_t *empty) {
+#ifdef __SSE2__
+    typedef uint32_t four __attribute__((vector_size(16)));
+    typedef uint32_t four_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
+    typedef float four_floats __attribute__((vector_size(16)));
+    four all = *(const four_anywhere *)slots;
+    *empty = (uint32_t)__builtin_ia32_movmskps((four_floats)(all == 0));
+    return (uint32_t)__builtin_ia32_movmskps((four_floats)((all & ~table->number_mask) == tag));
+#else
+    uint32_t same = *empty = 0;
+    for (uint32_t i = 0; i < SW_SLOTS; i++) {
+        *empty |= (uint32_t)!slots[i] << i;
+        same |= (uint32_t)((slots[i] & ~table->number_mask) == tag) << i;
+    }
+    return same;
+#endif
+}
+
 static inline int sw_in_ranges(const uint64_t *low, const uint64_t *values, uint32_t ranges) {
     for (uint32_t i = 0; i < ranges; i++)
         if (values[i] < low[i] || values[i] > low[ranges + i]) return 0;
     return 1;
 }
 
-// The entry with this mask that a key hits, or NULL.
-static inline struct sw_entry *sw_probe(const struct sw_table *table, const struct sw_mask *mask,
-                                        uint64_t hash, const uint64_t *key, uint32_t words,
-                                        uint32_t ranges, size_t stride) {
-    uint32_t tag = sw_tag(table, hash);
-    for (uint32_t at = (uint32_t)hash & mask->slot_mask;; at = (at + 1) & mask->slot_mask) {
-        uint32_t slot = mask->slots[at];
-        if (!slot) return 0;
-        if ((slot & ~table->number_mask) != tag) continue;
-        struct sw_entry *entry =
-            (struct sw_entry *)(table->entries + stride * ((slot & table->number_mask) - 1));
-        uint64_t difference = 0;
-        for (uint32_t i = 0; i < words; i++)
-            difference |= (key[i] & mask->words[i]) ^ entry->words[i];
-        if (difference) continue;
-        while (!sw_in_ranges(entry->words + words, key + words, ranges)) {
-            if (!entry->weaker) return 0;
-            entry = (struct sw_entry *)(table->entries + stride * (entry->weaker - 1));
+// The strongest entry of a tuple that a key hits, or NULL. exact: all entries have one mask, which
+// the key is masked with.
+static inline struct sw_entry *sw_probe(const struct sw_table *table, const struct sw_tuple *tuple,
+                                        const uint64_t *key, uint32_t words, uint32_t ranges,
+                                        size_t stride, int exact) {
+    uint64_t hash = sw_hash_words(key, tuple->words, words);
+    uint32_t tag = sw_tag(table, hash), at = (uint32_t)hash & tuple->slot_mask;
+    const uint32_t *slots = tuple->slots;
+    if (!slots[at]) return 0;
+    for (;; at = (at + SW_SLOTS) & tuple->slot_mask) {
+        uint32_t empty, same = sw_same(table, slots + at, tag, &empty);
+        for (; same; same &= same - 1) {
+            uint32_t next = slots[at + (uint32_t)__builtin_ctz(same)] & table->number_mask;
+            do {
+                struct sw_entry *entry = (struct sw_entry *)(table->entries + stride * (next - 1));
+                const uint64_t *mask = table->mask_words + (size_t)entry->mask * words;
+                uint64_t difference = 0;
+                for (uint32_t i = 0; i < words; i++)
+                    difference |= (exact ? key[i] : key[i] & mask[i]) ^ entry->words[i];
+                if (!difference && sw_in_ranges(entry->words + words, key + words, ranges))
+                    return entry;
+                next = entry->weaker;
+            } while (next);
         }
-        return entry;
+        if (empty) return 0;
     }
-}
-
-// Whether `entry` wins over `other`: by priority, among equals the older one.
-static inline int sw_beats(const struct sw_table *table, const struct sw_entry *entry,
-                           const struct sw_entry *other) {
-    if (entry->priority != other->priority) return entry->priority > other->priority;
-    return table->records[entry->number].sequence < table->records[other->number].sequence;
 }
 
 // The entry that a key hits, or NULL. Numbers are the table's own, passed as constants so that the
@@ -105,37 +123,32 @@ static inline struct sw_entry *sw_lookup(const struct sw_table *table, const uin
                                          uint32_t words, uint32_t ranges, uint32_t args,
                                          uint32_t counted, int exact) {
     size_t stride = sw_entry_stride(words, ranges, args, counted);
-    struct sw_mask *const *masks = table->masks;
+    struct sw_tuple *const *tuples = table->tuples;
     struct sw_entry *best = 0;
-    if (exact) {
-        if (!table->mask_count) return 0;
-        uint64_t hash = sw_hash_words(key, masks[0]->words, words);
-        return sw_probe(table, masks[0], hash, key, words, ranges, stride);
-    }
+    if (exact || table->tuple_count <= 1)
+        return table->tuple_count ? sw_probe(table, tuples[0], key, words, ranges, stride, exact) : 0;
     if (!table->filtered) {
-        for (uint32_t m = 0; m < table->mask_count; m++) {
-            if (best && masks[m]->strongest < best->priority) break;
-            uint64_t hash = sw_hash_words(key, masks[m]->words, words);
-            struct sw_entry *entry = sw_probe(table, masks[m], hash, key, words, ranges, stride);
-            if (entry && (!best || sw_beats(table, entry, best))) best = entry;
+        for (uint32_t m = 0; m < table->tuple_count; m++) {
+            if (best && tuples[m]->strongest < best->priority) break;
+            struct sw_entry *entry = sw_probe(table, tuples[m], key, words, ranges, stride, 0);
+            if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
         }
         return best;
     }
-    // Two groups before any entry is looked at: processors are bad at guessing which mask it is.
+    // Two groups before any entry is looked at: processors are bad at guessing which tuple it is.
     const uint8_t *groups = table->groups;
-    for (uint32_t from = 0; from < table->mask_count; from += 2 * SW_TOGETHER) {
-        if (best && masks[from]->strongest < best->priority) break;
+    for (uint32_t from = 0; from < table->tuple_count; from += 2 * SW_TOGETHER) {
+        if (best && tuples[from]->strongest < best->priority) break;
         uint32_t maybe = sw_maybe((const struct sw_group *)groups, key, words);
         groups += sw_group_stride(words);
-        if (table->mask_count - from > SW_TOGETHER)
+        if (table->tuple_count - from > SW_TOGETHER)
             maybe |= sw_maybe((const struct sw_group *)groups, key, words) << SW_TOGETHER;
         groups += sw_group_stride(words);
         for (; maybe; maybe &= maybe - 1) {
-            const struct sw_mask *mask = masks[from + (uint32_t)__builtin_ctz(maybe)];
-            if (best && mask->strongest < best->priority) return best;
-            uint64_t hash = sw_hash_words(key, mask->words, words);
-            struct sw_entry *entry = sw_probe(table, mask, hash, key, words, ranges, stride);
-            if (entry && (!best || sw_beats(table, entry, best))) best = entry;
+            const struct sw_tuple *tuple = tuples[from + (uint32_t)__builtin_ctz(maybe)];
+            if (best && tuple->strongest < best->priority) return best;
+            struct sw_entry *entry = sw_probe(table, tuple, key, words, ranges, stride, 0);
+            if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
         }
     }
     return best;
