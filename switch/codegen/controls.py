@@ -62,7 +62,7 @@ class ControlWriter:
         return out.lines
 
     def look_ahead(self) -> list[str]:
-        """Body of the function that looks up what the control asks first."""
+        """Body of the function that looks up what the control asks first, or where to search it."""
         out = Emitter(self.layout)
         if not self.ahead:
             return out.lines
@@ -74,11 +74,37 @@ class ControlWriter:
             if name in self.control.conditionals:
                 self._conditional(out, self.control.conditionals[name])
             elif name in self.ahead:
-                table = self.control.tables[name]
-                out.emit(f"packet->hint.table = &sw->tables[{self.layout.table_index[name]}];")
-                self._key(out, table)
-                out.emit(f"packet->hint.entry = {self._found('packet->hint.table', table)};")
+                self._ahead(out, self.control.tables[name])
             out.emit("return;", "}")
+        return out.lines
+
+    def _ahead(self, out: Emitter, table: Table) -> None:
+        index, words = self.layout.table_index[table.name], self.layout.tables[table.name].words
+        out.emit(f"const struct sw_table *table = packet->hint.table = &sw->tables[{index}];")
+        self._key(out, table)
+        if not _is_exact(table):
+            out.emit(
+                "if (table->filtered) {",
+                f"packet->hint.waits = {index + 1};",
+                f"packet->hint.maybe = sw_candidates(table, key, 0, {words});",
+                "} else",
+            )
+        out.emit(f"packet->hint.entry = {self._found(table)};")
+
+    def look_up(self) -> list[str]:
+        """Body of the function that does the rest of it."""
+        out = Emitter(self.layout)
+        out.emit("switch (packet->hint.waits) {")
+        for name in sorted(self.ahead):
+            table = self.control.tables[name]
+            if _is_exact(table):
+                continue
+            out.emit(f"case {self.layout.table_index[name] + 1}: {{")
+            out.emit("const struct sw_table *table = packet->hint.table;")
+            self._key(out, table)
+            found = f"sw_search(table, key, {self._sizes(table)}, packet->hint.maybe)"
+            out.emit(f"packet->hint.entry = {found};", "break;", "}")
+        out.emit("}")
         return out.lines
 
     def _first_nodes(self) -> list[str]:
@@ -211,13 +237,12 @@ class ControlWriter:
             out.emit("if (packet->hint.table == table) {", "entry = packet->hint.entry;", "} else")
         out.emit(f"if ({last}.epoch == sw->epoch{same}) {{", f"entry = {last}.entry;")
         out.emit("} else if (table->tuple_count) {")
-        out.emit(f"entry = {self._found('table', table)};")
+        out.emit(f"entry = {self._found(table)};")
         out.emit(f"{last}.epoch = sw->epoch;", f"{last}.entry = entry;")
         out.emit(*(f"{last}.key[{i}] = key[{i}];" for i in range(words)), "}")
 
-    def _found(self, pointer: str, table: Table) -> str:
-        exact = all(one.match == "exact" for one in table.key)
-        return f"sw_lookup({pointer}, key, {self._sizes(table)}, {int(exact)})"
+    def _found(self, table: Table) -> str:
+        return f"sw_lookup(table, key, {self._sizes(table)}, {int(_is_exact(table))})"
 
     def _number(self, table: Table) -> str:
         return f"sw_number(table, entry, sw_entry_stride({self._sizes(table)}))"
@@ -267,3 +292,7 @@ class ControlWriter:
                     words[place.word + i].append(f"{array}[{i}]")
         items = [" | ".join(one) or "0" for one in words] + ranges
         out.emit("const uint64_t key[] = {", *(f"{item}," for item in items), "};")
+
+
+def _is_exact(table: Table) -> bool:
+    return all(one.match == "exact" for one in table.key)

@@ -117,6 +117,41 @@ static inline struct sw_entry *sw_probe(const struct sw_table *table, const stru
     }
 }
 
+#define SW_AT_ONCE (2 * SW_TOGETHER)
+
+// Which of SW_AT_ONCE tuples of a table with filters may hold the key, from one on: a bit for each.
+// More than one group before any entry is looked at: processors are bad at guessing which it is.
+static inline uint32_t sw_candidates(const struct sw_table *table, const uint64_t *key,
+                                     uint32_t from, uint32_t words) {
+    size_t stride = sw_group_stride(words);
+    const uint8_t *group = table->groups + stride * (from / SW_TOGETHER);
+    uint32_t maybe = sw_maybe((const struct sw_group *)group, key, words);
+    if (table->tuple_count - from > SW_TOGETHER)
+        maybe |= sw_maybe((const struct sw_group *)(group + stride), key, words) << SW_TOGETHER;
+    return maybe;
+}
+
+// sw_lookup in a table with filters; maybe: sw_candidates of the first tuples.
+static inline struct sw_entry *sw_search(const struct sw_table *table, const uint64_t *key,
+                                         uint32_t words, uint32_t ranges, uint32_t args,
+                                         uint32_t counted, uint32_t maybe) {
+    size_t stride = sw_entry_stride(words, ranges, args, counted);
+    struct sw_tuple *const *tuples = table->tuples;
+    struct sw_entry *best = 0;
+    for (uint32_t from = 0;;) {
+        for (; maybe; maybe &= maybe - 1) {
+            const struct sw_tuple *tuple = tuples[from + (uint32_t)__builtin_ctz(maybe)];
+            if (best && tuple->strongest < best->priority) return best;
+            struct sw_entry *entry = sw_probe(table, tuple, key, words, ranges, stride, 0);
+            if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
+        }
+        from += SW_AT_ONCE;
+        if (from >= table->tuple_count) return best;
+        if (best && tuples[from]->strongest < best->priority) return best;
+        maybe = sw_candidates(table, key, from, words);
+    }
+}
+
 // The entry that a key hits, or NULL. Numbers are the table's own, passed as constants so that the
 // loops unroll; exact: all entries have one mask; key: words words, then one per range field.
 static inline struct sw_entry *sw_lookup(const struct sw_table *table, const uint64_t *key,
@@ -124,32 +159,17 @@ static inline struct sw_entry *sw_lookup(const struct sw_table *table, const uin
                                          uint32_t counted, int exact) {
     size_t stride = sw_entry_stride(words, ranges, args, counted);
     struct sw_tuple *const *tuples = table->tuples;
-    struct sw_entry *best = 0;
-    if (exact || table->tuple_count <= 1)
-        return table->tuple_count ? sw_probe(table, tuples[0], key, words, ranges, stride, exact) : 0;
-    if (!table->filtered) {
-        for (uint32_t m = 0; m < table->tuple_count; m++) {
-            if (best && tuples[m]->strongest < best->priority) break;
-            struct sw_entry *entry = sw_probe(table, tuples[m], key, words, ranges, stride, 0);
-            if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
-        }
-        return best;
+    if (exact)
+        return table->tuple_count ? sw_probe(table, tuples[0], key, words, ranges, stride, 1) : 0;
+    if (table->filtered) {
+        uint32_t maybe = sw_candidates(table, key, 0, words);
+        return sw_search(table, key, words, ranges, args, counted, maybe);
     }
-    // Two groups before any entry is looked at: processors are bad at guessing which tuple it is.
-    const uint8_t *groups = table->groups;
-    for (uint32_t from = 0; from < table->tuple_count; from += 2 * SW_TOGETHER) {
-        if (best && tuples[from]->strongest < best->priority) break;
-        uint32_t maybe = sw_maybe((const struct sw_group *)groups, key, words);
-        groups += sw_group_stride(words);
-        if (table->tuple_count - from > SW_TOGETHER)
-            maybe |= sw_maybe((const struct sw_group *)groups, key, words) << SW_TOGETHER;
-        groups += sw_group_stride(words);
-        for (; maybe; maybe &= maybe - 1) {
-            const struct sw_tuple *tuple = tuples[from + (uint32_t)__builtin_ctz(maybe)];
-            if (best && tuple->strongest < best->priority) return best;
-            struct sw_entry *entry = sw_probe(table, tuple, key, words, ranges, stride, 0);
-            if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
-        }
+    struct sw_entry *best = 0;
+    for (uint32_t m = 0; m < table->tuple_count; m++) {
+        if (best && tuples[m]->strongest < best->priority) break;
+        struct sw_entry *entry = sw_probe(table, tuples[m], key, words, ranges, stride, 0);
+        if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
     }
     return best;
 }

@@ -231,7 +231,7 @@ static int by_strongest(const void *a, const void *b) {
 
 static void tuples_order(struct sw_table *table) {
     qsort(table->tuples, table->tuple_count, sizeof *table->tuples, by_strongest);
-    table->filtered = table->entry_count > FEW_ENTRIES;
+    table->filtered = table->entry_count > FEW_ENTRIES && table->tuple_count > 1;
     static const uint64_t nothing;
     uint32_t words = table->spec->key_words, count = table->tuple_count;
     for (uint32_t m = 0; m < (count + SW_TOGETHER - 1) / SW_TOGETHER * SW_TOGETHER; m++) {
