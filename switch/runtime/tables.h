@@ -56,9 +56,9 @@ struct sw_tuple {
     // Open addressing, size a power of two, at most half full; behind them the first SW_SLOTS - 1
     // again.
     uint32_t *slots;
-    uint64_t *filter;  // 8 bits per slot, three of them set for each taken one
+    uint32_t *filter;   // 8 bits per slot, three of them set for each taken one
     uint32_t slot_mask; // size - 1
-    uint32_t filter_mask; // offset of the last word, bytes
+    uint32_t filter_shift; // 32 - log2(words)
     uint32_t used;     // slots
     uint32_t stale;    // keys that are still in the filter but gone
     uint32_t merged;   // of several masks
@@ -78,13 +78,14 @@ struct sw_mask {
 
 // What is looked at for every packet, of tuples that stand one behind the other.
 struct sw_group {
-    const uint64_t *filters[SW_TOGETHER];
-    uint64_t filter_masks[SW_TOGETHER];
-    uint64_t words[]; // [key_words][SW_TOGETHER] bits that are hashed
+    const uint32_t *filters[SW_TOGETHER];
+    uint32_t filter_shifts[SW_TOGETHER];
+    uint32_t halves[][SW_TOGETHER]; // [2 * key_words] of the bits that are hashed, the lower first
 };
 
 static inline size_t sw_group_stride(uint32_t words) {
-    return sizeof(struct sw_group) + (size_t)words * SW_TOGETHER * sizeof(uint64_t);
+    size_t bytes = sizeof(struct sw_group) + 2 * (size_t)words * SW_TOGETHER * sizeof(uint32_t);
+    return (bytes + 63) / 64 * 64;
 }
 
 struct sw_table {
@@ -159,29 +160,27 @@ static inline uint32_t sw_tag(const struct sw_table *table, uint64_t hash) {
     return ((uint32_t)(hash >> 32) | 1u << 31) & ~table->number_mask;
 }
 
-// The filters' hash, of as few instructions as there are for vectors: multilinear (Lemire, Kaser,
-// "Strongly universal string hashing is fast", 2014), one multiplication more to spread it.
-#define SW_LOW(i) (uint32_t)(0x9e3779b1u + 0x3c6ef372u * (i))
-#define SW_HIGH(i) (uint32_t)(0x85ebca77u + 0x2745937eu * (i))
+// The filters' hash, of as few instructions as there are for vectors: multilinear in the key's
+// halves (Lemire, Kaser, "Strongly universal string hashing is fast", 2014), one multiplication more
+// to spread it.
+#define SW_FACTOR(half) (0x9e3779b1u + 0x3c6ef372u * (half))
 #define SW_SPREAD 0xd6e8feb9u
-// Of the result, bits from here on say which byte of the filter its word begins at, and which bits
-// of that, from the left.
-enum { SW_WORD_AT = 41, SW_FIRST_AT = 38, SW_SECOND_AT = 32, SW_THIRD_AT = 26 };
+#define SW_MIXED(sum) (((sum) ^ (sum) >> 16) * SW_SPREAD)
+// The first bits of the result say which word of the filter, and fields of five the bits of that,
+// from the left.
+#define SW_FIELDS(mixed) ((mixed) ^ (mixed) >> 15)
+enum { SW_FIRST_AT = 0, SW_SECOND_AT = 5, SW_THIRD_AT = 10 };
 
-static inline uint64_t sw_filter_hash(const uint64_t *key, uint32_t words) {
-    uint64_t hash = 0;
-    for (uint32_t i = 0; i < words; i++)
-        hash += (key[i] & UINT32_MAX) * SW_LOW(i) + (key[i] >> 32) * SW_HIGH(i);
-    return ((hash ^ hash >> 32) & UINT32_MAX) * SW_SPREAD;
+// halves: of the key, masked, the lower first.
+static inline uint32_t sw_filter_hash(const uint32_t *halves, uint32_t count) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) sum += halves[i] * SW_FACTOR(i);
+    uint32_t mixed = SW_MIXED(sum);
+    return SW_FIELDS(mixed);
 }
 
-static inline uint64_t *sw_filter_word(const uint64_t *filter, uint64_t filter_mask,
-                                       uint64_t hash) {
-    return (uint64_t *)((uint8_t *)filter + (hash >> SW_WORD_AT & filter_mask));
-}
-
-static inline uint64_t sw_filter_bit(uint64_t hash, uint32_t at) {
-    return 1ull << 63 >> (hash >> at & 63);
+static inline uint32_t sw_filter_bit(uint32_t hash, uint32_t at) {
+    return 1u << 31 >> (hash >> at & 31);
 }
 
 #endif

@@ -13,7 +13,7 @@
 
 #define FIRST_SLOTS 16
 #define FEW_ENTRIES 64 // are found sooner without filters, a tuple for each mask
-#define SLOTS_PER_WORD 8 // of the filter
+#define SLOTS_PER_WORD 4 // of the filter
 // What masks need to share a tuple:
 #define MOST_IN_SLOT 8 // entries with the same bits of the key
 #define KEYS_PER_ENTRY 16 // that the common bits can tell apart, where other tuples hold the rest
@@ -80,17 +80,19 @@ static void slot_point(const struct sw_table *table, struct sw_tuple *tuple, uin
 
 static void filter_add(const struct sw_table *table, struct sw_tuple *tuple,
                        const struct sw_entry *entry) {
-    uint32_t words = table->spec->key_words;
-    uint64_t key[words + 1];
-    for (uint32_t i = 0; i < words; i++) key[i] = entry->words[i] & tuple->words[i];
-    uint64_t hash = sw_filter_hash(key, words);
-    *sw_filter_word(tuple->filter, tuple->filter_mask, hash) |=
-        sw_filter_bit(hash, SW_FIRST_AT) | sw_filter_bit(hash, SW_SECOND_AT) |
-        sw_filter_bit(hash, SW_THIRD_AT);
+    uint32_t words = table->spec->key_words, halves[2 * words + 1];
+    for (uint32_t i = 0; i < words; i++) {
+        halves[2 * i] = (uint32_t)(entry->words[i] & tuple->words[i]);
+        halves[2 * i + 1] = (uint32_t)((entry->words[i] & tuple->words[i]) >> 32);
+    }
+    uint32_t hash = sw_filter_hash(halves, 2 * words);
+    tuple->filter[hash >> tuple->filter_shift] |= sw_filter_bit(hash, SW_FIRST_AT) |
+                                                  sw_filter_bit(hash, SW_SECOND_AT) |
+                                                  sw_filter_bit(hash, SW_THIRD_AT);
 }
 
 static void filter_renew(const struct sw_table *table, struct sw_tuple *tuple) {
-    memset(tuple->filter, 0, tuple->filter_mask + sizeof *tuple->filter);
+    memset(tuple->filter, 0, (1ull << (32 - tuple->filter_shift)) * sizeof *tuple->filter);
     for (uint64_t i = 0; i <= tuple->slot_mask; i++)
         if (tuple->slots[i]) filter_add(table, tuple, entry_in(table, tuple->slots[i]));
     tuple->stale = 0;
@@ -99,7 +101,7 @@ static void filter_renew(const struct sw_table *table, struct sw_tuple *tuple) {
 // Gives the tuple room for `size` slots: what it had goes into them.
 static int tuple_resize(const struct sw_table *table, struct sw_tuple *tuple, uint32_t size) {
     uint32_t *slots = calloc(size + SW_SLOTS - 1, sizeof *slots), *old = tuple->slots;
-    uint64_t *filter = malloc(size / SLOTS_PER_WORD * sizeof *filter);
+    uint32_t *filter = malloc(size / SLOTS_PER_WORD * sizeof *filter);
     if (!slots || !filter) {
         free(slots);
         free(filter);
@@ -110,7 +112,7 @@ static int tuple_resize(const struct sw_table *table, struct sw_tuple *tuple, ui
     tuple->slots = slots;
     tuple->slot_mask = size - 1;
     tuple->filter = filter;
-    tuple->filter_mask = (size / SLOTS_PER_WORD - 1) * 8;
+    tuple->filter_shift = (uint32_t)__builtin_clz(size / SLOTS_PER_WORD) + 1;
     for (uint64_t i = 0; i < old_size; i++) {
         if (!old[i]) continue;
         uint32_t at = (uint32_t)hash_of(table, tuple, entry_in(table, old[i])) & tuple->slot_mask;
@@ -232,16 +234,19 @@ static int by_strongest(const void *a, const void *b) {
 static void tuples_order(struct sw_table *table) {
     qsort(table->tuples, table->tuple_count, sizeof *table->tuples, by_strongest);
     table->filtered = table->entry_count > FEW_ENTRIES && table->tuple_count > 1;
-    static const uint64_t nothing;
+    static const uint32_t nothing[2];
     uint32_t words = table->spec->key_words, count = table->tuple_count;
     for (uint32_t m = 0; m < (count + SW_TOGETHER - 1) / SW_TOGETHER * SW_TOGETHER; m++) {
         struct sw_group *group =
             (struct sw_group *)(table->groups + sw_group_stride(words) * (m / SW_TOGETHER));
         const struct sw_tuple *tuple = m < count ? table->tuples[m] : NULL;
-        group->filters[m % SW_TOGETHER] = tuple ? tuple->filter : &nothing;
-        group->filter_masks[m % SW_TOGETHER] = tuple ? tuple->filter_mask : 0;
-        for (uint32_t i = 0; i < words; i++)
-            group->words[SW_TOGETHER * i + m % SW_TOGETHER] = tuple ? tuple->words[i] : 0;
+        group->filters[m % SW_TOGETHER] = tuple ? tuple->filter : nothing;
+        group->filter_shifts[m % SW_TOGETHER] = tuple ? tuple->filter_shift : 31;
+        for (uint32_t i = 0; i < words; i++) {
+            uint64_t word = tuple ? tuple->words[i] : 0;
+            group->halves[2 * i][m % SW_TOGETHER] = (uint32_t)word;
+            group->halves[2 * i + 1][m % SW_TOGETHER] = (uint32_t)(word >> 32);
+        }
     }
 }
 
