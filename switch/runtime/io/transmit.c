@@ -110,20 +110,25 @@ static bool join(struct transmit *t, struct transmit_frame *frame, struct outgoi
     return true;
 }
 
-// The same for what most packets of a long run are: as long as the first, with the headers that
-// follow, of which not all have been written, and the payload behind the one before.
+// Whether a packet is what most of a long run are: as long as the first, and its checksum put off as
+// that of the first. With the headers that the train expects it may be taken.
+static inline bool is_usual(const struct transmit *t, const struct train *train, size_t length,
+                            const struct sw_leaving *leaving) {
+    return train->implied && length == train->headers + train->size &&
+           leaving->sum_field == train->sum_field && leaving->sum_start == train->sum_start &&
+           train->count < TRAIN_MAX_PACKETS &&
+           ETH_HLEN + train->ip_length + train->size <= t->train_limit &&
+           train->ip_length + train->size <= TRAIN_MAX_IP_LENGTH;
+}
+
+// join for such a packet, of whose headers not all have been written, with its payload behind the one
+// before.
 static inline bool join_next(struct transmit *t, struct transmit_frame *frame, size_t length,
                              const struct sw_leaving *leaving) {
     struct train *train = &frame->train;
     uint32_t head = (uint32_t)length - leaving->payload_length, count = train->headers - head;
-    if (!train->implied || length != train->headers + train->size ||
-        leaving->sum_field != train->sum_field || leaving->sum_start != train->sum_start ||
-        count > 64 || count < leaving->fragile || leaving->payload_length < LEAST_REST + 64 ||
-        frame->end != leaving->payload + count)
-        return false;
-    if (train->count == TRAIN_MAX_PACKETS ||
-        ETH_HLEN + train->ip_length + train->size > t->train_limit ||
-        train->ip_length + train->size > TRAIN_MAX_IP_LENGTH)
+    if (count > 64 || count < leaving->fragile || leaving->payload_length < LEAST_REST + 64 ||
+        frame->end != leaving->payload + count || !is_usual(t, train, length, leaving))
         return false;
     uint8_t *start = t->bytes + t->used + ROOM_BEFORE;
     copy32(start + head, leaving->payload);
@@ -180,6 +185,16 @@ static void follow(struct transmit *t, const struct transmit_frame *frame, struc
     t->used = ((size_t)(packet->start - t->bytes) + packet->length + 63) / 64 * 64;
 }
 
+// Takes a packet whose headers have all been written.
+static inline bool join_whole(const struct transmit *t, struct train *train,
+                              const struct outgoing *packet, const struct sw_leaving *leaving) {
+    if (is_usual(t, train, packet->length, leaving) && train_expects(train, packet->start)) {
+        train_extend(train);
+        return true;
+    }
+    return train_join(train, packet, t->train_limit);
+}
+
 void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *leaving) {
     struct transmit_frame *open = open_frame(t);
     if (open && leaving->payload && join_next(t, open, length, leaving))
@@ -198,7 +213,7 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
     };
     packet->in_place = open && in_place(packet, open->train.headers);
     if (open && (packet->in_place || can_follow(open, packet, packet - 1))) {
-        if (train_join(&open->train, packet, t->train_limit)) {
+        if (join_whole(t, &open->train, packet, leaving)) {
             open->count++;
             open->end = NULL;
             packet->alone = packet->in_place;
