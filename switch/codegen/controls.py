@@ -212,8 +212,8 @@ class ControlWriter:
         out.emit("struct sw_entry *entry = 0;")
         if table.name in self.ahead:
             out.emit("if (packet->hint.table == table) {", "entry = packet->hint.entry;", "} else")
-        out.emit(f"if ({last}.epoch == sw->epoch{same}) {{", f"entry = {last}.entry;")
-        out.emit("} else if (table->mask_count) {")
+        out.emit("if (!table->mask_count) {", "} else", f"if ({last}.epoch == sw->epoch{same}) {{")
+        out.emit(f"entry = {last}.entry;", "} else {")
         out.emit(f"entry = {self._found('table', table)};")
         out.emit(f"{last}.epoch = sw->epoch;", f"{last}.entry = entry;")
         out.emit(*(f"{last}.key[{i}] = key[{i}];" for i in range(words)), "}")
