@@ -48,7 +48,7 @@ class ControlWriter:
             out.emit("{")
             with refused_at(table.source, f"table '{table.name}'"):
                 if table.name in self.runs.nodes:
-                    self._run(out, self.runs.nodes[table.name])
+                    self._run(out, table.name)
                 else:
                     self._open(out, table)
                     self._table(out, table)
@@ -96,11 +96,12 @@ class ControlWriter:
                 waiting += [one.true_next, one.false_next]
         return found
 
-    def _run(self, out: Emitter, run: list[Table]) -> None:
+    def _run(self, out: Emitter, first: str) -> None:
+        run = self.runs.nodes[first]
         for table in run:
             self._open_tail(out, table)
         self.fused.write(out, run)
-        out.emit(self._go(following(run[-1])))
+        out.emit(self._go(self.runs.after[first]))
 
     def _open(self, out: Emitter, node: Table | Conditional) -> None:
         self._open_tail(out, node)
