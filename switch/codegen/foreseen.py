@@ -33,7 +33,7 @@ def known_at(
 
 def beyond(control: Control, name: str | None, known: Known) -> str | None:
     """The node that the control comes to from this one, past conditions that are decided."""
-    while name in control.conditionals:
+    while name is not None and name in control.conditionals:
         one = control.conditionals[name]
         tested = _equality(one.condition)
         if tested is None or tested[0] != known[0]:

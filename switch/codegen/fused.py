@@ -2,10 +2,10 @@
 """Runs of statements on wide fields as one loop over vectors of four limbs.
 
 p4c puts plain statements one by one into tables without key. Where some of them follow each other,
-also past conditions that cannot surprise any more (foreseen.py), and compute limb by limb (bitwise operations, sums that cannot carry) on fields and register cells
-of equal size, they become one loop: each operand is read once, each result written once, what only
-these statements look at is not written at all, and a header that still lies in the frame is read
-from there.
+also past conditions that cannot surprise any more (foreseen.py), and compute limb by limb (bitwise
+operations, sums that cannot carry) on fields and register cells of equal size, they become one
+loop: each operand is read once, each result written once, what only these statements look at is not
+written at all, and a header that still lies in the frame is read from there.
 
 Indices beyond a register lead to a spare cell, which reads as zero. Where a target is to stay as it
 is instead, the statements are executed one by one for such an index.
@@ -29,6 +29,7 @@ from switch.program import Action, Control, ObjectName, Primitive, Table
 
 _VECTOR = 4  # limbs
 _LEAST = 8  # limbs that are worth a loop
+_SHORT = 12  # variables of a loop's body, of which two are better at a time
 
 _JUMPS = ("_jump", "_jump_if_zero", "exit")
 
@@ -51,8 +52,8 @@ class Runs:
     """The chains of fixed tables in a control that nothing leads into but at their beginning.
 
     nodes: first table's name -> all tables of the run. inner: names of all but the first. after:
-    first table's name -> node that follows. Where it is certain that one run leads to another of the
-    same width, the first goes on as the other does, which stays for those who come there otherwise.
+    first table's name -> node that follows. Where it is certain that one run leads to another of
+    the same width, the first has that one's statements, too, which stay for other ways there.
     """
 
     def __init__(self, layout: Layout, control: Control) -> None:
@@ -297,7 +298,9 @@ class FusedWriter:
             beyond = f"{at} < {limit}u ? {text} : sw_beyond(sw, {array}, {uses})"
             out.emit(f"limb *{name} = {beyond if spare else text};")
         out.emit(*loop.before)
-        out.emit("#pragma GCC unroll 2", f"for (int i = 0; i < {size}; i += {_VECTOR}) {{")
+        times = 2 if len(loop.body) <= _SHORT else 1
+        out.emit(f"#pragma GCC unroll {times}")
+        out.emit(f"for (int i = 0; i < {size}; i += {_VECTOR}) {{")
         out.emit(*loop.body)
         for place in loop.written:
             if place not in dead:
