@@ -30,14 +30,14 @@ from testbed.plans import jobfile
 from testbed.plans.jobfile import JobFile, JobFileError, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.training.trainer import misfit
-from testbed.training.workloads import WORKLOADS, open_workload, shapes
+from testbed.training.workloads import WORKLOADS, layers, open_workload, shapes
 from topologies.addressing import Addressing
-from topologies.documents import Location, Problem
+from topologies.documents import DocumentError, Location, Problem
 from topologies.ring import units_by_rank
 from topologies.spec import TopologyFile, few
 from topologies.topology import Topology
 
-__all__ = ["JobPlan", "Preflight", "check", "describe", "facts", "read_program"]
+__all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts", "read_program"]
 
 MOST_SHOWN = 8  # switches under another that are told one by one
 
@@ -140,7 +140,7 @@ def check(
             problems += error.problems
             continue
         try:
-            plans.append(_admit(file, placement, number, addressing, resources, plane, most))
+            plans.append(admit(file, placement, number, addressing, resources, plane, most))
         except NoRoomError as refusal:
             others = ", ".join(plan.file.spec.name for plan in plans)
             text = f"{refusal} (after {others})" if others else str(refusal)
@@ -152,7 +152,7 @@ def check(
     return Preflight(topology.topology, tuple(plans), tuple(_idle(topology, addressing)))
 
 
-def _admit(
+def admit(
     file: JobFile,
     placement: Placement,
     number: int,
@@ -264,6 +264,11 @@ def _check_workload(file: JobFile, world: int) -> None:
         )
     sizes = shapes(spec)
     names = list(sizes)
+    if file.layer_times is not None:
+        try:
+            file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
+        except DocumentError as error:
+            raise JobFileError(error.problems) from error
     if file.restore is not None:
         try:
             checkpoint = read(file.restore)

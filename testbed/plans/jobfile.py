@@ -14,8 +14,9 @@ from pathlib import Path
 from protocol.optimizer import ADAM, MOMENTUM, NESTEROV
 from protocol.pipeline import USUAL, refusal
 from protocol.schedule import COSINE, LINEAR, STEP
-from testbed.plans import placements
+from testbed.plans import layerfile, placements
 from testbed.plans.jobspec import JobSpec
+from testbed.plans.layerfile import LayerTrace
 from testbed.plans.placements import KINDS, kind_of
 from topologies.documents import Document, DocumentError, Location, Problem, shown
 from topologies.documents import load as load_document
@@ -55,6 +56,12 @@ class JobFile:
     source: str
     document: Document[JobSpec]
     restored: Path | None = None  # instead of what the file says
+    layer_times: LayerTrace | None = None  # how long its layers take
+
+    @property
+    def compute_seconds(self) -> float:
+        """What an iteration's gradients take in virtual time."""
+        return self.spec.compute.seconds if self.layer_times is None else self.layer_times.seconds
 
     @property
     def restore(self) -> Path | None:
@@ -136,9 +143,10 @@ def load(path: str | Path, restore: Path | None = None) -> JobFile:
         _settle(document)
         _check_workload(document)
         _check_optimizer(document)
+        layers = _layers(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
-    return JobFile(document.content, str(path), document, restore)
+    return JobFile(document.content, str(path), document, restore, layers)
 
 
 def parse(text: str, file: str = "<text>") -> JobFile:
@@ -148,9 +156,25 @@ def parse(text: str, file: str = "<text>") -> JobFile:
         _settle(document)
         _check_workload(document)
         _check_optimizer(document)
+        layers = _layers(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
-    return JobFile(document.content, file, document)
+    return JobFile(document.content, file, document, layer_times=layers)
+
+
+def _layers(document: Document[JobSpec]) -> LayerTrace | None:
+    """The layer trace that a job names, found from where its file is. Raises ``DocumentError``."""
+    compute = document.content.compute
+    if compute.layers is None:
+        return None
+    if "seconds" in compute.model_fields_set:
+        document.refuse(("compute",), "either `seconds` or `layers`, not both")
+        document.check()
+    path = Path(document.file).parent / compute.layers
+    if not path.is_file():
+        document.refuse(("compute", "layers"), f"there is no file {path}")
+        document.check()
+    return layerfile.load(path)
 
 
 def _settle(document: Document[JobSpec]) -> None:

@@ -101,6 +101,14 @@ class Perceptron(ABC):
             lost += total(_cross_entropy(scores, part.classes)[0])
         return Quality(right / len(data), lost / len(data))
 
+    @property
+    def by_layer(self) -> dict[str, tuple[str, ...]]:
+        """The names of each layer's parameters, in the order of the forward pass."""
+        found = {f"layer{n}": (f"weights{n}", f"biases{n}") for n in range(1, self.layers + 1)}
+        connected = {key for keys in found.values() for key in keys}
+        before = [name for name in self.parameters if name not in connected]
+        return {**{name: (name,) for name in before}, **found}
+
     def _forward(self, data: Any) -> list[Floats]:
         """Each layer's input, and the last one's output."""
         values = [self.inputs(data)]

@@ -19,6 +19,10 @@ class Model(Protocol):
     learns: bool
     parameters: Parameters
 
+    @property
+    def by_layer(self) -> dict[str, tuple[str, ...]]:
+        """The names of each layer's parameters, in the order of the forward pass."""
+
     def gradients(self, batch: Any) -> tuple[float | None, Parameters]:
         """Loss of a batch, if it has one, and the gradient for every parameter."""
 
@@ -67,6 +71,11 @@ def open_workload(job: JobSpec) -> Workload:
 def model_of(job: JobSpec) -> Model:
     """A job's model, without its data."""
     return WORKLOADS[job.workload].model(job)
+
+
+def layers(job: JobSpec) -> dict[str, tuple[str, ...]]:
+    """The names of each layer's parameters, in the order of the forward pass."""
+    return model_of(job).by_layer
 
 
 def shapes(job: JobSpec) -> dict[str, int]:
