@@ -19,6 +19,10 @@ class Model(Protocol):
     learns: bool
     parameters: Parameters
 
+    @property
+    def by_layer(self) -> dict[str, tuple[str, ...]]:
+        """The names of each layer's parameters, in the order of the forward pass."""
+
     def gradients(self, batch: Any) -> tuple[float | None, Parameters]:
         """Loss of a batch, if it has one, and the gradient for every parameter."""
 
