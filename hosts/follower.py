@@ -17,10 +17,11 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from hosts.boundary import Gate
-from hosts.releases import Clock, Released, Seconds
+from hosts.releases import Released
 from hosts.reports import Failure
 from hosts.server import NotHereError, ServerState
 from hosts.shards import Chunks, Shards, Snapshot
+from hosts.stepping import Clock, Seconds
 from hosts.succession import batch_of, last_of
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
