@@ -325,6 +325,8 @@ def plans_of(
     workers = _addresses(job, Role.WORKER, scheme.workers)
     servers = _addresses(job, Role.SERVER, scheme.servers)
     counts = job.counts(lanes)
+    everybody = scheme.workers == tuple(range(len(job.workers)))
+    members = () if everybody else scheme.workers
     plans = {}
     for rank, member in enumerate(scheme.workers):
         place = Membership(Role.WORKER, member)
@@ -343,7 +345,7 @@ def plans_of(
             counts=counts,
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
-            members=scheme.workers,
+            members=members,
             optimizer=job.optimizer,
             tree=str(scheme.kind),
             roots=scheme.roots(job.servers),
@@ -369,7 +371,7 @@ def plans_of(
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             optimizer=job.optimizer,
-            members=scheme.workers,
+            members=members,
             met=job.met,
             pipeline=job.pipeline,
             callers=callers,
