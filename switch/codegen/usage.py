@@ -377,7 +377,9 @@ class Usage:
 
     def _transient(self, control: Control, own: Uses, other: Uses) -> set[Place]:
         wide = {
-            (name, one.name) for name, one in self._of_one_control(own, other) if one.width > FOLLOWED
+            (name, one.name)
+            for name, one in self._of_one_control(own, other)
+            if one.width > FOLLOWED
         }
         return _Assignments(self, control, wide).transient()
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -28,13 +30,14 @@ from protocol.header import (
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
 from testbed.virtual.calls import Stub
+from testbed.virtual.costs import Core, of_hosts, of_servers
 from testbed.virtual.engine import Engine
 from testbed.virtual.frames import Arrived, Framing, Same, arrived
 from testbed.virtual.links import Link
 from testbed.virtual.queues import FRAMING
 from testbed.virtual.tasknode import TaskNode
 from testbed.virtual.tasks import Alarm, Waiter
-from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Train, joined, picoseconds
+from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Times, Train, joined, picoseconds
 from testbed.virtual.trains import train as train_of
 from topologies.addressing import Addressing, HostInterface
 
@@ -61,6 +64,16 @@ class HostNode(TaskNode):
         self._addresses = {int(one.ipv4) for one in self.interfaces}
         self._incoming: deque[Train] = deque()
         self._next_port = _FIRST_PORT
+        costs = addressing.topology.costs
+        sends = receives = of_hosts(costs)
+        self._sending = Core(sends) if sends is not None else None
+        self._receiving = Core(receives) if receives is not None else None
+        self.server_cost = of_servers(costs)
+        # What servers' processors work on: when they are done, in which order, and with what.
+        self._served: list[tuple[int, int, VirtualEndpoint, Arrived]] = []
+        self._served_count = 0
+        if sends is not None:
+            self.latency = sends.per_packet
         self._until = 0
         self._refused = -1  # no packets up to this time are offered again
 
@@ -92,7 +105,7 @@ class HostNode(TaskNode):
         self._until = until
         found = self.arrivals(until)
         if len({port for _, port, _ in found}) < 2:
-            self._incoming.extend(train for _, _, train in found)
+            self._incoming.extend(self._received(train) for _, _, train in found)
             return
         single = [
             (int(train.times[row]), number, train.select(slice(row, row + 1)))
@@ -100,20 +113,63 @@ class HostNode(TaskNode):
             for row in range(len(train))
         ]
         single.sort(key=lambda one: one[:2])
-        self._incoming.extend(train for _, _, train in single)
+        self._incoming.extend(self._received(train) for _, _, train in single)
+
+    def _received(self, train: Train) -> Train:
+        core = self._receiving
+        return train if core is None else train.at(core.ends(train.times, train.lengths))
+
+    def next(self) -> int:
+        """See Node: packets that were taken may still be worked on."""
+        return min(super().next(), self.arrival())
+
+    def run(self, until: int) -> None:
+        """See Node."""
+        super().run(until)
+        if self._receiving is not None:  # what has arrived may not be all that there was to do
+            self.now = max(self.now, until)
 
     def arrival(self) -> int:
         """See TaskNode."""
+        return min(self._head, self._served[0][0] if self._served else NEVER)
+
+    @property
+    def _head(self) -> int:
         return int(self._incoming[0].times[0]) if self._incoming else NEVER
 
     def arrive(self) -> None:
         """See TaskNode."""
-        if self._incoming and self._give_ahead():
-            return
-        self._arrive_singly()
+        if not (self._incoming and self._give_ahead()):
+            self._arrive_singly()
+        while self._served and self._served[0][0] <= self.now:
+            _, _, endpoint, found = heapq.heappop(self._served)
+            endpoint.take(found)
+
+    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Arrived) -> None:
+        """Datagrams are there, and a server's processor gets to work on them."""
+        sizes = np.maximum(found.lengths - HEADER_BYTES, 0)
+        ends = core.ends(np.full(len(sizes), self.now, np.int64), sizes)
+        for row, end in enumerate(ends.tolist()):
+            self._served_count += 1
+            entry = (end, self._served_count, endpoint, found.select(slice(row, row + 1)))
+            heapq.heappush(self._served, entry)
+
+    def send(self, number: int, train: Train) -> None:
+        """Packets that are handed over at these times, for one of its links."""
+        core = self._sending
+        if core is not None:
+            train = train.at(core.ends(train.times, train.lengths))
+        self.ports[number].send(train)
+
+    def queued(self, times: Times, size: int) -> Times:
+        """When frames of one size, handed over at these times, would come to a link's queue."""
+        if self._sending is None:
+            return times
+        core = copy.copy(self._sending)
+        return core.ends(times, np.full(len(times), size, np.int64))
 
     def _arrive_singly(self) -> None:
-        while self.arrival() <= self.now:
+        while self._head <= self.now:
             train = self._incoming.popleft()
             count = int(np.searchsorted(train.times, self.now, "right"))
             if count < len(train):
@@ -197,6 +253,8 @@ class VirtualEndpoint:
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
         self._asked = False  # for packets ahead of time: not every driver can take them
+        cost = node.server_cost if port in SERVER_PORTS else None
+        self._core = Core(cost) if cost is not None else None
 
     def configure(self, lanes: int, link_rate: int) -> None:
         """See Endpoint."""
@@ -234,6 +292,13 @@ class VirtualEndpoint:
 
     def arrive(self, found: Arrived) -> None:
         """Datagrams for this endpoint are here."""
+        if self._core is None:
+            self.take(found)
+        else:
+            self._node.serve(self._core, self, found)
+
+    def take(self, found: Arrived) -> None:
+        """They may be received."""
         self._inbox.append(found)
         self.wake()
 
@@ -268,7 +333,7 @@ class VirtualEndpoint:
             if released.batch is not None:
                 (same,) = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.ports[self._number].send(train_of(times, *same))
+                node.send(self._number, train_of(times, *same))
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
@@ -286,10 +351,18 @@ class VirtualEndpoint:
         pace = link.spec.rate / 8
         if link.spec.framing:
             pace *= size / (size + FRAMING)
-        before, level = self._node.now / SECOND, float(link.waiting(self._node.now))
-        for time in times:
-            level = max(0.0, level - (time - before) * pace) + size
-            before = time
+        if not times:
+            return True
+        handed = np.rint(np.array(times) * SECOND).astype(np.int64)
+        queued = self._node.queued(handed, size)
+        # As `flush` has it: what is handed over at one time finds what waits then.
+        groups = np.flatnonzero(np.diff(handed, prepend=-1))
+        before = int(queued[0])
+        level = float(link.waiting(before))
+        counts = np.diff(groups, append=len(handed)).tolist()
+        for at, count in zip(queued[groups].tolist(), counts, strict=True):
+            level = max(0.0, level - (at - before) / SECOND * pace) + count * size
+            before = at
             if level > self._queue_bytes - 2 * size:
                 return False
         return True
@@ -337,11 +410,12 @@ class VirtualEndpoint:
         """See Endpoint."""
         while self._pending:
             frames, size = self._pending.popleft()
-            free = self._queue_bytes - self._link.waiting(self._node.now)
+            now = np.full(len(frames), self._node.now, np.int64)
+            queued = int(self._node.queued(now[:1], size)[0])
+            free = self._queue_bytes - self._link.waiting(queued)
             count = min(len(frames), max(0, free // size))
             if count:
-                now = np.full(count, self._node.now, np.int64)
-                self._node.ports[self._number].send(train_of(now, frames[:count], size))
+                self._node.send(self._number, train_of(now[:count], frames[:count], size))
                 self.counters.sent += count
             if count < len(frames):
                 self._pending.appendleft(Same(frames[count:], size))

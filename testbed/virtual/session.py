@@ -8,6 +8,7 @@ options and the program.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +41,8 @@ def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) ->
 
 
 class Session:
-    """Of jobs that were found fit (``check``). framing: see LinkSpec. pcap: whether what switch
-    ports carry is written down. trace: for trace events."""
+    """Of jobs that were found fit (``check``). pcap: whether what switch ports carry is
+    written down. trace: for trace events."""
 
     def __init__(
         self,
@@ -50,15 +51,14 @@ class Session:
         run: RunDirectory,
         emit: Callable[[Message], None],
         *,
-        framing: bool = False,
         pcap: bool = False,
         trace: TraceFile | None = None,
     ) -> None:
         self.run = run
-        self._framing, self._pcap, self._trace = framing, pcap, trace
+        self._pcap, self._trace = pcap, trace
         topology = checked.topology
         self.addressing = Addressing(topology)
-        self.network = Network(topology, self.addressing, dataplane, framing=framing)
+        self.network = Network(topology, self.addressing, dataplane)
         if pcap:
             run.pcap.mkdir(exist_ok=True)
             self.network.capture(run.pcap)
@@ -150,10 +150,7 @@ class Session:
                 "virtual": {
                     "seconds": self._seconds,
                     "control_latency": engine.control_latency / SECOND,
-                    "framing": self._framing,
-                    "switch_latency": 0.0,
-                    "host_seconds_per_packet": 0.0,
-                    "host_seconds_per_byte": 0.0,
+                    **dataclasses.asdict(self.network.topology.costs),
                     "trace": str(self._trace.path) if self._trace is not None else None,
                 },
                 "links": rows,
