@@ -73,6 +73,11 @@ class Options:
     log_level: str
     ignored: list[str] = field(default_factory=list)
 
+    @property
+    def traced(self) -> bool:
+        """Whether programs tell what becomes of every packet."""
+        return self.log_level == "trace"
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -109,7 +114,11 @@ def _parser() -> argparse.ArgumentParser:
         "--log-file", type=Path, metavar="FILE", help="log there (default: standard error)"
     )
     parser.add_argument(
-        "-L", "--log-level", choices=LEVELS, default="info", help="default info; trace is debug"
+        "-L",
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="default info; trace: all that becomes of every packet, slowly",
     )
     for option, reason in _IGNORED.items():
         parser.add_argument(option, metavar="X", help=f"ignored: {reason}")

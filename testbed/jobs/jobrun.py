@@ -32,7 +32,7 @@ from testbed.nodes.serverhost import JobError
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.records import scheduling
 from testbed.records.record import cpu_seconds
-from testbed.records.scheduling import Share, Watch
+from testbed.records.scheduling import CpuWatch, Share
 
 log = logging.getLogger("jobrun")
 # How long a job that begins waits for a controller that is started again, twice at most.
@@ -61,7 +61,7 @@ class JobRun:
     _nonce: str = ""
     _restored: list[Message] | None = None
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
-    _watches: dict[str, Watch] = field(default_factory=dict)  # of the testbed's own processes
+    _watches: dict[str, CpuWatch] = field(default_factory=dict)  # of the testbed's own processes
     _cpus: Message = field(default_factory=dict)
     _outcome: Message | None = None  # the summary of a job that is done
     _restored_from: Path | None = None
@@ -121,7 +121,7 @@ class JobRun:
         self._trained_from = (cpu["busy"], cpu["all"])
         names = [*self.place.nodes.switches, *self.servers]
         found = {name: self.place.nodes.at(name) for name in names}
-        self._watches = {name: Watch(one.pid) for name, one in found.items() if one is not None}
+        self._watches = {name: CpuWatch(one.pid) for name, one in found.items() if one is not None}
         self.place.series.state(self.name, self.state)
         self.emit({"event": "running", "job": self.name})
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.network.shaping import read
@@ -47,7 +47,7 @@ class Measured:
     sent: Mapping[Direction, Carried]
     received: Mapping[Direction, Carried]
     counting: Mapping[str, int | None]
-    overrun: Mapping[str, int]
+    overrun: Mapping[str, int] = field(default_factory=dict)
 
 
 async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Measured:

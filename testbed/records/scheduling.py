@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["Share", "Threads", "Watch", "dropped", "machine", "reasons", "share", "threads"]
+__all__ = ["CpuWatch", "Share", "Threads", "dropped", "machine", "reasons", "share", "threads"]
 
 Threads: TypeAlias = dict[int, tuple[int, int]]
 """Nanoseconds that each thread ran, and waited for a CPU."""
 
 # Beyond these, times say more of the machine than of the network. A chunk waits for several
 # processes in a row, and a window hides some of it, so what a run is longer by is of that size.
-MOST_WAITED = 0.05
+MOST_WAITED = 0.30
 MOST_WORKED = 0.90
 MOST_BUSY = 0.95  # of all CPUs, where the kernel does not tell what processes wait
 _RECEIVE_ERRORS = re.compile(r"^Udp: (?=.*RcvbufErrors)(.*)\nUdp: (.*)$", re.M)
@@ -73,7 +73,7 @@ def dropped(pid: int | str = "self") -> int:
     return 0
 
 
-class Watch:
+class CpuWatch:
     """Of a process, from now on."""
 
     def __init__(self, pid: int | str = "self") -> None:

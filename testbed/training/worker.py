@@ -31,7 +31,7 @@ from hosts.outside import HERE, Outside
 from protocol.world import REAL, World
 from testbed.nodes.processes import CONSEQUENCE
 from testbed.plans.jobfile import JobFileError, load
-from testbed.records.scheduling import Watch
+from testbed.records.scheduling import CpuWatch
 from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
 from testbed.training.observer import NOBODY, Observer
@@ -231,7 +231,7 @@ def work(
                 observer,
             )
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
-            watch = Watch() if world is REAL else None
+            cpu_watch = CpuWatch() if world is REAL else None
             reporter = _Reporter(
                 lambda: dict(client.statistics),
                 lambda: client.epoch,
@@ -259,7 +259,7 @@ def work(
                     emit("checkpoint", iteration=progress.iteration, file=file)
 
             seconds = train(replica, job.iterations, exchange, report, done, world.now)
-            scheduling = _scheduling(watch)
+            scheduling = _scheduling(cpu_watch)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
@@ -284,7 +284,7 @@ def work(
     return 0
 
 
-def _scheduling(watch: Watch | None) -> dict[str, Any] | None:
+def _scheduling(watch: CpuWatch | None) -> dict[str, Any] | None:
     """What this process tells of CPUs; None in virtual time."""
     if watch is None:
         return None

@@ -29,7 +29,7 @@ class Cost:
 
 
 def of_hosts(costs: Costs) -> Cost | None:
-    """What a host spends on a frame, each way; None: nothing."""
+    """What a worker's host spends on a frame, each way; None: nothing."""
     if not (costs.host_per_packet or costs.host_per_byte):
         return None
     byte = Fraction(round(costs.host_per_byte * SECOND * _PARTS), _PARTS)
@@ -37,7 +37,7 @@ def of_hosts(costs: Costs) -> Cost | None:
 
 
 def of_servers(costs: Costs) -> Cost | None:
-    """What a server process spends on a payload; None: nothing."""
+    """What a server process spends on a payload that it gets; None: nothing."""
     if costs.server_rate is None:
         return None
     byte = Fraction(8 * SECOND, costs.server_rate)

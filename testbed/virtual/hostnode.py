@@ -7,7 +7,7 @@ import copy
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
 from itertools import pairwise
 from typing import Any
@@ -65,7 +65,8 @@ class HostNode(TaskNode):
         self._incoming: deque[Train] = deque()
         self._next_port = _FIRST_PORT
         costs = addressing.topology.costs
-        sends = receives = of_hosts(costs)
+        works = addressing.topology.by_name[name].kind == "worker"
+        sends = receives = of_hosts(costs) if works else None
         self._sending = Core(sends) if sends is not None else None
         self._receiving = Core(receives) if receives is not None else None
         self.server_cost = of_servers(costs)
@@ -105,7 +106,9 @@ class HostNode(TaskNode):
         self._until = until
         found = self.arrivals(until)
         if len({port for _, port, _ in found}) < 2:
-            self._incoming.extend(self._received(train) for _, _, train in found)
+            self._incoming.extend(
+                train.at(self.received(train.times, train.lengths)) for _, _, train in found
+            )
             return
         single = [
             (int(train.times[row]), number, train.select(slice(row, row + 1)))
@@ -113,11 +116,17 @@ class HostNode(TaskNode):
             for row in range(len(train))
         ]
         single.sort(key=lambda one: one[:2])
-        self._incoming.extend(self._received(train) for _, _, train in single)
+        self._incoming.extend(
+            train.at(self.received(train.times, train.lengths)) for _, _, train in single
+        )
 
-    def _received(self, train: Train) -> Train:
-        core = self._receiving
-        return train if core is None else train.at(core.ends(train.times, train.lengths))
+    def _coming(self, trains: Iterable[Train]) -> None:
+        for train in trains:
+            self._incoming.append(train.at(self.received(train.times, train.lengths)))
+
+    def received(self, times: Times, lengths: Lengths) -> Times:
+        """When programs here have what arrives at these times."""
+        return times if self._receiving is None else self._receiving.ends(times, lengths)
 
     def next(self) -> int:
         """See Node: packets that were taken may still be worked on."""
@@ -154,12 +163,11 @@ class HostNode(TaskNode):
             entry = (end, self._served_count, endpoint, found.select(slice(row, row + 1)))
             heapq.heappush(self._served, entry)
 
-    def send(self, number: int, train: Train) -> None:
-        """Packets that are handed over at these times, for one of its links."""
+    def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None:
+        """Packets that are handed over at these times, for its links of these numbers."""
         core = self._sending
-        if core is not None:
-            train = train.at(core.ends(train.times, train.lengths))
-        self.ports[number].send(train)
+        for number, train in leaving if core is None else _worked_on(core, leaving):
+            self.ports[number].send(train)
 
     def queued(self, times: Times, size: int) -> Times:
         """When frames of one size, handed over at these times, would come to a link's queue."""
@@ -224,6 +232,17 @@ class HostNode(TaskNode):
                 self.unwanted += last - first
             else:
                 endpoint.arrive(found.select(slice(first, last)))
+
+
+def _worked_on(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[int, Train]]:
+    """The same when a processor is done with them, in the order of their times, then of links."""
+    times = np.concatenate([train.times for _, train in leaving])
+    lengths = np.concatenate([train.lengths for _, train in leaving])
+    order = np.argsort(times, kind="stable")
+    times[order] = core.ends(times[order], lengths[order])
+    bounds = np.cumsum([len(train) for _, train in leaving])[:-1]
+    parts = np.split(times, bounds)
+    return [(n, train.at(at)) for (n, train), at in zip(leaving, parts, strict=True)]
 
 
 class VirtualEndpoint:
@@ -333,7 +352,7 @@ class VirtualEndpoint:
             if released.batch is not None:
                 (same,) = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.send(self._number, train_of(times, *same))
+                node.transmit([(self._number, train_of(times, *same))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
@@ -415,7 +434,8 @@ class VirtualEndpoint:
             free = self._queue_bytes - self._link.waiting(queued)
             count = min(len(frames), max(0, free // size))
             if count:
-                self._node.send(self._number, train_of(now[:count], frames[:count], size))
+                train = train_of(now[:count], frames[:count], size)
+                self._node.transmit([(self._number, train)])
                 self.counters.sent += count
             if count < len(frames):
                 self._pending.appendleft(Same(frames[count:], size))

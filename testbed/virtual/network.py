@@ -39,7 +39,8 @@ class Operator(TaskNode):
 class Network:
     """Of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name.
+    servers: processes that run, by name. framing: counts, whatever the topology says. host: what
+    hosts are.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Network:
         addressing: Addressing,
         dataplane: DataPlane,
         *,
+        framing: bool = False,
         engine: Engine | None = None,
+        host: type[HostNode] = HostNode,
     ) -> None:
         self.topology, self.addressing = topology, addressing
         self.engine = engine or Engine()
@@ -58,8 +61,7 @@ class Network:
         }
         self._payload = dataplane.sums
         self.hosts = {
-            node.name: HostNode(node.name, addressing, payload=self._payload)
-            for node in topology.hosts
+            node.name: host(node.name, addressing, payload=self._payload) for node in topology.hosts
         }
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
@@ -72,7 +74,7 @@ class Network:
         for node in (*nodes, self.controller, self.operator):
             self.engine.add(node)
         self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
-        self._connect(topology.costs.framing)
+        self._connect(framing or topology.costs.framing)
 
     def _connect(self, framing: bool) -> None:
         for node in self.topology.hosts:

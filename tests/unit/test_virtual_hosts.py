@@ -16,8 +16,10 @@ from controller.dataplane import DataPlane
 from hosts.client import Client
 from hosts.errors import ClientError, WrongNonceError
 from hosts.jobservice import Service, create_service
+from testbed.explaining.trace import read as read_trace
 from testbed.nodes.dataplane import SOURCES
 from testbed.nodes.processes import environment, python
+from testbed.records.record import known
 from testbed.virtual.calls import ask
 from testbed.virtual.engine import Engine
 from testbed.virtual.network import SERVICE, Network
@@ -179,7 +181,7 @@ def run(folder: Path, seed: int, job: str) -> dict[str, Any]:
     (folder / "job.yaml").write_text(job)
     files = (str(folder / "small.yaml"), "--job", str(folder / "job.yaml"))
     ran = subprocess.run(
-        python("testbed", "run", *files, "--clock", "virtual", "--json"),
+        python("testbed", "run", *files, "--clock", "virtual", "--pcap", "--json"),
         env={
             **environment(),
             "RACKHUB_RUNS": str(folder / "runs"),
@@ -207,9 +209,20 @@ def test_a_run_trains_what_the_reference_does_and_is_repeated_to_the_byte(
     assert summary["clock"] == "virtual"
     assert summary["matches_reference"] is True
     assert summary["chunks"]["retransmitted"] == 0
-    assert all(row["bytes"] == row["expected_bytes"] for row in summary["links"])
+    assert all(
+        row["bytes"] == row["expected_bytes"] == row["first_bytes"] for row in summary["links"]
+    )
     assert len(summary["seconds_per_iteration"]) == 3
     assert min(summary["seconds_per_iteration"]) > 0.002  # computing alone takes that
+    told = read_trace(known(str(tmp_path / "runs" / "latest")), "tiny", 2, 2)
+    hops = told["rounds"][-1]["hops"]
+    if tree == "two-level":
+        # From tor1, where it has arrived, to core0 and back, and to w2: three times its 1,098 bytes
+        # at 100 Mbit/s, and 20 us twice; to the nanosecond, as captures have it.
+        sent = [hop["ms"] for hop in hops if hop["from"] == "w2"]
+        came = [hop["ms"] for hop in hops if hop["to"] == "w2"]
+        took = 3 * (8 * 1098 / 100e6 * 1e3) + 2 * 0.02
+        assert came == [pytest.approx(sent[0] + took, abs=1e-5)]
     assert json.dumps(run(tmp_path, 4, job)) == json.dumps(summary)
 
 
