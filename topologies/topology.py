@@ -36,8 +36,8 @@ class Costs:
 
     framing: preamble, FCS and gap of each frame. switch_latency: s from a packet's arrival until it
     is queued. host_per_packet, host_per_byte: s that a worker's host spends on a frame that it
-    sends, and on one that it gets. server_rate: bit/s of payloads that a server process takes in, with all
-    that it does for them; None: any.
+    sends, and on one that it gets. server_rate: bit/s of payloads that a server process takes in,
+    with all that it does for them; None: any.
     """
 
     framing: bool = False
