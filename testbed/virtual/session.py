@@ -22,8 +22,9 @@ from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import total
 from testbed.records import links, record, transmissions
 from testbed.records.record import RunDirectory
-from testbed.virtual.errors import VirtualError
+from testbed.virtual.errors import LinkError, VirtualError
 from testbed.virtual.jobrun import VirtualJob
+from testbed.virtual.links import LinkSpec
 from testbed.virtual.network import Network
 from testbed.virtual.traceevents import TraceFile
 from testbed.virtual.tracing import Tracer
@@ -36,7 +37,15 @@ _QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
 
 
 def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) -> Preflight:
-    """Whether it can run, see ``preflight.check``."""
+    """Whether it can run, see ``preflight.check``; raises what that does."""
+    for link, places in zip(topology.topology.links, topology.places, strict=True):
+        for quality, where in zip((link.forward, link.backward), places, strict=True):
+            try:
+                LinkSpec.of(quality)
+            except LinkError as error:
+                place = where.get("queue_bytes", where.get("rate", ("defaults",)))
+                topology.refuse(place, f"{link.a} to {link.b}: {error}")
+    topology.check()
     return preflight.check(topology, jobs, dataplane, "embedded", virtual=True)
 
 
