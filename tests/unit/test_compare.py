@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from controller.admission import Resources
 from controller.dataplane import DataPlane
 from testbed.baselines import virtual
+from testbed.baselines.gloo import missing
 from testbed.baselines.contest import BASELINES, IN_NETWORK, Outcome, Work, contenders
 from testbed.cli.main import main
 from testbed.jobs import preflight
@@ -147,6 +148,12 @@ def test_the_command_prints_and_draws(tmp_path: Path):
         (SMALL.replace("3 us", "3 us, loss: 0.01"), [], "--clock emulated"),
         (SMALL.replace("64 KiB", "2 KiB"), ["--only", "ps"], "queue_bytes"),
         (SMALL, ["--only", "gloo"], "--clock emulated"),
+        pytest.param(
+            SMALL,
+            ["--only", "gloo", "--clock", "emulated"],
+            "pip install 'rackhub[gloo]'",
+            marks=pytest.mark.skipif(not missing(), reason="PyTorch is installed"),
+        ),
         (SMALL, ["--only", "rings"], "halving-doubling"),
         (SMALL, ["--size", "0 B"], "0 B"),
     ],
