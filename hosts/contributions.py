@@ -60,7 +60,7 @@ class Contributions:
         """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * self._plan.lanes), np.uint8)
+        wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * slots.width), np.uint8)
         headers, payloads = parts_of(wire)
         opaque(headers)[:] = opaque(self._common).take(rows)
         headers["seq"] = slots.seq[rows]

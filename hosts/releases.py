@@ -108,8 +108,12 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     due, last = slots.due, float(times[-1])
     if (slots.stage == HELD).any() or slots.wanted.any() or transport._questions.suspicious:
         return None
-    if slots.sent[due].any() or slots.exponent_round[due].any() or slots.flags[due].any():
+    if slots.sent[due].any() or slots.exponent_round[due].any():
         return None
+    if due.any():  # in windows before, and not sent yet: they are quantised when they are
+        own, flags = chunk_exponents(taken(slots.values, due.nonzero()[0]))
+        if flags.any() or (own > slots.exponent[due]).any():
+            return None
     # No timer rings meanwhile, neither of what was sent before nor of what is.
     if slots.deadline.min() <= last or times[0] + transport.round_trips.least <= last:
         return None

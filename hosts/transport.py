@@ -71,6 +71,7 @@ class WorkerTransport:
 
     exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips).
     link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
+    payload: whether chunks have one; else the values of each are (0,).
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class WorkerTransport:
         rto_most: float = 1.0,
         link_rate: int | None = None,
         backlog: float = BACKLOG,
+        payload: bool = True,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
@@ -92,7 +94,8 @@ class WorkerTransport:
         self.statistics = Statistics(plans=[self._sums])
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
-        self._slots = Slots(plan)
+        self._payload = payload
+        self._slots = Slots(plan, payload=payload)
         self._questions = Questions(self._slots)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate, backlog)
@@ -114,7 +117,7 @@ class WorkerTransport:
         # Of a job whose servers optimize: each chunk's last result, should all servers die.
         held = exponents.chunks if plan.optimizer is not None else 0
         self._last_headers: Array = np.zeros(held, HEADER)
-        self._last_words: Words = np.zeros((held, plan.lanes), ">i4")
+        self._last_words: Words = np.zeros((held, self._slots.width), ">i4")
         self._completed: list[Completed] = []
         self._failures: list[Failure] = []
 
@@ -134,8 +137,8 @@ class WorkerTransport:
         rows = np.asarray(chunks, np.int64)
         n = len(rows)
         widths = np.broadcast_to(np.asarray(lanes, np.int64), (n,))
-        if values.shape != (n, self.lanes):
-            raise ValueError(f"values must be ({n}, {self.lanes}), got {values.shape}")
+        if values.shape != (n, self._slots.width):
+            raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
         if n and (int(widths.min()) < 1 or int(widths.max()) > max(1, self.lanes)):
             raise ValueError(f"valid lanes must be in 1..{self.lanes}, got {widths.tolist()}")
         rounds, first = self._exponents.begin(rows)
@@ -151,7 +154,7 @@ class WorkerTransport:
 
     def take_completed(self) -> Completed:
         """The sums that have arrived since the last call."""
-        completed = Completed.concatenate(self._completed, self.lanes)
+        completed = Completed.concatenate(self._completed, self._slots.width)
         self._completed = []
         return completed
 
@@ -252,7 +255,11 @@ class WorkerTransport:
         self.freeze()
         self._exponents.world = plan.world
         heir = WorkerTransport(
-            plan, self._exponents, link_rate=self._link_rate, backlog=self._backlog
+            plan,
+            self._exponents,
+            link_rate=self._link_rate,
+            backlog=self._backlog,
+            payload=self._payload,
         )
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics

@@ -352,11 +352,22 @@ def decode_rows(rows: Wire, peers: Array, lanes: int) -> tuple[Batch, int]:
     return _well_formed(Batch(headers, words, carries_payload(headers), peers), size)
 
 
-def _well_formed(batch: Batch, length: Any) -> tuple[Batch, int]:
+def decode_headers(rows: Wire, peers: Array, lanes: int, lengths: Any) -> tuple[Batch, int]:
+    """As `decode`, of datagrams whose payloads only occupy the wire: (n, HEADER_BYTES or more) of
+    them is here, and their (n,) lengths in bytes. The batch's payloads are (n, 0)."""
+    n, stored = rows.shape
+    if stored < HEADER_BYTES:
+        return Batch.empty(0), n
+    headers = opaque(rows[:, :HEADER_BYTES].view(HEADER)[:, 0]).copy().view(HEADER)
+    words: Words = np.empty((n, 0), ">i4")
+    return _well_formed(Batch(headers, words, carries_payload(headers), peers), lengths, lanes)
+
+
+def _well_formed(batch: Batch, length: Any, lanes: int = 0) -> tuple[Batch, int]:
     """The well-formed packets of datagrams of that (n,) length in bytes, and the number of
-    others."""
+    others. lanes: of a full payload, if those of the batch are not at hand."""
     kind = ops(batch.headers)
-    wide = HEADER_BYTES + 4 * batch.payloads.shape[1]
+    wide = HEADER_BYTES + 4 * (lanes or batch.payloads.shape[1])
     good = length == np.where(batch.full, wide, HEADER_BYTES)
     good &= batch.headers["version_op"] >> 4 == VERSION
     good &= (kind >= _FIRST_OP) & (kind <= _LAST_OP)

@@ -19,8 +19,7 @@ from testbed.cli.options import (
     with_json,
 )
 from testbed.cli.view import show, show_rows
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import program_files
+from testbed.lifecycle.launcher import program_for
 from testbed.plans import bandwidth, jobfile
 from testbed.plans.analytic import Costs, Prediction, Work, predictions, why
 from testbed.plans.bandwidth import Model
@@ -167,7 +166,7 @@ def _on_topology(
             file = None  # its gradients only: a batch of so few cannot be shared
         else:
             workers = list(file.place(topology).workers)
-            compute = compute or file.spec.compute
+            compute = compute or file.compute_seconds
             costs = replace(costs, window=costs.window or file.spec.window)
     else:
         size = model.size if model is not None else size
@@ -177,7 +176,7 @@ def _on_topology(
         compute = seconds or 0.0
         name = model.name if model is not None else "a model"
     total = _BYTES_PER_ELEMENT * sum(sizes)
-    plane = read_program(*program_files(None, None))
+    plane = program_for([] if job is None else [job])[2]
     found: list[Need] = []
     if len(workers) <= _EACH_LINK:
         found = list(needs(Addressing(topology), sizes, plane, workers, file))

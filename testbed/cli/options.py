@@ -88,7 +88,7 @@ def print_json(value: Any) -> None:
 
 
 def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    names = [one.name for one in record.live_runs()]
+    names = [one.name for one in record.testbeds()]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

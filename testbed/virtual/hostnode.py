@@ -17,17 +17,24 @@ from hosts.releases import Clock, Released
 from hosts.scheduler import BACKLOG
 from hosts.udp import Ahead, Counters
 from protocol.frames import OVERHEAD, Interface
-from protocol.header import HEADER_BYTES, SERVER_PORTS, Batch, decode_rows, peer_keys
+from protocol.header import (
+    HEADER_BYTES,
+    SERVER_PORTS,
+    Batch,
+    decode_headers,
+    decode_rows,
+    peer_keys,
+)
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
 from testbed.virtual.calls import Stub
 from testbed.virtual.engine import Engine
-from testbed.virtual.frames import Arrived, Framing, arrived
+from testbed.virtual.frames import Arrived, Framing, Same, arrived
 from testbed.virtual.links import Link
 from testbed.virtual.queues import FRAMING
 from testbed.virtual.tasknode import TaskNode
 from testbed.virtual.tasks import Alarm, Waiter
-from testbed.virtual.trains import NEVER, SECOND, Frames, Train, joined, picoseconds
+from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Train, joined, picoseconds
 from testbed.virtual.trains import train as train_of
 from topologies.addressing import Addressing, HostInterface
 
@@ -39,12 +46,14 @@ _QUEUE_SHARE = 4  # who has waited for room goes on when that part of the queue 
 class HostNode(TaskNode):
     """A host of the topology, its interfaces at ports of their numbers.
 
+    payload: whether chunks have one; else they only occupy the wire.
     unwanted: packets that no socket here was to get. trains: whether endpoints get packets ahead of
     time where that makes no difference, which is faster.
     """
 
-    def __init__(self, name: str, addressing: Addressing) -> None:
+    def __init__(self, name: str, addressing: Addressing, *, payload: bool = True) -> None:
         super().__init__(name)
+        self.payload = payload
         self.interfaces = addressing.host_interfaces(name)
         self.unwanted = 0
         self.trains = True
@@ -110,7 +119,7 @@ class HostNode(TaskNode):
             if count < len(train):
                 self._incoming.appendleft(train.select(slice(count, None)))
                 train = train.select(slice(count))
-            self.hand_over(train.frames)
+            self.hand_over(train.frames, train.lengths)
 
     def _give_ahead(self) -> bool:
         """Offers the one endpoint there is all that arrives before anything else can happen here,
@@ -144,9 +153,9 @@ class HostNode(TaskNode):
         self._refused = int(train.times[-1])
         self._arrive_singly()
 
-    def hand_over(self, frames: Frames) -> None:
+    def hand_over(self, frames: Frames, lengths: Lengths) -> None:
         """Frames that are here go to those who listen."""
-        found, others = arrived(frames)
+        found, others = arrived(frames, lengths)
         self.unwanted += others
         if not len(found.sources):
             return
@@ -158,7 +167,7 @@ class HostNode(TaskNode):
             if endpoint is None:
                 self.unwanted += last - first
             else:
-                endpoint.arrive(Arrived(*(part[first:last] for part in found)))
+                endpoint.arrive(found.select(slice(first, last)))
 
 
 class VirtualEndpoint:
@@ -183,7 +192,7 @@ class VirtualEndpoint:
         self._framing = Framing(wire, port)
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
-        self._pending: deque[Frames] = deque()
+        self._pending: deque[Same] = deque()
         self._woken = False
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
@@ -192,6 +201,7 @@ class VirtualEndpoint:
     def configure(self, lanes: int, link_rate: int) -> None:
         """See Endpoint."""
         self.lanes = lanes
+        self._framing.empty_lanes = 0 if self._node.payload else lanes
 
     def capacity(self) -> int:
         """See Endpoint."""
@@ -215,7 +225,7 @@ class VirtualEndpoint:
     def wait(self, timeout: float) -> None:
         """See Endpoint."""
         if self._pending:
-            room = max(len(self._pending[0][0]), self._queue_bytes // _QUEUE_SHARE)
+            room = max(self._pending[0].length, self._queue_bytes // _QUEUE_SHARE)
             free = (self._link.room(room) - self._node.now) / SECOND
             timeout = min(timeout, max(free, self.tick))
         if not self._woken:
@@ -244,9 +254,9 @@ class VirtualEndpoint:
             return None
         self._ahead = None
         node = self._node
-        found, others = arrived(train.frames)
+        found, others = arrived(train.frames, train.lengths)
         mine = (found.targets["ipv4"] == self.ipv4) & (found.targets["port"] == self.port)
-        batch, malformed = decode_rows(found.datagrams, found.sources, self.lanes)
+        batch, malformed = self._decode(found)
         if others or malformed or not mine.all():
             node.give_back(train)
             self._woken = False
@@ -256,11 +266,11 @@ class VirtualEndpoint:
             self.counters.receive_calls += 1
             self.counters.received += len(batch)
             if released.batch is not None:
-                (frames,) = self._framing.frames(released.batch)
+                (same,) = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.ports[self._number].send(train_of(times, frames))
+                node.ports[self._number].send(train_of(times, *same))
                 self.counters.send_calls += 1
-                self.counters.sent += len(frames)
+                self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
 
         def refuse() -> None:
@@ -292,12 +302,18 @@ class VirtualEndpoint:
         self.counters.receive_calls += 1
         batches = []
         for found in inbox:
-            batch, malformed = decode_rows(found.datagrams, found.sources, self.lanes)
+            batch, malformed = self._decode(found)
             self.counters.malformed += malformed
             batches.append(batch)
         whole = Batch.concatenate(batches)
         self.counters.received += len(whole)
         return whole
+
+    def _decode(self, found: Arrived) -> tuple[Batch, int]:
+        if self._framing.empty_lanes:
+            datagrams, sources = found.datagrams, found.sources
+            return decode_headers(datagrams, sources, self.lanes, found.lengths)
+        return decode_rows(found.datagrams, found.sources, self.lanes)
 
     @property
     def more(self) -> bool:
@@ -311,25 +327,24 @@ class VirtualEndpoint:
             self._pending.extend(self._framing.frames(batch))
         else:
             self._pending.extend(self._framing.frames(batch.select(remote)))
-            for frames in self._framing.frames(batch.select(~remote)):
+            for frames, length in self._framing.frames(batch.select(~remote)):
                 self.counters.sent += len(frames)
-                self._node.hand_over(frames)
+                self._node.hand_over(frames, np.full(len(frames), length))
         self.counters.send_calls += 1
         self.flush()
 
     def flush(self) -> bool:
         """See Endpoint."""
         while self._pending:
-            frames = self._pending.popleft()
-            size = frames.shape[1]
+            frames, size = self._pending.popleft()
             free = self._queue_bytes - self._link.waiting(self._node.now)
             count = min(len(frames), max(0, free // size))
             if count:
                 now = np.full(count, self._node.now, np.int64)
-                self._node.ports[self._number].send(train_of(now, frames[:count]))
+                self._node.ports[self._number].send(train_of(now, frames[:count], size))
                 self.counters.sent += count
             if count < len(frames):
-                self._pending.appendleft(frames[count:])
+                self._pending.appendleft(Same(frames[count:], size))
                 self.counters.send_blocked += 1
                 return False
         return True
@@ -348,7 +363,7 @@ class VirtualOutside(Outside):
     """What a host has of its surroundings in virtual time; see Outside.
 
     controller: where the job service is, and service: that one, once it answers. shards: servers
-    that answer others, by address. hosts: by name.
+    that answer others, by address. hosts: by name. payload: see Outside.
     """
 
     def __init__(
@@ -360,8 +375,10 @@ class VirtualOutside(Outside):
         service: Callable[[], Any],
         shards: dict[Address, ShardServiceServicer],
         hosts: Mapping[str, TaskNode],
+        payload: bool = True,
     ) -> None:
         self.world = node.tasks
+        self.payload = payload
         self._engine, self._node, self._addressing = engine, node, addressing
         self._controller, self._service = controller, service
         self._shards = shards

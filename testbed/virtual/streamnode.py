@@ -43,8 +43,8 @@ class _Leaving(NamedTuple):
 class StreamNode(HostNode):
     """Its programs' ends of connections are made by ``connect``."""
 
-    def __init__(self, name: str, addressing: Addressing) -> None:
-        super().__init__(name, addressing)
+    def __init__(self, name: str, addressing: Addressing, *, payload: bool = True) -> None:
+        super().__init__(name, addressing, payload=payload)
         self._ends: dict[int, _End] = {}  # by the ports of what comes: sender's, receiver's
         self._found: tuple[Times, Segments] | None = None
         self._next_row = 0

@@ -22,6 +22,8 @@ LEAST_FRAME = 14  # an Ethernet header
 
 Times: TypeAlias = npt.NDArray[np.int64]
 """(n,) picoseconds since the run began."""
+Lengths: TypeAlias = npt.NDArray[np.int64]
+"""(n,) bytes of whole frames, without FCS."""
 Frames: TypeAlias = npt.NDArray[np.uint8]
 """(n, stored) the first `stored` bytes of each frame, from the Ethernet header on, without FCS."""
 
@@ -43,7 +45,7 @@ class Train:
 
     times: Times
     frames: Frames
-    lengths: npt.NDArray[np.int64]
+    lengths: Lengths
     priorities: npt.NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:

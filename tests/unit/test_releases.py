@@ -138,8 +138,9 @@ class Played:
         Case("1 Gbit/s", "0.01 ms", window=16, streams=2),
         Case("500 Mbit/s", queue_bytes="16 KiB", late=0.00037),
         Case("1 Gbit/s", "0.001 ms", elements=10_000, outlier=1e6),
+        Case("20 Mbit/s", elements=10_000, outlier=1e6),
     ],
-    ids=["paced", "windows", "short-queue", "float32"],
+    ids=["paced", "windows", "short-queue", "float32", "float32-waits"],
 )
 def test_many_at_once_are_what_they_are_one_by_one(case: Case, monkeypatch: pytest.MonkeyPatch):
     taken: list[int] = []
