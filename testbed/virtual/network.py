@@ -57,8 +57,7 @@ class Network:
         self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
         self._payload = dataplane.sums
         self.hosts = {
-            node.name: host(node.name, addressing, payload=self._payload)
-            for node in topology.hosts
+            node.name: host(node.name, addressing, payload=self._payload) for node in topology.hosts
         }
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
