@@ -250,15 +250,17 @@ class _Writer:
         )
 
     def _look_ahead(self) -> None:
-        self.function(
-            "void program_look_ahead(struct sw *sw, struct sw_packet *packet)",
-            [
-                "    struct program_context *c = (struct program_context *)packet->context;",
-                "    struct program_locals locals = {0}, *l = &locals;",
-                "    (void)sw, (void)c, (void)l;",
-                *ControlWriter(self.layout, self.program.ingress, self.primitives).look_ahead(),
-            ],
-        )
+        writer = ControlWriter(self.layout, self.program.ingress, self.primitives)
+        for name, body in (("ahead", writer.look_ahead()), ("up", writer.look_up())):
+            self.function(
+                f"void program_look_{name}(struct sw *sw, struct sw_packet *packet)",
+                [
+                    "    struct program_context *c = (struct program_context *)packet->context;",
+                    "    struct program_locals locals = {0}, *l = &locals;",
+                    "    (void)sw, (void)c, (void)l;",
+                    *body,
+                ],
+            )
 
     def _deparse(self) -> None:
         head = "void program_update_checksums(struct sw *sw, struct sw_packet *packet)"

@@ -48,6 +48,9 @@ struct sw_table; // private to the runtime
 struct sw_hint {
     const struct sw_table *table; // NULL: none
     struct sw_entry *entry;       // NULL: it hits none
+    // Is still to be searched: the table's number + 1, else 0; where: sw_candidates of its first
+    // tuples.
+    uint32_t waits, maybe;
 };
 
 // A packet between ingress and egress. The traffic manager owns it from enqueue() until it hands

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from hosts.outside import Connection, Outside
-from hosts.releases import Clock, Released
+from hosts.releases import Released
 from hosts.scheduler import BACKLOG
+from hosts.stepping import Clock, Seconds
 from hosts.udp import Ahead, Counters
 from protocol.frames import OVERHEAD, Interface
 from protocol.header import (
     HEADER_BYTES,
     SERVER_PORTS,
     Batch,
-    decode_headers,
     decode_rows,
     peer_keys,
 )
@@ -29,12 +29,12 @@ from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
 from testbed.virtual.calls import Stub
 from testbed.virtual.engine import Engine
-from testbed.virtual.frames import Arrived, Framing, Same, arrived
+from testbed.virtual.frames import Arrived, Framing, arrived
 from testbed.virtual.links import Link
 from testbed.virtual.queues import FRAMING
 from testbed.virtual.tasknode import TaskNode
 from testbed.virtual.tasks import Alarm, Waiter
-from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Train, joined, picoseconds
+from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Train, joined
 from testbed.virtual.trains import train as train_of
 from topologies.addressing import Addressing, HostInterface
 
@@ -137,11 +137,9 @@ class HostNode(TaskNode):
             if count < len(train):
                 self._incoming.appendleft(train.select(slice(count, None)))
                 break
-        trains = joined(found)
-        first = trains[0] if trains else None
-        self._incoming.extendleft(reversed(trains[1:]))
-        if first is None:
+        if not found:
             return False
+        first = joined(found)
         if len(first) > 1 and int(first.times[0]) <= self.now and endpoint.give_ahead(first):
             return True
         self._incoming.appendleft(first)
@@ -192,7 +190,7 @@ class VirtualEndpoint:
         self._framing = Framing(wire, port)
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
-        self._pending: deque[Same] = deque()
+        self._pending: deque[tuple[Frames, Lengths]] = deque()
         self._woken = False
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
@@ -225,7 +223,7 @@ class VirtualEndpoint:
     def wait(self, timeout: float) -> None:
         """See Endpoint."""
         if self._pending:
-            room = max(self._pending[0].length, self._queue_bytes // _QUEUE_SHARE)
+            room = max(int(self._pending[0][1][0]), self._queue_bytes // _QUEUE_SHARE)
             free = (self._link.room(room) - self._node.now) / SECOND
             timeout = min(timeout, max(free, self.tick))
         if not self._woken:
@@ -266,9 +264,9 @@ class VirtualEndpoint:
             self.counters.receive_calls += 1
             self.counters.received += len(batch)
             if released.batch is not None:
-                (same,) = self._framing.frames(released.batch)
+                frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.ports[self._number].send(train_of(times, *same))
+                node.ports[self._number].send(train_of(times, frames, lengths))
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
@@ -277,22 +275,22 @@ class VirtualEndpoint:
             node.give_back(train)
             self._woken = False  # whoever is told so is awake
 
-        clock = Clock(_alarm, self.tick, self._room)
+        clock = Clock(SECOND, self.tick, self._room)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
 
-    def _room(self, times: list[float], size: int) -> bool:
-        """Whether frames of one size find room in the link's queue, with a little to spare."""
+    def _room(self, times: Seconds, sizes: Lengths) -> bool:
+        """Whether frames of these bytes find room in the link's queue, with a little to spare."""
         link = self._link
-        pace = link.spec.rate / 8
+        if not len(times):
+            return True
+        before = self._node.now / SECOND
+        gone = (times - before) * (link.spec.rate / 8)
         if link.spec.framing:
-            pace *= size / (size + FRAMING)
-        before, level = self._node.now / SECOND, float(link.waiting(self._node.now))
-        for time in times:
-            level = max(0.0, level - (time - before) * pace) + size
-            before = time
-            if level > self._queue_bytes - 2 * size:
-                return False
-        return True
+            gone *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
+        # What waits is what came since the queue was empty last, less what has gone since.
+        level = np.cumsum(sizes) - gone + link.waiting(self._node.now)
+        lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
+        return not (level - lowest > self._queue_bytes - 2 * sizes).any()
 
     def receive(self) -> Batch | None:
         """See Endpoint."""
@@ -310,10 +308,8 @@ class VirtualEndpoint:
         return whole
 
     def _decode(self, found: Arrived) -> tuple[Batch, int]:
-        if self._framing.empty_lanes:
-            datagrams, sources = found.datagrams, found.sources
-            return decode_headers(datagrams, sources, self.lanes, found.lengths)
-        return decode_rows(found.datagrams, found.sources, self.lanes)
+        datagrams, lengths, sources, _ = found
+        return decode_rows(datagrams, lengths, sources, self.lanes, payload=self._node.payload)
 
     @property
     def more(self) -> bool:
@@ -324,27 +320,28 @@ class VirtualEndpoint:
         """See Endpoint."""
         remote = ~np.isin(batch.peers["ipv4"], [int(one.ipv4) for one in self._node.interfaces])
         if remote.all():
-            self._pending.extend(self._framing.frames(batch))
+            self._pending.append(self._framing.frames(batch))
         else:
-            self._pending.extend(self._framing.frames(batch.select(remote)))
-            for frames, length in self._framing.frames(batch.select(~remote)):
-                self.counters.sent += len(frames)
-                self._node.hand_over(frames, np.full(len(frames), length))
+            if remote.any():
+                self._pending.append(self._framing.frames(batch.select(remote)))
+            frames, lengths = self._framing.frames(batch.select(~remote))
+            self.counters.sent += len(frames)
+            self._node.hand_over(frames, lengths)
         self.counters.send_calls += 1
         self.flush()
 
     def flush(self) -> bool:
         """See Endpoint."""
         while self._pending:
-            frames, size = self._pending.popleft()
+            frames, lengths = self._pending.popleft()
             free = self._queue_bytes - self._link.waiting(self._node.now)
-            count = min(len(frames), max(0, free // size))
+            count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
             if count:
                 now = np.full(count, self._node.now, np.int64)
-                self._node.ports[self._number].send(train_of(now, frames[:count], size))
+                self._node.ports[self._number].send(train_of(now, frames[:count], lengths[:count]))
                 self.counters.sent += count
             if count < len(frames):
-                self._pending.appendleft(Same(frames[count:], size))
+                self._pending.appendleft((frames[count:], lengths[count:]))
                 self.counters.send_blocked += 1
                 return False
         return True
@@ -352,11 +349,6 @@ class VirtualEndpoint:
     @property
     def _link(self) -> Link:
         return self._node.ports[self._number].out
-
-
-def _alarm(now: float, seconds: float) -> float:
-    """See Clock: to the picosecond, as a task's wait is."""
-    return (round(now * SECOND) + picoseconds(seconds)) / SECOND
 
 
 class VirtualOutside(Outside):

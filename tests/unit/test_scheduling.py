@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from testbed.records.scheduling import Share, Watch, machine, reasons, threads
+from testbed.records.scheduling import CpuWatch, Share, machine, reasons, threads
 
 CPU = min(os.sched_getaffinity(0))
 WORK = "import sys; print(flush=True)\nwhile True: pass"
@@ -37,7 +37,7 @@ def process(program: str) -> Iterator[int]:
 def shares(*programs: str) -> list[Share]:
     """Of processes that share a CPU."""
     with ExitStack() as stack:
-        watches = [Watch(stack.enter_context(process(one))) for one in programs]
+        watches = [CpuWatch(stack.enter_context(process(one))) for one in programs]
         time.sleep(SECONDS)
         found = [one.share() for one in watches]
     return [one for one in found if one is not None]
@@ -71,6 +71,6 @@ def test_what_else_bounds_a_run_is_told():
 
 def test_of_a_process_that_is_gone_nothing_is_told():
     with process(REST) as pid:
-        watch = Watch(pid)
+        watch = CpuWatch(pid)
     assert watch.share() is None
     assert watch.dropped() == 0
