@@ -20,19 +20,33 @@ SLICE_BYTES = 32 * 1024
 
 @dataclass(frozen=True)
 class DataPlane:
-    """A build of the P4 program: what is pushed to switches, and its sizes."""
+    """A build of the P4 program: what is pushed to switches, and its sizes.
+
+    empty_lanes: of chunks that only occupy the wire, in a build that sums none (BLOCKS=0).
+    """
 
     p4info: P4Info
     device_config: bytes
+    empty_lanes: int = 0
 
     @staticmethod
-    def load(program: str | Path, p4info: str | Path) -> DataPlane:
+    def load(program: str | Path, p4info: str | Path, empty_lanes: int = 0) -> DataPlane:
         """Read p4c's BMv2 JSON and p4info text; ``EntryError`` or ``OSError`` if that fails."""
-        return DataPlane(P4Info.load(p4info), Path(program).read_bytes())
+        return DataPlane(P4Info.load(p4info), Path(program).read_bytes(), empty_lanes)
+
+    @property
+    def lanes(self) -> int:
+        """int32 lanes that a chunk has on the wire."""
+        return self.summed_lanes or self.empty_lanes
+
+    @property
+    def sums(self) -> bool:
+        """Whether chunks have a payload, which switches add up."""
+        return self.summed_lanes > 0
 
     @cached_property
-    def lanes(self) -> int:
-        """int32 lanes of a chunk: each block of a slot is one register of many lanes."""
+    def summed_lanes(self) -> int:
+        """int32 lanes that a switch adds up: each block of a slot is one register of many."""
         blocks = self.p4info.registers_below("aggregation.blocks")
         bits = sum(int(block.type_spec.bitstring.bit.bitwidth) for block in blocks)
         return bits // (8 * BYTES_PER_LANE)

@@ -263,11 +263,11 @@ class Fabric:
         return [
             self.dataplane.p4info.table_entry(
                 "forwarding.routes",
-                {"destination": (int(destination), 32)},
+                {"destination": (int(prefix.network_address), prefix.prefixlen)},
                 "forward",
                 {"port": route.port, "mac": mac_number(route.mac)},
             )
-            for destination, route in self.addressing.routes(switch).items()
+            for prefix, route in self.addressing.prefixes(switch).items()
         ]
 
     def _thresholds(self, switch: str) -> list[Entity]:

@@ -258,7 +258,7 @@ class Client:
                     raise WrongTypeError(text)
                 initial[name] = key
         membership = part.membership
-        tensors = Tensors(keys, membership.lanes)
+        tensors = Tensors(keys, membership.lanes, payload=self._outside.payload)
         if optimizer is not None:
             try:
                 optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
@@ -518,7 +518,13 @@ class Client:
         exponents.world = plan.world
         rate = self._link_rate or plan.link_rate
         backlog = self._outside.backlog(rate, self._queue_bytes, 4 * plan.lanes)
-        return WorkerTransport(plan, exponents, link_rate=self._link_rate or None, backlog=backlog)
+        return WorkerTransport(
+            plan,
+            exponents,
+            link_rate=self._link_rate or None,
+            backlog=backlog,
+            payload=self._outside.payload,
+        )
 
     def _provide(self) -> Arrays:
         if self._state is None:

@@ -74,9 +74,14 @@ class Connection:
 
 
 class Outside:
-    """This machine."""
+    """This machine.
+
+    payload: whether chunks have one. Without, in virtual time, they only occupy the wire: nothing
+    is quantised or summed, and what comes back is zero.
+    """
 
     world: World = REAL
+    payload = True
 
     def check_service(self, service: str) -> None:
         """Raises what ``socket_path`` does."""

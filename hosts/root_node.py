@@ -272,7 +272,9 @@ class RootNode(ServedSlots):
 
     def _beyond(self, rows: Integers) -> Mask:
         bound = self._merging.bound
-        return np.asarray((rows.max(axis=1) > bound) | (rows.min(axis=1) < -bound), np.bool_)
+        return np.asarray(
+            (rows.max(axis=1, initial=0) > bound) | (rows.min(axis=1, initial=0) < -bound), np.bool_
+        )
 
     def _overflow(self, slots: Indices, overflowed: Mask) -> None:
         self._flags[slots[overflowed]] |= np.uint8(Flag.OVERFLOW)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -156,13 +156,15 @@ class _Job:
 class ServerState:
     """The state machine of one server.
 
+    payload: whether chunks have one; else there is nothing to add up but their headers.
     All jobs share the payload size of the data plane: `lanes`, 0 before the first `install`.
     `foreign` counts packets of no job that is installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, payload: bool = True) -> None:
         self.lanes = 0
         self.foreign = 0
+        self._payload = payload
         self._jobs: dict[int, _Job] = {}
         self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
         self._output: list[Batch] = []
@@ -196,7 +198,7 @@ class ServerState:
             primary = plan.server_of(np.arange(plan.chunks))
             backup = backup_of(primary, len(plan.servers))
             shards.forget((primary != plan.rank) & (backup != plan.rank))
-        job = _Job(plan, shards)
+        job = _Job(plan if self._payload else replace(plan, lanes=0), shards)
         if before is not None:
             job.counters.update(before.counters)
         self._jobs[plan.job] = job

@@ -53,7 +53,7 @@ class ServerProcess:
         self, endpoint: Attachment, service: str, link_rate: int = 0, outside: Outside = HERE
     ) -> None:
         self._outside, self._world = outside, outside.world
-        self.state = ServerState()
+        self.state = ServerState(payload=outside.payload)
         self._endpoint = endpoint
         self._service = service
         self._link_rate = link_rate

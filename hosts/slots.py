@@ -60,9 +60,13 @@ def taken(values: Any, rows: Any) -> Any:
 
 
 class Slots:
-    """The arrays. Public on purpose: the transport works on many rows of many columns at once."""
+    """The arrays. Public on purpose: the transport works on many rows of many columns at once.
 
-    def __init__(self, plan: WorkerPlan) -> None:
+    payload: whether chunks have one; else `width`, the values kept of each, is 0.
+    """
+
+    def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
+        self.width = plan.lanes if payload else 0
         self.windows = [stream.window for stream in plan.streams]
         self.bases = np.concatenate(([0], np.cumsum([2 * w for w in self.windows])))[:-1]
         self.masks = np.array([2 * w - 1 for w in self.windows])
@@ -73,6 +77,7 @@ class Slots:
         self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
         self.node = np.array([s.node for s in plan.streams], np.uint16)[streams]
         self.sender = np.array([s.sender for s in plan.streams], np.uint8)[streams]
+        self.priorities = np.array([s.priority for s in plan.streams], np.int64)
         self.priority = np.array([s.priority for s in plan.streams], np.int64)[streams]
         # Of the number that is in it. Columns that change together share memory as the fields of
         # one structured array, so that one assignment sets them all.
@@ -91,7 +96,7 @@ class Slots:
         self.flags = np.zeros(n, np.uint8)
         self.hash = np.zeros(n, np.uint32)
         self.failures = np.zeros(n, np.int64)
-        self.values = np.zeros((n, plan.lanes), np.float32)
+        self.values = np.zeros((n, self.width), np.float32)
         # Of sending and asking.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
         self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
@@ -112,7 +117,7 @@ class Slots:
         self._mark = np.zeros(n, np.intp)
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
-        self.result_words: Words = np.zeros((n, plan.lanes), ">i4")
+        self.result_words: Words = np.zeros((n, self.width), ">i4")
         # By stream: lowest number without a result, and the next to enter.
         self.left = [0] * len(plan.streams)
         self.next = [0] * len(plan.streams)

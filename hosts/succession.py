@@ -88,7 +88,7 @@ def lacking(
     what this worker waits for.
     """
     news = [result for result in results if _is_news(result, levels)]
-    batch = batch_of(news, plan.lanes)
+    batch = batch_of(news, slots.width)
     headers = batch.headers
     numbers = np.array([stream.stream for stream in plan.streams])
     stream = np.minimum(np.searchsorted(numbers, headers["stream"]), len(numbers) - 1)

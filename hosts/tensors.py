@@ -61,14 +61,18 @@ class Sums(dict[str, Floats]):
 class Tensors:
     """The keys as declared, arrays of DTYPES or numbers of elements. Raises WrongTypeError.
 
-    Whatever type gradients have, they are summed, and come back, as float32.
+    Whatever type gradients have, they are summed, and come back, as float32. Without payload
+    nothing of them is looked at but their sizes, and what comes back is zero.
     """
 
-    def __init__(self, keys: Mapping[str, int | Floats], lanes: int) -> None:
+    def __init__(
+        self, keys: Mapping[str, int | Floats], lanes: int, *, payload: bool = True
+    ) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
         self._memory = Recycler()
         self._keys = {name: number for number, name in enumerate(keys)}
         self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
+        self._payload = payload
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -116,9 +120,10 @@ class Tensors:
         names = sorted(values, key=self._keys.__getitem__)
         numbers = [self._keys[name] for name in names]
         counts = [self.layout.counts[number] for number in numbers]
-        packed = self._memory.empty((sum(counts), self.layout.lanes), np.float32)
+        width = self.layout.lanes if self._payload else 0
+        packed = self._memory.empty((sum(counts), width), np.float32)
         at = 0
-        for name, number, count in zip(names, numbers, counts, strict=True):
+        for name, number, count in zip(names, numbers, counts, strict=True) if width else ():
             self.layout.pack(number, given[name], packed[at : at + count])
             at += count
         none = np.zeros(0, np.int64)
@@ -138,7 +143,11 @@ class Tensors:
         for name in names:
             number = self._keys[name]
             here = slice(at, at + self.layout.counts[number])
-            result[name] = self.layout.unpack(number, sums[here], np.shape(values[name]))
+            shape = np.shape(values[name])
+            if self._payload:
+                result[name] = self.layout.unpack(number, sums[here], shape)
+            else:
+                result[name] = np.broadcast_to(np.float32(0), shape)  # which takes no memory
             result.workers[name] = workers[here]
             at = here.stop
         return result

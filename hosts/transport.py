@@ -26,18 +26,20 @@ import numpy.typing as npt
 
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
+from hosts.quantising import dequantise_to, exponents_at
 from hosts.questions import Questions
 from hosts.recycling import Recycler
-from hosts.releases import Clock, Released, Seconds, release
+from hosts.releases import Released, release
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import BACKLOG, Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
+from hosts.stepping import Clock, Seconds
 from hosts.succession import check_successor, incomplete, kept, lacking, last_kept, last_of
 from hosts.verification import Mask, coarse, wrong
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats, chunk_exponents, dequantise, floats_of
+from protocol.fixed_point import Floats, floats_of
 from protocol.header import (
     FLAGGED,
     HEADER,
@@ -71,6 +73,7 @@ class WorkerTransport:
 
     exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips).
     link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
+    payload: whether chunks have one; else the values of each are (0,).
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class WorkerTransport:
         rto_most: float = 1.0,
         link_rate: int | None = None,
         backlog: float = BACKLOG,
+        payload: bool = True,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
@@ -92,7 +96,8 @@ class WorkerTransport:
         self.statistics = Statistics(plans=[self._sums])
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
-        self._slots = Slots(plan)
+        self._payload = payload
+        self._slots = Slots(plan, payload=payload)
         self._questions = Questions(self._slots)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate, backlog)
@@ -114,7 +119,7 @@ class WorkerTransport:
         # Of a job whose servers optimize: each chunk's last result, should all servers die.
         held = exponents.chunks if plan.optimizer is not None else 0
         self._last_headers: Array = np.zeros(held, HEADER)
-        self._last_words: Words = np.zeros((held, plan.lanes), ">i4")
+        self._last_words: Words = np.zeros((held, self._slots.width), ">i4")
         self._completed: list[Completed] = []
         self._failures: list[Failure] = []
 
@@ -134,14 +139,14 @@ class WorkerTransport:
         rows = np.asarray(chunks, np.int64)
         n = len(rows)
         widths = np.broadcast_to(np.asarray(lanes, np.int64), (n,))
-        if values.shape != (n, self.lanes):
-            raise ValueError(f"values must be ({n}, {self.lanes}), got {values.shape}")
+        if values.shape != (n, self._slots.width):
+            raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
         if n and (int(widths.min()) < 1 or int(widths.max()) > max(1, self.lanes)):
             raise ValueError(f"valid lanes must be in 1..{self.lanes}, got {widths.tolist()}")
         rounds, first = self._exponents.begin(rows)
         ticket = self._tickets
         self._tickets += n
-        own = chunk_exponents(values[first])[0]
+        own = exponents_at(values, np.flatnonzero(first))[0]
         entries = entries_of(rows, rounds, first, own, widths, ticket, self._order)
         enqueue(self.plan, self._queues, entries, values)
         self._order += len(entries)
@@ -151,7 +156,7 @@ class WorkerTransport:
 
     def take_completed(self) -> Completed:
         """The sums that have arrived since the last call."""
-        completed = Completed.concatenate(self._completed, self.lanes)
+        completed = Completed.concatenate(self._completed, self._slots.width)
         self._completed = []
         return completed
 
@@ -189,8 +194,8 @@ class WorkerTransport:
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
-        if wants is None and self.plan.alone:
-            return []  # they are nobody else's
+        if wants is None and (self.plan.alone or not self._slots.width):
+            return []  # they are nobody else's, or have no payload that anybody could lack
         if wants is None:
             return kept(self._slots, last_kept(self._slots, self.levels()))
         if self.plan.optimizer is None:
@@ -252,7 +257,11 @@ class WorkerTransport:
         self.freeze()
         self._exponents.world = plan.world
         heir = WorkerTransport(
-            plan, self._exponents, link_rate=self._link_rate, backlog=self._backlog
+            plan,
+            self._exponents,
+            link_rate=self._link_rate,
+            backlog=self._backlog,
+            payload=self._payload,
         )
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
@@ -489,7 +498,7 @@ class WorkerTransport:
             sums = floats_of(words)
         else:
             sums = self._memory.empty(words.shape, np.float32)
-            dequantise(words, slots.exponent[rows], self.plan.world, sums)
+            dequantise_to(words, slots.exponent[rows], self.plan.world, sums)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:

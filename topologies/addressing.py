@@ -15,6 +15,7 @@ it need not talk. The plan:
   to the MAC of the ToR port, so that no switch needs to know ARP;
 - routes are shortest paths; equal ones are shared out by destination, alike at every switch. They
   may be asked for as if some switches were not there (``without``); all else stays the same.
+  Where neighbouring addresses go the same way a prefix has them together (``prefixes``).
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import copy
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 
+from topologies.prefixes import aggregated
 from topologies.topology import Link, LinkQuality, Node, Topology
 
 __all__ = [
@@ -156,11 +158,14 @@ class Addressing:
         self._units = {u.name: u for n in topology.hosts for u in self.units(n.name)}
         self._interface_of = {i.ipv4: i for n in topology.hosts for i in self._interfaces[n.name]}
         self._switch_at = {self.switch_address(n.name): n.name for n in topology.switches}
-        self._neighbours = {
-            name: [port.peer for port in ports if not port.peer_is_host]
+        self._between = {
+            name: [port for port in ports if not port.peer_is_host]
             for name, ports in self._ports.items()
         }
         self._rank = self._ranks()
+        self._attached: dict[str, list[IPv4Address]] = {n.name: [] for n in topology.switches}
+        for destination in self.destinations:
+            self._attached[self.attached_to(destination)].append(destination)
         self._missing: frozenset[str] = frozenset()
         self._distances: dict[str, dict[str, int]] = {}
         self._parts: dict[str, str] = {}  # of the network that hang together, by one of each
@@ -248,12 +253,27 @@ class Addressing:
 
     def routes(self, switch: str) -> dict[IPv4Address, Route]:
         """Next hop towards every address that can be reached, but the switch's own."""
-        own = self.switch_address(switch)
-        return {
-            d: self.route(switch, d)
-            for d in self.destinations
-            if d != own and switch in self._hops_to(self.attached_to(d))
-        }
+        return {d: way for d, way in self._ways(switch).items() if way is not None}
+
+    def prefixes(self, switch: str) -> dict[IPv4Network, Route]:
+        """The same as few prefixes, see ``aggregated``."""
+        return aggregated(self._ways(switch))
+
+    def _ways(self, switch: str) -> dict[IPv4Address, Route | None]:
+        """Next hop towards every address; None where there is none, and for the switch's own."""
+        ways: dict[IPv4Address, Route | None] = {}
+        for target, there in self._attached.items():
+            nearer = self._nearer(switch, target)
+            routes = [Route(port.number, port.peer_mac) for port in nearer]
+            for destination in there:
+                if routes:
+                    ways[destination] = routes[self._rank[destination] % len(routes)]
+                elif target == switch and destination in self._interface_of:
+                    host = self._interface_of[destination]
+                    ways[destination] = Route(host.switch_port, host.mac)
+                else:
+                    ways[destination] = None
+        return ways
 
     def route(self, switch: str, destination: IPv4Address) -> Route:
         """Next hop towards one address; ``KeyError`` when it is nobody's or the switch's own,
@@ -264,16 +284,18 @@ class Addressing:
         if target == switch:
             host = self.interfaces[destination]  # KeyError: a switch has no route to itself
             return Route(host.switch_port, host.mac)
-        hops = self._hops_to(target)
-        if switch not in hops:
+        nearer = self._nearer(switch, target)
+        if not nearer:
             raise self._no_route(switch, target)
-        nearer = [
-            port
-            for port in self._ports[switch]
-            if not port.peer_is_host and hops.get(port.peer) == hops[switch] - 1
-        ]
         chosen = nearer[self._rank[destination] % len(nearer)]
         return Route(chosen.number, chosen.peer_mac)
+
+    def _nearer(self, switch: str, target: str) -> list[SwitchPort]:
+        """Ports that begin a shortest path to another switch; none where there is no way."""
+        hops = self._hops_to(target)
+        if switch not in hops:
+            return []
+        return [port for port in self._between[switch] if hops.get(port.peer) == hops[switch] - 1]
 
     def path(self, source: str, destination: IPv4Address) -> tuple[str, ...]:
         """Switches that a packet passes on its way, starting at ``source``.
@@ -402,7 +424,7 @@ class Addressing:
         waiting = deque([target])
         while waiting:
             switch = waiting.popleft()
-            for peer in self._neighbours[switch]:
+            for peer in (port.peer for port in self._between[switch]):
                 if peer not in hops and peer not in self._missing:
                     hops[peer] = hops[switch] + 1
                     waiting.append(peer)

@@ -48,6 +48,7 @@ _KINDS = {
     "iterations": "a job",
     "faults": "a file of faults",
     "axes": "a sweep",
+    "layer_times": "a layer trace",
 }
 
 

@@ -107,9 +107,10 @@ def argument_offsets(action: Action) -> tuple[list[int], int]:
 
 @dataclass
 class Layout:
-    """Names and places of everything in one program's C."""
+    """Names and places of everything in one program's C. traced: it tells what it does."""
 
     program: Program
+    traced: bool = False
     usage: Usage = field(init=False)
     types: dict[str, str] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)

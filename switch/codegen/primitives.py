@@ -14,6 +14,7 @@ from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
 from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
+from switch.codegen.tracing import c_string, trace_result, trace_statement
 from switch.codegen.wide import UNROLLED
 from switch.program import (
     Action,
@@ -46,7 +47,11 @@ class PrimitiveWriter:
             if position in targets:
                 out.lines.append(f"at{position}:;")
             out.emit("{")
+            if self.layout.traced:
+                trace_statement(out, primitive)
             self.write(out, primitive)
+            if self.layout.traced:
+                trace_result(out, primitive)
             out.emit("}")
         if any(target >= len(action.primitives) for target in targets):
             for target in sorted(one for one in targets if one >= len(action.primitives)):
@@ -364,16 +369,6 @@ def standard_field(layout: Layout, name: str) -> str | None:
             if any(one.name == place[1] for one in header.type.fields):
                 return layout.field_path(header, place[1])
     return None
-
-
-def c_string(text: str) -> str:
-    """A C string literal."""
-    out = []
-    for byte in text.encode():
-        char = chr(byte)
-        plain = 32 <= byte < 127 and char not in '"\\?'
-        out.append(char if plain else f"\\{byte:03o}")
-    return '"' + "".join(out) + '"'
 
 
 def _move(to: str, source: str, size: int) -> list[str]:

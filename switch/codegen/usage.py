@@ -96,7 +96,7 @@ def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
 
 
 # Operations that write their first operand, a field, and only read the others.
-_WRITES_FIRST = {
+WRITES_FIRST = {
     "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
     "modify_field_rng_uniform",
 }  # fmt: skip
@@ -109,7 +109,7 @@ _CHANGE_HEADERS = {
 
 
 def note_primitive(uses: Uses, one: Primitive) -> None:
-    if one.op in _WRITES_FIRST:
+    if one.op in WRITES_FIRST:
         note(uses, one.operands[:1], written=True)
         note(uses, one.operands[1:])
     else:
@@ -487,7 +487,7 @@ class _Assignments:
         must, may = set(must), set(may)
         jumps = any(one.op in ("_jump", "_jump_if_zero") for one in action.primitives)
         for one in action.primitives:
-            if one.op not in _WRITES_FIRST:
+            if one.op not in WRITES_FIRST:
                 self._read(one.operands, must)
                 continue
             self._read(one.operands[1:], must)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,16 @@ from typing import Any
 import click
 from rich.console import Console
 
-from testbed.cli.options import DEFAULT_JOB, FILE, console_for, print_json, with_json
+from testbed.cli.options import (
+    DEFAULT_JOB,
+    FILE,
+    console_for,
+    print_json,
+    quantity_of,
+    with_json,
+)
 from testbed.cli.view import show, show_rows
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import program_files
+from testbed.lifecycle.launcher import program_for
 from testbed.plans import bandwidth, jobfile
 from testbed.plans.analytic import Costs, Prediction, Work, predictions, why
 from testbed.plans.bandwidth import Model
@@ -26,30 +31,13 @@ from testbed.plans.planning import Link, Need, needs, table
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
-from topologies.units import SIZES, TIMES, quantity
+from topologies.units import SIZES, TIMES
 
 Message = dict[str, Any]
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
 # Up to so many workers each link is added up, too; beyond, classes of links are (``analytic``).
 _EACH_LINK = 4096
-
-
-def _quantity(
-    units: dict[str, float], example: str, *, nothing: bool = False
-) -> Callable[..., float | None]:
-    """Reads an option: a number with a unit, more than 0 unless nothing is allowed, too."""
-
-    def read(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-        try:
-            found = None if value is None else quantity(value, units, example)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-        if found == 0 and not nothing:
-            raise click.BadParameter(f"{value!r} is nothing; write it like {example}")
-        return found
-
-    return read
 
 
 @click.command("plan", short_help="Show the bandwidth that placements of servers need.")
@@ -61,11 +49,11 @@ def _quantity(
     help="One of PHub's table.",
 )
 @click.option(
-    "--size", callback=_quantity(SIZES, '"194 MB"'), help='Of a model\'s gradients: "194 MB".'
+    "--size", callback=quantity_of(SIZES, '"194 MB"'), help='Of a model\'s gradients: "194 MB".'
 )
 @click.option(
     "--seconds",
-    callback=_quantity(TIMES, '"17.6 ms"'),
+    callback=quantity_of(TIMES, '"17.6 ms"'),
     help='That an iteration\'s computation takes: "17.6 ms".',
 )
 @click.option(
@@ -81,12 +69,12 @@ def _quantity(
 )
 @click.option(
     "--switch-latency",
-    callback=_quantity(TIMES, '"1 us"', nothing=True),
+    callback=quantity_of(TIMES, '"1 us"', nothing=True),
     help='With TOPOLOGY: of a packet in each switch, "1 us". [default: 0]',
 )
 @click.option(
     "--skew",
-    callback=_quantity(TIMES, '"100 us"', nothing=True),
+    callback=quantity_of(TIMES, '"100 us"', nothing=True),
     help="With TOPOLOGY: from the first worker to the last at a chunk. [default: 0]",
 )
 @click.option(
@@ -178,7 +166,7 @@ def _on_topology(
             file = None  # its gradients only: a batch of so few cannot be shared
         else:
             workers = list(file.place(topology).workers)
-            compute = compute or file.spec.compute
+            compute = compute or file.compute_seconds
             costs = replace(costs, window=costs.window or file.spec.window)
     else:
         size = model.size if model is not None else size
@@ -188,7 +176,7 @@ def _on_topology(
         compute = seconds or 0.0
         name = model.name if model is not None else "a model"
     total = _BYTES_PER_ELEMENT * sum(sizes)
-    plane = read_program(*program_files(None, None))
+    plane = program_for([] if job is None else [job])[2]
     found: list[Need] = []
     if len(workers) <= _EACH_LINK:
         found = list(needs(Addressing(topology), sizes, plane, workers, file))

@@ -7,6 +7,7 @@ import click
 
 from testbed.bench.cli import bench
 from testbed.cli import looking, observing, running
+from testbed.cli.comparing import compare
 from testbed.cli.estimating import plan
 from testbed.cli.options import Group
 from testbed.cli.sweeping import sweep
@@ -21,7 +22,15 @@ def main() -> None:
     """In-network gradient aggregation on emulated racks of P4 switches."""
 
 
-for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan, sweep, bench):
+for command in (
+    *running.COMMANDS,
+    *looking.COMMANDS,
+    *observing.COMMANDS,
+    plan,
+    compare,
+    sweep,
+    bench,
+):
     main.add_command(command)
 
 

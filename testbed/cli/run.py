@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import signal
 import threading
@@ -67,7 +68,8 @@ def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> I
 def follow(
     launched: Launch, jobs: list[Path], on_event: Emit, faults: Sequence[Fault] = ()
 ) -> list[Message]:
-    """Submits jobs at once and waits for all; raises the first error. Events come in order.
+    """Submits jobs, each when the testbed has the one before, and waits for all; raises the first
+    error. Events come in order, and so do jobs in the summary.
 
     faults: to be had while the first one runs.
     """
@@ -86,8 +88,12 @@ def follow(
         finally:
             events.put(None)
 
-    for number, path in enumerate(jobs):
-        threading.Thread(target=one, args=(number, path), daemon=True).start()
+    def begin() -> None:
+        for number, path in itertools.islice(waiting, 1):
+            threading.Thread(target=one, args=(number, path), daemon=True).start()
+
+    waiting = iter(enumerate(jobs))
+    begin()
     unfinished = len(jobs)
     while unfinished and not errors:
         # With a timeout: a signal handler runs only between waits.
@@ -97,6 +103,8 @@ def follow(
                 unfinished -= 1
             else:
                 on_event(event)
+                if event["event"] == "starting":  # the testbed has it
+                    begin()
     if errors:
         raise errors[0]
     return [results[number] for number in range(len(jobs))]

@@ -35,9 +35,17 @@ from topologies.spec import load as load_topology
 @click.option(
     "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
 )
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write what happens, for ui.perfetto.dev; needs --clock virtual.",
+)
 @launching
 @with_json
-def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+def run_command(
+    topology: Path, jobs: tuple[Path, ...], trace: Path | None, as_json: bool, **options: Any
+) -> None:
     """Bring a topology up, train on it, take it down.
 
     Exit status 0 means that every job was done and its weights match the reference bit by bit.
@@ -46,7 +54,12 @@ def run_command(topology: Path, jobs: tuple[Path, ...], as_json: bool, **options
     files = list(jobs) or [DEFAULT_JOB]
     with View(console) as view:
         if options.pop("clock") == "virtual":
-            directory, matches = run_virtually(topology, files, view, **options)
+            directory, matches = run_virtually(topology, files, view, trace=trace, **options)
+        elif trace is not None:
+            raise LaunchError(
+                f"--trace {trace}: only simulated time can be traced; use --clock virtual as well"
+                " (in emulation --pcap captures packets, and `rackhub top` watches)"
+            )
         else:
             launched, matches = run(topology, files, view, **options)
             directory = launched.run
@@ -79,6 +92,12 @@ def chaos(
     Exit status 0 means that the job was done nevertheless and its weights match the reference bit
     by bit, unless there is nothing to compare them with (the summary's `no_reference` says why).
     """
+    if options["clock"] == "virtual":
+        raise LaunchError(
+            "--clock virtual: in virtual time nothing is a process that could be killed or stopped;"
+            " leave it out, or have links lose packets by the topology's `loss`, `duplicate`,"
+            " `reorder` and `corrupt`, which `rackhub run --clock virtual` takes"
+        )
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
     with View(console) as view:

@@ -14,8 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from testbed.cli.options import FILE, console_for, print_json, say, with_json
 from testbed.cli.view import count, show_rows
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import compile_once, program_files
+from testbed.lifecycle.launcher import compile_once
 from testbed.nodes.dataplane import make_ready
 from testbed.records.record import shown
 from testbed.sweeps import plot, table
@@ -58,10 +57,8 @@ def sweep(
     """
     found = load(file)
     make_ready(say=say)
-    program, p4info = program_files(None, None)
-    plane = read_program(program, p4info)
     _check_plot(found)
-    listed = trials(found, plane)
+    listed = trials(found)
     path = folder or default_folder(found.spec.name)
     if dry_run:
         _list(found, listed, Store(path), as_json)
@@ -72,7 +69,8 @@ def sweep(
             " the same command writes it then, and runs nothing again"
         )
     with opened(path) as store:
-        compile_once(program)
+        for program in sorted({one.program for one in listed}):
+            compile_once(program)
 
         def crew() -> Crew:
             if address is not None:

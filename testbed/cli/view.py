@@ -176,9 +176,11 @@ def show_results(console: Console, jobs: Sequence[Message], links: list[Message]
     for table in [together] if _fits(console, together) else apart:
         show(console)
         show(console, table)
-    if any(job["machine"]["cpu_bound"] for job in jobs):
+    bound = [job["machine"] for job in jobs if job["machine"]["cpu_bound"]]
+    if bound:
         text = "The CPU was the bottleneck: times are this machine's, not the network's."
-        show(console, Text(text, style="yellow"))
+        why = "; ".join(bound[0].get("cpu_bound_by", ()))
+        show(console, Text(f"{text[:-1]} ({why})." if why else text, style="yellow"))
     for job in jobs:
         if job["matches_reference"] is None:
             text = (
@@ -218,8 +220,7 @@ def _results(jobs: Sequence[Message]) -> Table:
         *_apart(jobs),
         ("time per iteration", [_milliseconds(job["seconds_per_iteration"]) for job in jobs]),
         ("CPU busy", [_busy(job["machine"]) for job in jobs]),
-        ("test accuracy", [f"{job['test_accuracy']:.4f}" for job in jobs]),
-        ("test loss", [f"{job['test_loss']:.4f} ({job['test_bits']:.3f} bits)" for job in jobs]),
+        *_learned(jobs),
         ("matches reference", [_yes(job["matches_reference"]) for job in jobs]),
         ("chunks summed by switches", [_chunks(job, "aggregated_in_network") for job in jobs]),
         ("chunks by servers alone", [_chunks(job, "served_by_server") for job in jobs]),
@@ -228,6 +229,22 @@ def _results(jobs: Sequence[Message]) -> Table:
     for title, values in rows:
         table.add_row(title, *values)
     return table
+
+
+def _learned(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+    """Rows of what models are worth, where one has learned anything."""
+    if all(job["test_accuracy"] is None for job in jobs):
+        return []
+    told = [
+        ("-", "-")
+        if job["test_accuracy"] is None
+        else (
+            f"{job['test_accuracy']:.4f}",
+            f"{job['test_loss']:.4f} ({job['test_bits']:.3f} bits)",
+        )
+        for job in jobs
+    ]
+    return [("test accuracy", [one for one, _ in told]), ("test loss", [two for _, two in told])]
 
 
 def _averaged(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from testbed.cli.view import View, count
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import LaunchError, compile_once, program_files
+from testbed.lifecycle.launcher import LaunchError, compile_once, program_for
 from testbed.nodes.dataplane import make_ready
 from testbed.nodes.serverhost import JobError
 from testbed.records import record
 from testbed.records.record import RunDirectory, shown
 from testbed.virtual import session
+from testbed.virtual.traceevents import TraceFile
 from topologies.spec import read as read_topology
 
 
@@ -26,6 +27,7 @@ def run_virtually(
     pcap: bool = False,
     program: Path | None = None,
     p4info: Path | None = None,
+    trace: Path | None = None,
 ) -> tuple[RunDirectory, bool]:
     """Runs jobs on a topology of their own; returns the run's directory and whether all weights
     match the reference.
@@ -38,16 +40,10 @@ def run_virtually(
             "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
             " out, or use --clock emulated"
         )
-    if pcap:
-        raise LaunchError(
-            "--pcap: there are no captures of simulated links in this version; leave it out, or"
-            " use --clock emulated"
-        )
     loaded = read_topology(topology)
     if program is None and p4info is None:
         make_ready(say=view.note)
-    program, p4info = program_files(program, p4info)
-    dataplane = read_program(program, p4info)
+    program, p4info, dataplane = program_for(jobs, program, p4info)
     checked = session.check(loaded, jobs, dataplane)
     for warning in checked.warnings:
         view.note(f"warning: {warning}")
@@ -56,14 +52,16 @@ def run_virtually(
         "topology": str(topology.resolve()),
         "target": "embedded",
         "clock": "virtual",
-        "pcap": False,
+        "pcap": pcap,
         "program": str(program.resolve()),
         "p4info": str(p4info.resolve()),
         "owner": None,
         "command": record.command_line(),
     }
     wanted = checked.topology.name if name is None else name
-    with record.create(wanted, chosen=name is not None, facts=facts) as run:
+    with contextlib.ExitStack() as stack:
+        events = stack.enter_context(TraceFile(trace)) if trace is not None else None
+        run = stack.enter_context(record.create(wanted, chosen=name is not None, facts=facts))
         nodes = checked.topology
         told = [
             count(len(nodes.workers), "worker"),
@@ -71,7 +69,7 @@ def run_virtually(
             count(len(nodes.switches), "switch", "switches"),
         ]
         view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
-        started = session.Session(checked, dataplane, run, view.event)
+        started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)
         try:
             return run, started.execute()
         except JobError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.admission import Admission, NoRoomError, Reservation, Resources
-from controller.dataplane import DataPlane
+from controller.dataplane import BYTES_PER_LANE, DataPlane
 from controller.entries import EntryError
 from controller.levels import NotJoinedError, join
 from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
@@ -30,14 +30,14 @@ from testbed.plans import jobfile
 from testbed.plans.jobfile import JobFile, JobFileError, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.training.trainer import misfit
-from testbed.training.workloads import WORKLOADS, open_workload, shapes
+from testbed.training.workloads import WORKLOADS, layers, open_workload, shapes
 from topologies.addressing import Addressing
-from topologies.documents import Location, Problem
+from topologies.documents import DocumentError, Location, Problem
 from topologies.ring import units_by_rank
 from topologies.spec import TopologyFile, few
 from topologies.topology import Topology
 
-__all__ = ["JobPlan", "Preflight", "check", "describe", "facts", "read_program"]
+__all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts", "read_program"]
 
 MOST_SHOWN = 8  # switches under another that are told one by one
 
@@ -71,13 +71,16 @@ class Preflight:
     warnings: tuple[Problem, ...]
 
 
-def read_program(program: Path, p4info: Path) -> DataPlane:
-    """A build of the data plane; ``DataPlaneError`` if it is none, or cannot carry gradients."""
+def read_program(program: Path, p4info: Path, empty_lanes: int = 0) -> DataPlane:
+    """A build of the data plane; ``DataPlaneError`` if it is none, or cannot carry gradients.
+
+    empty_lanes: of chunks that are to have no payload, which is for builds that sum none.
+    """
     for file in (program, p4info):
         if not file.is_file():
             raise DataPlaneError(f"{file}: no such file")
     try:
-        plane = DataPlane.load(program, p4info)
+        plane = DataPlane.load(program, p4info, empty_lanes)
         document = json.loads(plane.device_config)
     except EntryError as error:
         raise DataPlaneError(str(error)) from error
@@ -93,10 +96,15 @@ def read_program(program: Path, p4info: Path) -> DataPlane:
         slots, lanes = plane.slots, plane.lanes
     except EntryError as error:
         raise DataPlaneError(f"{p4info}: not this data plane's: {error}") from error
+    if empty_lanes and plane.sums:
+        raise DataPlaneError(
+            f"{p4info}: its switches sum chunks of {lanes} lanes, and jobs with payload: none have"
+            " nothing to sum; use a build with BLOCKS=0, or leave --program and --p4info out"
+        )
     if not (slots and lanes):
         raise DataPlaneError(
             f"{p4info}: its chunks have {lanes} lanes, so there is nothing to sum (a build with"
-            " BLOCKS=0 is for tests); use one with BLOCKS of 1 or more"
+            " BLOCKS=0 is for jobs with payload: none, in virtual time); use one with more"
         )
     return plane
 
@@ -126,12 +134,13 @@ def check(
                 problems.append(crowded)
                 continue
             placement = file.place(topology.topology)
+            _check_payload(file, plane, virtual=virtual)
             _check_workload(file, len(placement.workers))
         except JobFileError as error:
             problems += error.problems
             continue
         try:
-            plans.append(_admit(file, placement, number, addressing, resources, plane, most))
+            plans.append(admit(file, placement, number, addressing, resources, plane, most))
         except NoRoomError as refusal:
             others = ", ".join(plan.file.spec.name for plan in plans)
             text = f"{refusal} (after {others})" if others else str(refusal)
@@ -143,7 +152,7 @@ def check(
     return Preflight(topology.topology, tuple(plans), tuple(_idle(topology, addressing)))
 
 
-def _admit(
+def admit(
     file: JobFile,
     placement: Placement,
     number: int,
@@ -216,9 +225,31 @@ def _check_routes(file: TopologyFile, plane: DataPlane) -> None:
     file.check()
 
 
+def _check_payload(file: JobFile, plane: DataPlane, *, virtual: bool) -> None:
+    """Whether chunks can be what the job has them be. Raises ``JobFileError``."""
+    spec = file.spec
+    if spec.payload == "none" and not virtual:
+        raise file.refusal(
+            ("payload",),
+            "only simulated links carry chunks without one; allowed: summed, or --clock virtual",
+        )
+    if (spec.payload == "none") == plane.sums:
+        others = "without payload" if spec.payload == "summed" else "with payload"
+        text = f"{spec.payload}, and other jobs of the run are {others}: one program runs them all"
+        raise file.refusal(("payload",), text)
+    if spec.payload == "none" and spec.chunk_bytes != BYTES_PER_LANE * plane.lanes:
+        raise file.refusal(
+            ("chunk_bytes",),
+            f"{spec.chunk_bytes} B, and other jobs of the run have chunks of"
+            f" {BYTES_PER_LANE * plane.lanes} B; allowed: the same for all",
+        )
+
+
 def _check_workload(file: JobFile, world: int) -> None:
     """What fits the data and the model. Raises ``JobFileError``."""
     spec = file.spec
+    if not spec.learns:
+        return
     try:
         workload = open_workload(spec)
     except RuntimeError as error:
@@ -233,6 +264,11 @@ def _check_workload(file: JobFile, world: int) -> None:
         )
     sizes = shapes(spec)
     names = list(sizes)
+    if file.layer_times is not None:
+        try:
+            file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
+        except DocumentError as error:
+            raise JobFileError(error.problems) from error
     if file.restore is not None:
         try:
             checkpoint = read(file.restore)
@@ -348,8 +384,8 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             for size in slots
         ]
         lines += [
-            f"{plan.file.source}: job {spec.name}, {_counted(spec.iterations, 'iteration')} of"
-            f" {_counted(spec.batch, WORKLOADS[spec.workload].unit)}",
+            f"{plan.file.source}: job {spec.name}, {_counted(spec.iterations, 'iteration')}"
+            + (f" of {_counted(spec.batch, WORKLOADS[spec.workload].unit)}" if spec.learns else ""),
             f"  model    {_model(spec, plane)}",
             f"  workers  {few(list(plan.placement.workers))}",
             f"  servers  {_servers(plan)}",

@@ -23,7 +23,7 @@ class Iteration(NamedTuple):
 
     number: int
     ended: float
-    loss: float
+    loss: float | None
     accuracy: float | None
 
 
@@ -36,9 +36,9 @@ class Progress:
         self.latest: list[Iteration] = []  # what the last report made complete
         self._before = before
         self._reached = dict.fromkeys(range(world), before)  # by rank
-        self._losses: dict[int, list[float]] = {}  # of iterations that not all have reported
+        self._losses: dict[int, list[float | None]] = {}  # of iterations that not all have reported
         self._ended: dict[int, float] = {}  # the same
-        self._loss = 0.0
+        self._loss: float | None = None
         self._accuracies: dict[int, float] = {}  # the same
         self._accuracy: float | None = None
         self._per_pass = 1.0
@@ -73,8 +73,8 @@ class Progress:
         self.latest = []
         for iteration in range(before + 1, self.iteration + 1):
             # In the same order always, as a sum of floats depends on it.
-            together = sorted(self._losses.pop(iteration))
-            self._loss = sum(together) / len(together)
+            together = sorted(loss for loss in self._losses.pop(iteration) if loss is not None)
+            self._loss = sum(together) / len(together) if together else None
             measured = self._accuracies.pop(iteration, None)
             self._accuracy = self._accuracy if measured is None else measured
             ended = self._ended.pop(iteration)

@@ -15,8 +15,6 @@ from testbed.training.workloads import WORKLOADS
 from topologies.topology import Topology
 
 Message = dict[str, Any]
-# Busier than that, times say more of the machine than of the network.
-_CPU_BOUND = 0.95
 _ROOT_IS_SWITCH = ("two-level", "core")
 
 
@@ -33,6 +31,8 @@ def about(
         "servers": len(placement.servers),
         "workload": spec.workload,
         "data": WORKLOADS[spec.workload].data,
+        # Whether chunks had a payload, which was summed, or only occupied the wire.
+        "payload": spec.payload,
         "gradients": spec.gradients,
         "optimizer": str(spec.plan),
         "consistency": str(spec.consistency),
@@ -52,6 +52,8 @@ def no_reference(spec: JobSpec, attendance: Attendance, world: int, *, start: bo
     ``Attendance.unknown``."""
     if not spec.consistency.together:
         return f"with consistency {spec.consistency} results depend on who is done when"
+    if spec.payload == "none":
+        return "without payload there are no sums"
     pipeline = spec.server.plan
     if pipeline.differs:
         return f"servers work {pipeline}: what comes of that trains nothing"
@@ -90,14 +92,14 @@ def weights(
         "test_accuracy": first["accuracy"],
         # Mean cross entropy of held-out examples, in nats and bits.
         "test_loss": first["test_loss"],
-        "test_bits": first["test_loss"] / math.log(2),
+        "test_bits": None if first["test_loss"] is None else first["test_loss"] / math.log(2),
         "data_sha256": first["data_sha256"],
         "matches_reference": matches,
         "no_reference": why,
         "workers_agree": None if apart else len(digests) == 1,
         "lost_workers": {workers[rank]: how for rank, how in sorted(lost.items())},
         "finished_workers": [workers[rank] for rank in sorted(results)],
-        "weights_sha256": first["digest"],
+        "weights_sha256": first["digest"] or None,
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
         "reference_test_loss": reference["test_loss"] if reference else None,
@@ -171,13 +173,13 @@ def plans(results: Mapping[int, Message]) -> list[Message]:
     return told
 
 
-def machine(results: Mapping[int, Message], wall: float, busy: float | None) -> Message:
-    """What depends on the machine. wall: seconds; busy: share of all CPUs, None in virtual time."""
+def machine(results: Mapping[int, Message], wall: float, cpus: Message | None) -> Message:
+    """What depends on the machine. wall: seconds; cpus: see ``testbed.records.scheduling``, None in
+    virtual time, where CPUs bound nothing."""
     statistics = [result["statistics"] for result in results.values()]
     return {
         "wall_seconds": wall,
-        **({} if busy is None else {"cpu_busy": busy}),
-        "cpu_bound": busy is not None and busy > _CPU_BOUND,
+        **({"cpu_bound": False} if cpus is None else cpus),
         # How often a worker asked what became of a chunk, or heard of a full queue.
         "queries": sum(one["queries"] for one in statistics),
         "congested": sum(one["congested"] for one in statistics),

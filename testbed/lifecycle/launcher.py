@@ -14,12 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import click
 
+from controller.dataplane import BYTES_PER_LANE, DataPlane
 from switch.codegen import generate
 from switch.compile import CompilerError, build, cache_directory
 from switch.program import Program, ProgramError
@@ -29,6 +31,8 @@ from testbed.nodes.control import SOCKET, ControlError, SupervisorGoneError, ask
 from testbed.nodes.dataplane import SOURCES, DataPlaneError, make_ready
 from testbed.nodes.processes import describe, environment, python, tail
 from testbed.nodes.targets import choose
+from testbed.plans import jobfile
+from testbed.plans.jobfile import JobFileError
 from testbed.records import record
 from testbed.records.record import RunDirectory
 from topologies.spec import read as read_topology
@@ -70,6 +74,32 @@ def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path
     if program is None:
         raise DataPlaneError(f"--p4info {p4info} needs --program FILE with it")
     return program, p4info
+
+
+def program_for(
+    jobs: Sequence[Path], program: Path | None = None, p4info: Path | None = None
+) -> tuple[Path, Path, DataPlane]:
+    """The build for these jobs in virtual time, and what it is: those without payload have one of
+    their own. Raises ``DataPlaneError``; whether jobs go together is for ``check``."""
+    lanes = 0
+    for path in jobs:
+        with contextlib.suppress(JobFileError):  # which `check` tells of, with all others
+            spec = jobfile.load(path).spec
+            if spec.payload == "none":
+                lanes = max(1, spec.chunk_bytes // BYTES_PER_LANE)
+                break
+    if lanes and program is None and p4info is None:
+        build = SOURCES / "build"
+        program, p4info = (
+            build / f"aggregation_headers.{kind}" for kind in ("json", "p4info.txtpb")
+        )
+    program, p4info = program_files(program, p4info)
+    return program, p4info, _read_program(program, p4info, lanes)
+
+
+@lru_cache(maxsize=8)
+def _read_program(program: Path, p4info: Path, empty_lanes: int) -> DataPlane:
+    return preflight.read_program(program, p4info, empty_lanes)
 
 
 def check_jobs(up: RunDirectory, jobs: Sequence[Path], restore: Path | None = None) -> None:
@@ -243,8 +273,8 @@ def launch(
     """
     if clock != "emulated":
         raise LaunchError(
-            "--clock virtual: only `rackhub run` can do that: nothing stays up in virtual time, and"
-            " faults are for emulation"
+            "--clock virtual: nothing stays up in virtual time; `rackhub run --clock virtual --job"
+            " FILE`, --job as often as there are jobs, runs all of it at once"
         )
     loaded = read_topology(topology)
     chosen = choose(target)

@@ -14,8 +14,9 @@ from pathlib import Path
 from protocol.optimizer import ADAM, MOMENTUM, NESTEROV
 from protocol.pipeline import USUAL, refusal
 from protocol.schedule import COSINE, LINEAR, STEP
-from testbed.plans import placements
+from testbed.plans import layerfile, placements
 from testbed.plans.jobspec import JobSpec
+from testbed.plans.layerfile import LayerTrace
 from testbed.plans.placements import KINDS, kind_of
 from topologies.documents import Document, DocumentError, Location, Problem, shown
 from topologies.documents import load as load_document
@@ -24,6 +25,7 @@ from topologies.spec import Topology, few
 
 # Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
 MAX_WORLD = 4096
+_FLOAT_BYTES = 4
 _ROOT_IS_SWITCH = ("two-level", "core")
 
 
@@ -54,6 +56,12 @@ class JobFile:
     source: str
     document: Document[JobSpec]
     restored: Path | None = None  # instead of what the file says
+    layer_times: LayerTrace | None = None  # how long its layers take
+
+    @property
+    def compute_seconds(self) -> float:
+        """What an iteration's gradients take in virtual time."""
+        return self.spec.compute.seconds if self.layer_times is None else self.layer_times.seconds
 
     @property
     def restore(self) -> Path | None:
@@ -96,7 +104,7 @@ class JobFile:
         world = len(workers)
         if world > MAX_WORLD:
             document.refuse(("placement",), f"{world} workers; allowed: up to {MAX_WORLD}")
-        if world and self.spec.batch % world:
+        if world and self.spec.learns and self.spec.batch % world:
             document.refuse(
                 ("batch",),
                 f"{self.spec.batch} cannot be split evenly over {world} workers;"
@@ -133,10 +141,12 @@ def load(path: str | Path, restore: Path | None = None) -> JobFile:
     try:
         document = load_document(path, JobSpec)
         _settle(document)
+        _check_workload(document)
         _check_optimizer(document)
+        layers = _layers(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
-    return JobFile(document.content, str(path), document, restore)
+    return JobFile(document.content, str(path), document, restore, layers)
 
 
 def parse(text: str, file: str = "<text>") -> JobFile:
@@ -144,10 +154,27 @@ def parse(text: str, file: str = "<text>") -> JobFile:
     try:
         document = parse_document(text, file, JobSpec)
         _settle(document)
+        _check_workload(document)
         _check_optimizer(document)
+        layers = _layers(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
-    return JobFile(document.content, file, document)
+    return JobFile(document.content, file, document, layer_times=layers)
+
+
+def _layers(document: Document[JobSpec]) -> LayerTrace | None:
+    """The layer trace that a job names, found from where its file is. Raises ``DocumentError``."""
+    compute = document.content.compute
+    if compute.layers is None:
+        return None
+    if "seconds" in compute.model_fields_set:
+        document.refuse(("compute",), "either `seconds` or `layers`, not both")
+        document.check()
+    path = Path(document.file).parent / compute.layers
+    if not path.is_file():
+        document.refuse(("compute", "layers"), f"there is no file {path}")
+        document.check()
+    return layerfile.load(path)
 
 
 def _settle(document: Document[JobSpec]) -> None:
@@ -179,6 +206,52 @@ def _settle(document: Document[JobSpec]) -> None:
             )
         optimizer = optimizer.model_copy(update={"at": kind.steps})
     document.content = spec.model_copy(update={"tree": kind.trees[given], "optimizer": optimizer})
+
+
+def _check_workload(document: Document[JobSpec]) -> None:
+    """Notes what does not go with layers that have only sizes, or with chunks without payload."""
+    spec = document.content
+    given = {field for field in type(spec).model_fields if (field,) in document.lines}
+    if spec.workload == "layers" and not spec.layers:
+        document.refuse(("layers",), "is empty; workload layers needs the bytes of each: [4 MB]")
+    elif spec.workload != "layers" and "layers" in given:
+        document.refuse(
+            ("layers",), f"workload {spec.workload} has layers of its own; leave it out"
+        )
+    for number, one in enumerate(spec.layers):
+        if one % _FLOAT_BYTES:
+            text = f"{one} B are no whole number of float32; allowed: multiples of {_FLOAT_BYTES} B"
+            document.refuse(("layers", number), text)
+    if spec.payload == "none":
+        if spec.learns:
+            document.refuse(
+                ("payload",),
+                f"without payload there are no sums that workload {spec.workload} could learn from;"
+                " allowed: summed, or workload resnet50 or layers",
+            )
+        if spec.chunk_bytes % _FLOAT_BYTES:
+            text = f"{spec.chunk_bytes} B; allowed: multiples of {_FLOAT_BYTES} B"
+            document.refuse(("chunk_bytes",), text)
+        if "gradients" in given:
+            document.refuse(("gradients",), "without payload they have no type; leave it out")
+    elif "chunk_bytes" in given:
+        document.refuse(
+            ("chunk_bytes",),
+            "chunks with payload are as long as the build of the program has them; leave it out, or"
+            " set payload: none",
+        )
+    if spec.learns:
+        return
+    for field in ("hidden", "batch", "optimizer", "poison", "checkpoint", "restore", "consistency"):
+        if field in given:
+            text = f"workload {spec.workload} has sizes of layers and learns nothing; leave it out"
+            document.refuse((field,), text)
+    if spec.optimizer.at == "servers" and "optimizer" not in given:
+        document.refuse(
+            ("placement",),
+            f"has servers take steps, and workload {spec.workload} has sizes of layers and none to"
+            " take; allowed: a placement where workers take them",
+        )
 
 
 def _check_optimizer(document: Document[JobSpec]) -> None:

@@ -4,8 +4,9 @@ is ``testbed.plans.jobfile``'s business."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -19,6 +20,7 @@ from topologies.units import duration, size
 
 __all__ = [
     "CheckpointSpec",
+    "ComputeSpec",
     "JobSpec",
     "KeySpec",
     "OptimizerSpec",
@@ -143,6 +145,24 @@ class PlacementSpec(_Strict):
     servers: NodeNames = None
 
 
+_DURATION = duration("0 s", "3600 s")
+
+
+class ComputeSpec(_Strict):
+    """How long an iteration's gradients take in virtual time: so many seconds in all, or by layer,
+    as a file says (``testbed.plans.layerfile``)."""
+
+    seconds: Annotated[float, _DURATION] = 0.0
+    layers: str | None = Field(default=None, min_length=1, max_length=1000)
+
+
+def _compute(value: object) -> object:
+    if isinstance(value, (dict, ComputeSpec)):
+        return value
+    convert = cast(Callable[[object], float], _DURATION.func)
+    return {"seconds": convert(value)}
+
+
 def _word_or_group(value: object) -> object:
     if value in get_args(Word):
         return {"kind": value}
@@ -171,6 +191,10 @@ def _power_of_two(value: object) -> object:
 class JobSpec(_Strict):
     """One training run. Sizes are per iteration over all workers together.
 
+    layers: bytes of each layer's gradients (float32), of workload ``layers``. payload: whether
+    chunks carry one, which is summed, or only occupy the wire, ``chunk_bytes`` each, in virtual
+    time.
+
     admission: where switches have no slots for it, it is refused (network) or runs without them.
     slice: bytes of a parameter that go to one server process as a whole. patience: seconds without
     any sum after which a worker gives the job up. The slowest worker's computation is no fault, so
@@ -182,7 +206,10 @@ class JobSpec(_Strict):
     """
 
     name: Name = Field(max_length=40)
-    workload: Literal["digits", "characters"] = "digits"
+    workload: Literal["digits", "characters", "resnet50", "layers"] = "digits"
+    layers: list[Annotated[int, size("4 B", "4 GiB")]] = Field(default=[], max_length=10_000)
+    payload: Literal["summed", "none"] = "summed"
+    chunk_bytes: Annotated[int, size("4 B", "32 KiB")] = 1 << 10
     hidden: list[Annotated[int, Field(strict=True, ge=1, le=4096)]] = Field(
         default=[128, 64], min_length=1, max_length=8
     )
@@ -204,7 +231,25 @@ class JobSpec(_Strict):
     patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0
     lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
     poison: int = Field(default=0, strict=True, ge=0, le=10_000)
-    compute: Annotated[float, duration("0 s", "3600 s")] = 0.0
+    compute: Annotated[ComputeSpec, BeforeValidator(_compute)] = ComputeSpec()
+
+    def service(self) -> dict[str, Any]:
+        """What ``hosts.jobservice.create_service`` is asked for, beside name and members."""
+        return {
+            "tree": self.tree,
+            "window": self.window,
+            "streams": self.streams,
+            "lease": self.lease,
+            "admission": self.admission,
+            "slice_bytes": self.slice_bytes,
+            "pipeline": self.server.pipeline,
+            "ablate": self.server.ablate,
+        }
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is something to learn, from data; else layers have sizes, and no more."""
+        return self.workload not in ("resnet50", "layers")
 
     @property
     def plan(self) -> OptimizerPlan:

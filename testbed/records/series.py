@@ -52,7 +52,7 @@ class SeriesWriter:
             "job": job,
             "first": done[0].number,
             "ended": [round(one.ended - self.started, 4) for one in done],
-            "loss": [float(f"{one.loss:.6g}") for one in done],
+            "loss": [None if one.loss is None else float(f"{one.loss:.6g}") for one in done],
             "accuracy": known,
         }
         self._write(time.monotonic(), row)

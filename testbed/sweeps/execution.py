@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import program_files
+from testbed.lifecycle.launcher import program_for
 from testbed.nodes.processes import tail
 from testbed.nodes.serverhost import JobError
 from testbed.records.record import RunDirectory
@@ -75,8 +74,8 @@ def _run(run: RunDirectory, topology: str, job: str) -> bool:
     run.logs.mkdir()
     run.topology.write_text(topology)
     (run.path / "job.yaml").write_text(job)
-    program, p4info = program_files(None, None)
-    plane = read_program(program, p4info)
-    checked = session.check(read_topology(run.topology), [run.path / "job.yaml"], plane)
+    jobs = [run.path / "job.yaml"]
+    plane = program_for(jobs)[2]
+    checked = session.check(read_topology(run.topology), jobs, plane)
     (run.path / "testbed.json").write_text(json.dumps({"name": checked.topology.name}))
     return session.Session(checked, plane, run, lambda _: None).execute()

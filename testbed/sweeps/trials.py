@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from controller.dataplane import DataPlane
+from testbed.lifecycle.launcher import program_for
 from testbed.sweeps import code, fields
 from testbed.sweeps.sweepfile import KINDS, Axis, SweepFile, SweepFileError
 from testbed.virtual import session
@@ -39,7 +39,7 @@ class Trial:
 
     id: of its inputs and this rackhub. label: what sets it apart, in words. values: by axis, as the
     sweep file has them; measures: the same in base units (bit/s, s, bytes) where they are numbers.
-    topology, job: texts of files.
+    topology, job: texts of files. program: the build of the data plane.
     """
 
     id: str
@@ -48,13 +48,14 @@ class Trial:
     measures: dict[str, Any]
     topology: str
     job: str
+    program: Path = Path()
 
 
 def _told(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def trials(file: SweepFile, plane: DataPlane) -> list[Trial]:
+def trials(file: SweepFile) -> list[Trial]:
     """Every trial; raises ``SweepFileError`` if any of them could not run."""
     try:
         bases = {kind: load_document(file.base(kind), _Anything) for kind in KINDS}
@@ -66,7 +67,7 @@ def trials(file: SweepFile, plane: DataPlane) -> list[Trial]:
         for chosen in file.combinations():
             one = _Draft(file, bases, chosen, Path(folder))
             try:
-                made.append(one.checked(plane))
+                made.append(one.checked())
             except DocumentError as error:
                 for problem in error.problems:
                     told = problems.setdefault(_key(problem), _Told(problem, one.label))
@@ -116,7 +117,7 @@ class _Draft:
         chosen = [axis for axis, _ in self._chosen if len(axis.values) > 1]
         return ", ".join(f"{axis.path} {_told(self._values[axis.path])}" for axis in chosen)
 
-    def checked(self, plane: DataPlane) -> Trial:
+    def checked(self) -> Trial:
         """The trial; raises ``DocumentError`` with places in the sweep file, or in its bases."""
         contents = {kind: self._content(kind) for kind in KINDS}
         paths = {kind: self._folder / f"{kind}.yaml" for kind in KINDS}
@@ -128,6 +129,7 @@ class _Draft:
             path.write_text(texts[kind])
         try:
             topology = read_topology(paths["topology"])
+            program, _, plane = program_for([paths["job"]])
             checked = session.check(topology, [paths["job"]], plane)
         except DocumentError as error:
             kinds = {str(path): kind for kind, path in paths.items()}
@@ -140,6 +142,7 @@ class _Draft:
             {axis.path: self._measure(axis, number, read) for axis, number in self._chosen},
             texts["topology"],
             texts["job"],
+            program,
         )
 
     def _content(self, kind: str) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class Perceptron(ABC):
     ``inputs`` to say.
     """
 
+    learns = True
+
     def __init__(self, sizes: Sequence[int], seed: int) -> None:
         """He's initialisation (He et al., 2015): normal with variance 2 / inputs, biases zero."""
         self._random = np.random.default_rng([seed, 4])
@@ -98,6 +100,14 @@ class Perceptron(ABC):
             right += int(np.count_nonzero(scores.argmax(axis=1) == part.classes))
             lost += total(_cross_entropy(scores, part.classes)[0])
         return Quality(right / len(data), lost / len(data))
+
+    @property
+    def by_layer(self) -> dict[str, tuple[str, ...]]:
+        """The names of each layer's parameters, in the order of the forward pass."""
+        found = {f"layer{n}": (f"weights{n}", f"biases{n}") for n in range(1, self.layers + 1)}
+        connected = {key for keys in found.values() for key in keys}
+        before = [name for name in self.parameters if name not in connected]
+        return {**{name: (name,) for name in before}, **found}
 
     def _forward(self, data: Any) -> list[Floats]:
         """Each layer's input, and the last one's output."""

@@ -98,7 +98,7 @@ class Reference:
     bound, and how many sums were of chunks that do not fit fixed point."""
 
     parameters: Parameters
-    quality: Quality
+    quality: Quality | None
     worst_error: float
     in_float32: int
 
@@ -138,7 +138,11 @@ def train(
         gradients = {rank: ranks[rank].gradients()[1] for rank in sorted(there)}
         for away in set(range(world)) - there:
             ranks[away].skip()
-        apply(step, shared, ranks[0].cure(means(gradients, entry)))
+        came = means(gradients, entry)
+        if ranks[0].model.learns:
+            apply(step, shared, ranks[0].cure(came))
+        else:
+            shared = came
     quality = ranks[0].model.evaluate(ranks[0].workload.test)
     return Reference(shared, quality, means.exact.worst, means.in_float32)
 
@@ -174,8 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     answer = {
         "digest": digest(result.parameters),
-        "accuracy": result.quality.accuracy,
-        "test_loss": result.quality.loss,
+        "accuracy": result.quality and result.quality.accuracy,
+        "test_loss": result.quality and result.quality.loss,
         "worst_error": result.worst_error,
         "in_float32": result.in_float32,
     }

@@ -31,7 +31,7 @@ _LOOKS = 10
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: mean loss of the worker's last batch, quality on the test set or None.
+    """How far a run is: mean loss of the worker's last batch and quality on the test set, or None.
 
     began, ended: when the iteration did, by the clock of ``train``.
     """
@@ -39,7 +39,7 @@ class Progress:
     iteration: int
     began: float
     ended: float
-    loss: float
+    loss: float | None
     quality: Quality | None
 
 
@@ -66,7 +66,7 @@ class Replica:
         """The model's, by name."""
         return self.model.parameters
 
-    def gradients(self) -> tuple[float, Parameters]:
+    def gradients(self) -> tuple[float | None, Parameters]:
         """Loss and gradients of this rank's next batch, in the job's type for them."""
         loss, gradients = self.model.gradients(next(self._batches))
         self._poison.spoil(gradients)
@@ -99,6 +99,10 @@ class Replica:
     def apply(self, came: Parameters) -> None:
         """What has come for the gradients: their means over all ranks, which a step is taken with,
         or the parameters after the servers' step."""
+        if not self.model.learns:
+            given = self.parameters.items()
+            self.model.parameters = {name: came[name].reshape(one.shape) for name, one in given}
+            return
         if self._steps_here:
             apply(self.optimizer, self.parameters, self.cure(came))
             return

@@ -18,20 +18,24 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from hosts.client import Client, Stall
+from hosts.client import Client, Stall, Sums
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.explanation import Outline
 from hosts.outside import HERE, Outside
 from protocol.world import REAL, World
 from testbed.nodes.processes import CONSEQUENCE
 from testbed.plans.jobfile import JobFileError, load
+from testbed.records.scheduling import CpuWatch
 from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
+from testbed.training.observer import NOBODY, Observer
+from testbed.training.pacing import Pacing
 from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
 
 _REPORT_SECONDS = 0.2
@@ -62,7 +66,7 @@ class _Reporter:
         self._per_pass = per_pass
         self._diary = diary
         self._next = 0.0
-        self._losses: list[float] = []  # of all iterations since the last report
+        self._losses: list[float | None] = []  # of all iterations since the last report
         self._spans: list[tuple[float, float]] = []  # when they began and ended
 
     def __call__(self, progress: Progress) -> None:
@@ -110,12 +114,13 @@ class _Desk:
         self._calls = iterations
         self.diary = Diary(iterations)
 
-    def exchange(self, gradients: Parameters, *, average: bool) -> Parameters:
-        """``Client.push_pull``, noting that this is what it does meanwhile, and who took part."""
+    def exchange(self, gradients: Parameters, call: Callable[[Parameters, int], Sums]) -> Sums:
+        """What comes of a call with the gradients of the next iteration, and its number; notes that
+        this is what it does meanwhile, and who took part."""
         self._calls += 1
         self._does = "waits", self._clock()
         try:
-            came = self._client.push_pull(gradients, average=average)
+            came = call(gradients, self._calls)
         finally:
             self.computes()
         workers = np.concatenate([came.workers[name] for name in gradients])
@@ -181,13 +186,16 @@ def work(
     questions: Iterable[bytes],
     emit: Emit = emit,
     outside: Outside = HERE,
+    observer: Observer = NOBODY,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
-    questions: a line each asks what it does. outside: where it runs.
+    questions: a line each asks what it does. outside: where it runs. observer: is
+    told what it does.
     """
     world = outside.world
-    job = load(options.job).spec
+    file = load(options.job)
+    job = file.spec
     replica = Replica(job, options.rank, options.world)
     try:
         client = Client(
@@ -217,7 +225,13 @@ def work(
                 replica.resume(done, before.arrays)
                 desk.resumes(done)
             desk.computes()
+            times = file.layer_times.times if file.layer_times is not None else None
+            pacing = Pacing(
+                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations),
+                observer,
+            )
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
+            cpu_watch = CpuWatch() if world is REAL else None
             reporter = _Reporter(
                 lambda: dict(client.statistics),
                 lambda: client.epoch,
@@ -227,10 +241,13 @@ def work(
                 world.now,
             )
 
+            def push(gradients: Parameters) -> Future[Sums]:
+                return client.push(gradients, average=not at_servers)
+
             def exchange(gradients: Parameters) -> Parameters:
-                if world is not REAL:  # there computing takes the time that it takes
-                    world.sleep(job.compute)
-                return desk.exchange(gradients, average=not at_servers)
+                if world is REAL:  # there computing takes the time that it takes
+                    return desk.exchange(gradients, lambda given, _: push(given).result())
+                return desk.exchange(gradients, lambda given, n: pacing.exchange(given, n, push))
 
             def report(progress: Progress) -> None:
                 reporter(progress)
@@ -242,27 +259,38 @@ def work(
                     emit("checkpoint", iteration=progress.iteration, file=file)
 
             seconds = train(replica, job.iterations, exchange, report, done, world.now)
+            scheduling = _scheduling(cpu_watch)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
         logging.getLogger("worker").error("%s", error)
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
         return CONSEQUENCE if lost else 1
-    if options.weights:
+    if options.weights and replica.model.learns:
         save(replica.parameters, options.weights)
     quality = replica.model.evaluate(replica.workload.test)
     emit(
         "done",
-        digest=digest(replica.parameters),
-        accuracy=quality.accuracy,
-        test_loss=quality.loss,
+        digest=digest(replica.parameters) if job.payload == "summed" else "",
+        accuracy=quality and quality.accuracy,
+        test_loss=quality and quality.loss,
         data_sha256=replica.workload.sha256,
         seconds=seconds,
         statistics=statistics,
         plan=plan,
         attendance=desk.diary.tell(all_of_it=True),
+        scheduling=scheduling,
     )
     return 0
+
+
+def _scheduling(watch: CpuWatch | None) -> dict[str, Any] | None:
+    """What this process tells of CPUs; None in virtual time."""
+    if watch is None:
+        return None
+    known = watch.share()
+    share = None if known is None else dataclasses.asdict(known)
+    return {"share": share, "dropped": watch.dropped()}
 
 
 def save(parameters: Parameters, path: Path) -> None:

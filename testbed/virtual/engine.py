@@ -11,10 +11,14 @@ order, only on the times of what they send each other.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from testbed.virtual.errors import CausalityError, DeadlockError, LinkError
+from testbed.virtual.horizons import Horizons
 from testbed.virtual.links import Link, LinkSpec
 from testbed.virtual.trains import NEVER, SECOND, Train
 
@@ -39,7 +43,7 @@ class Port:
         return self.into.take(until)
 
 
-class Node:
+class Node(ABC):
     """What has a name, links and a local time `now` (ps), which only grows.
 
     latency: ps that pass at least between whatever happens at the node and what it sends of it.
@@ -65,18 +69,19 @@ class Node:
         this."""
         return self._calls[0][0] if self._calls else NEVER
 
+    @abstractmethod
     def run(self, until: int) -> None:
         """Does, in the order of time, all that is due before `until`: calls, packets that arrive,
         timers. Then `now` is `until`, or the time of what made it stop, which is no earlier than
         the first that was due."""
-        raise NotImplementedError
 
     def waits(self) -> str:
         """For what, in words, for an error's text."""
         return "for nothing"
 
     def connected(self, port: Port) -> None:
-        """One of its ports has a link now."""
+        """One of its ports has a link."""
+        self.ports[port.number] = port
 
     def next_call(self) -> int:
         """When the first call is due; NEVER if there is none."""
@@ -120,9 +125,11 @@ class Engine:
         self.rounds = 0
         self._span = span
         self._order = order
-        self._ends: list[tuple[Node, Node]] = []  # sender and receiver of each link
-        self._settling: list[tuple[Link, Node]] = []  # with priorities: somebody has to decide
+        self._ends: list[tuple[int, int]] = []  # sender and receiver of each link
+        self._settling: list[tuple[Link, int]] = []  # with priorities: somebody has to decide
         self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links, and who is there
+        self._due: list[int] = []  # see `_next`
+        self._horizons = Horizons(0, [], control_latency)
 
     def add(self, node: Node) -> None:
         """A node, before `run`."""
@@ -152,19 +159,17 @@ class Engine:
                 )
         there = self._link(a, port_a, b, port_b, spec)
         again = self._link(b, port_b, a, port_a, back or spec)
-        a.ports[port_a] = Port(port_a, there, again)
-        b.ports[port_b] = Port(port_b, again, there)
-        a.connected(a.ports[port_a])
-        b.connected(b.ports[port_b])
+        a.connected(Port(port_a, there, again))
+        b.connected(Port(port_b, again, there))
         return there, again
 
     def _link(self, a: Node, port_a: int, b: Node, port_b: int, spec: LinkSpec) -> Link:
         link = Link(spec, f"{a.name}:{port_a}->{b.name}:{port_b}", len(self.links))
         link.latency = a.latency
         self.links.append(link)
-        self._ends.append((a, b))
+        self._ends.append((a.number, b.number))
         if spec.priorities:
-            self._settling.append((link, a))
+            self._settling.append((link, a.number))
         self._ways[a.number].append((link, b.number))
         return link
 
@@ -181,72 +186,74 @@ class Engine:
             )
         source._posted += 1
         heapq.heappush(target._calls, (at, source.number, source._posted, work))
+        if self._due:
+            self._due[target.number] = min(self._due[target.number], at)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Goes on until the condition holds, which is asked after each round.
 
         Raises DeadlockError if nothing is left to do before, and what the nodes raise.
         """
+        links = [(link, *way) for link, way in zip(self.links, self._ends, strict=True)]
+        self._horizons = Horizons(len(self.nodes), links, self.control_latency)
+        self._due = [self._next(node) for node in self.nodes]
         while not until():
             if not self._round():
                 raise DeadlockError(self._why())
 
+    def settled(self) -> int:
+        """Nothing happens before this any more (ps); between rounds."""
+        return min(self._due, default=NEVER)
+
+    def _next(self, node: Node) -> int:
+        """When a node does something next, as far as is known."""
+        due = max(node.next(), node.now)
+        for port in node.ports.values():
+            if (head := port.into.head) < due:
+                due = head
+                self._check(port.into, node)
+        return due
+
+    def _check(self, link: Link, receiver: Node) -> None:
+        if link.head < receiver.now:
+            raise CausalityError(
+                f"{link.name}: a packet arrives at {link.head} ps, when {receiver.name} is at"
+                f" {receiver.now} ps already"
+            )
+
     def _round(self) -> bool:
         """Has everyone do what is due before its horizon; False if there is nothing."""
         self.rounds += 1
-        due = [max(node.next(), node.now) for node in self.nodes]
-        for link, (_, receiver) in zip(self.links, self._ends, strict=True):
-            head = link.head
-            if head < receiver.now:
-                raise CausalityError(
-                    f"{link.name}: a packet arrives at {head} ps, when {receiver.name} is at"
-                    f" {receiver.now} ps already"
-                )
-            due[receiver.number] = min(due[receiver.number], head)
-        earliest, horizons = self._bounds(due)
-        moved = False
-        for link, sender in self._settling:
-            moved |= link.settle(earliest[sender.number])
-        ready = [node for node in self.nodes if due[node.number] < horizons[node.number]]
+        due, nodes = self._due, self.nodes
+        times = np.array(due, np.int64)
+        earliest, horizons = self._horizons.bounds(times)
+        ran = {sender for link, sender in self._settling if link.settle(int(earliest[sender]))}
+        moved = bool(ran)
+        ready = [nodes[number] for number in np.flatnonzero(times < horizons).tolist()]
         ready = [node for node in ready if node.eager] or ready
+        limits = horizons.tolist()
         for node in self._order(ready) if self._order else ready:
-            horizon = min(horizons[node.number], due[node.number] + self._span)
+            horizon = min(limits[node.number], due[node.number] + self._span)
             node.run(horizon)
             if not node.now >= due[node.number]:
                 raise CausalityError(
                     f"{node.name} is at {node.now} ps after it ran to {horizon} ps"
                 )
+            ran.add(node.number)
+        self._follow(ran)
         return moved or bool(ready)
 
-    def _bounds(self, due: list[int]) -> tuple[list[int], list[int]]:
-        """For each node: when the first event can be there, whatever the others do, and until when
-        nothing can reach it that is not known yet.
-
-        The first are the shortest ways, along links and calls, from the nodes that have something
-        to do. Calls may come from anybody.
-        """
-        latency = self.control_latency
-        called = min(min(due, default=NEVER) + latency, NEVER)
-        earliest = [min(one, called) for one in due]
-        horizons = [NEVER] * len(due)
-        queue = [(time, number) for number, time in enumerate(earliest)]
-        heapq.heapify(queue)
-        while queue:
-            time, number = heapq.heappop(queue)
-            if time > earliest[number]:
-                continue
+    def _follow(self, ran: Collection[int]) -> None:
+        """What is due next: at these nodes, and where what they sent arrives."""
+        due, nodes = self._due, self.nodes
+        for number in ran:
+            due[number] = self._next(nodes[number])
+            self._horizons.left(number)
+        for number in ran:
             for link, receiver in self._ways[number]:
-                reached = link.earliest(time)
-                if reached < horizons[receiver]:
-                    horizons[receiver] = reached
-                    if reached < earliest[receiver]:
-                        earliest[receiver] = reached
-                        heapq.heappush(queue, (reached, receiver))
-        lowest, second = heapq.nsmallest(2, [*earliest, NEVER, NEVER])
-        for number, one in enumerate(earliest):
-            others = second if one == lowest else lowest  # its own calls are no news to a node
-            horizons[number] = min(horizons[number], others + latency)
-        return earliest, horizons
+                if link.head < due[receiver]:
+                    self._check(link, nodes[receiver])
+                    due[receiver] = link.head
 
     def _why(self) -> str:
         waiting = "; ".join(

@@ -22,3 +22,7 @@ class TrainError(VirtualError, ValueError):
 
 class LinkError(VirtualError, ValueError):
     """A link that cannot be: its fields do not go together, or its end has a link already."""
+
+
+class TraceFileError(VirtualError):
+    """A file of trace events that cannot be written."""

@@ -7,15 +7,14 @@ No IPv4 options, don't fragment, TTL 64, the UDP checksum left out (RFC 768 allo
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.frames import ETHERTYPE_IPV4, OVERHEAD, Interface
-from protocol.header import PEER, Array, Batch, as_sent
-from testbed.virtual.trains import Frames
+from protocol.header import HEADER_BYTES, PEER, Array, Batch, opaque, parts_of
+from testbed.virtual.trains import Frames, Lengths
 
 _UDP = 17
 _DONT_FRAGMENT = 0x4000
@@ -23,15 +22,26 @@ _ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
 
 
 class Arrived(NamedTuple):
-    """UDP datagrams of one size: (n, bytes), where from (n,) PEER, and for whom (n,) PEER."""
+    """UDP datagrams (n, bytes) of which as many are stored, how many (n,) bytes each is, where from
+    (n,) PEER, and for whom (n,) PEER."""
 
     datagrams: npt.NDArray[np.uint8]
+    lengths: Lengths
     sources: Array
     targets: Array
 
+    def select(self, rows: Any) -> Arrived:
+        """Some of them."""
+        return Arrived(
+            self.datagrams[rows], self.lengths[rows], self.sources[rows], self.targets[rows]
+        )
+
 
 class Framing:
-    """Of one interface and UDP port."""
+    """Of one interface and UDP port. empty_lanes: of payloads that only occupy the wire; 0: they
+    are there."""
+
+    empty_lanes = 0
 
     def __init__(self, interface: Interface, port: int) -> None:
         fields = struct.pack(
@@ -44,26 +54,25 @@ class Framing:
         words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")
         self._sum = int(words.astype(np.int64).sum())
 
-    def frames(self, batch: Batch) -> list[Frames]:
-        """The packets of a batch in their order, as frames; those of one size in a row together."""
+    def frames(self, batch: Batch) -> tuple[Frames, Lengths]:
+        """The packets of a batch in their order as frames, and how long each is: what is behind
+        that in its row is no part of it."""
         n, full = len(batch), batch.full
-        large, small = as_sent(batch)
-        if len(large) == n or len(small) == n:
-            return [self._framed(large if len(large) else small, batch.peers)] if n else []
-        found, taken = [], [0, 0]
-        bounds = [0, *(np.flatnonzero(full[1:] != full[:-1]) + 1).tolist(), n]
-        for first, last in pairwise(bounds):
-            kind = int(full[first])
-            rows = slice(taken[kind], taken[kind] + last - first)
-            taken[kind] += last - first
-            found.append(self._framed((small, large)[kind][rows], batch.peers[first:last]))
-        return found
-
-    def _framed(self, datagrams: npt.NDArray[np.uint8], peers: Array) -> Frames:
-        n, size = datagrams.shape
-        frames = np.empty((n, OVERHEAD + size), np.uint8)
+        if not full.any():
+            datagrams = _bytes_of(batch.headers)
+        elif batch.wire is not None:
+            datagrams = batch.wire
+        else:
+            datagrams = np.empty((n, HEADER_BYTES + 4 * batch.payloads.shape[1]), np.uint8)
+            headers, words = parts_of(datagrams)
+            opaque(headers)[:] = opaque(batch.headers)
+            words[:] = batch.payloads
+        frames = np.empty((n, OVERHEAD + datagrams.shape[1]), np.uint8)
         frames[:, :OVERHEAD] = self._template
         frames[:, OVERHEAD:] = datagrams
+        payload = 4 * (self.empty_lanes or batch.payloads.shape[1])
+        size = HEADER_BYTES + payload * full.astype(np.int64)
+        peers = batch.peers
         total = _IPV4_BYTES + _UDP_BYTES + size
         target = peers["ipv4"].astype(np.int64)
         sums = self._sum + total + (target >> 16) + (target & 0xFFFF)
@@ -78,27 +87,34 @@ class Framing:
         ):
             width = np.dtype(kind).itemsize
             frames[:, at : at + width].view(kind)[:, 0] = values
-        return frames
+        return frames, OVERHEAD + size
 
 
-def arrived(frames: Frames) -> tuple[Arrived, int]:
-    """The UDP datagrams in frames that a kernel would hand over, and how many others there were."""
+def _bytes_of(headers: Array) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(opaque(headers)).view(np.uint8).reshape(len(headers), -1)
+
+
+def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
+    """The UDP datagrams in frames that a kernel would hand over, and how many others there were.
+
+    lengths: (n,) bytes of each whole frame, of which the first are stored.
+    """
     n, stored = frames.shape
     if stored < OVERHEAD:
         none = np.zeros(0, PEER)
-        return Arrived(frames[:0], none, none), n
+        return Arrived(frames[:0], lengths[:0], none, none), n
     head = np.ascontiguousarray(frames[:, :OVERHEAD])
     words = head.view(">u2").astype(np.int64)
     sums = words[:, 7:17].sum(axis=1)
     sums = (sums & 0xFFFF) + (sums >> 16)
     good = (sums & 0xFFFF) + (sums >> 16) == 0xFFFF
     good &= (words[:, 6] == ETHERTYPE_IPV4) & (head[:, 14] == 0x45) & (head[:, 23] == _UDP)
-    good &= (words[:, 8] == stored - _ETHERNET_BYTES) & (words[:, 19] == stored - 34)
+    good &= (words[:, 8] == lengths - _ETHERNET_BYTES) & (words[:, 19] == lengths - 34)
     sources, targets = np.empty(n, PEER), np.empty(n, PEER)
     for peers, at, port in ((sources, 13, 17), (targets, 15, 18)):
         peers["ipv4"] = words[:, at] << 16 | words[:, at + 1]
         peers["port"] = words[:, port]
-    found = Arrived(frames[:, OVERHEAD:], sources, targets)
+    found = Arrived(frames[:, OVERHEAD:], lengths - OVERHEAD, sources, targets)
     if good.all():
         return found, 0
-    return Arrived(*(part[good] for part in found)), n - int(np.count_nonzero(good))
+    return found.select(good), n - int(np.count_nonzero(good))

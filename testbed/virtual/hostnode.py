@@ -13,11 +13,18 @@ from typing import Any
 import numpy as np
 
 from hosts.outside import Connection, Outside
-from hosts.releases import Clock, Released
+from hosts.releases import Released
 from hosts.scheduler import BACKLOG
+from hosts.stepping import Clock, Seconds
 from hosts.udp import Ahead, Counters
 from protocol.frames import OVERHEAD, Interface
-from protocol.header import HEADER_BYTES, SERVER_PORTS, Batch, decode_rows, peer_keys
+from protocol.header import (
+    HEADER_BYTES,
+    SERVER_PORTS,
+    Batch,
+    decode_rows,
+    peer_keys,
+)
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
 from testbed.virtual.calls import Stub
@@ -27,7 +34,7 @@ from testbed.virtual.links import Link
 from testbed.virtual.queues import FRAMING
 from testbed.virtual.tasknode import TaskNode
 from testbed.virtual.tasks import Alarm, Waiter
-from testbed.virtual.trains import NEVER, SECOND, Frames, Train, joined, picoseconds
+from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Train, joined
 from testbed.virtual.trains import train as train_of
 from topologies.addressing import Addressing, HostInterface
 
@@ -39,12 +46,14 @@ _QUEUE_SHARE = 4  # who has waited for room goes on when that part of the queue 
 class HostNode(TaskNode):
     """A host of the topology, its interfaces at ports of their numbers.
 
+    payload: whether chunks have one; else they only occupy the wire.
     unwanted: packets that no socket here was to get. trains: whether endpoints get packets ahead of
     time where that makes no difference, which is faster.
     """
 
-    def __init__(self, name: str, addressing: Addressing) -> None:
+    def __init__(self, name: str, addressing: Addressing, *, payload: bool = True) -> None:
         super().__init__(name)
+        self.payload = payload
         self.interfaces = addressing.host_interfaces(name)
         self.unwanted = 0
         self.trains = True
@@ -110,7 +119,7 @@ class HostNode(TaskNode):
             if count < len(train):
                 self._incoming.appendleft(train.select(slice(count, None)))
                 train = train.select(slice(count))
-            self.hand_over(train.frames)
+            self.hand_over(train.frames, train.lengths)
 
     def _give_ahead(self) -> bool:
         """Offers the one endpoint there is all that arrives before anything else can happen here,
@@ -128,11 +137,9 @@ class HostNode(TaskNode):
             if count < len(train):
                 self._incoming.appendleft(train.select(slice(count, None)))
                 break
-        trains = joined(found)
-        first = trains[0] if trains else None
-        self._incoming.extendleft(reversed(trains[1:]))
-        if first is None:
+        if not found:
             return False
+        first = joined(found)
         if len(first) > 1 and int(first.times[0]) <= self.now and endpoint.give_ahead(first):
             return True
         self._incoming.appendleft(first)
@@ -144,9 +151,9 @@ class HostNode(TaskNode):
         self._refused = int(train.times[-1])
         self._arrive_singly()
 
-    def hand_over(self, frames: Frames) -> None:
+    def hand_over(self, frames: Frames, lengths: Lengths) -> None:
         """Frames that are here go to those who listen."""
-        found, others = arrived(frames)
+        found, others = arrived(frames, lengths)
         self.unwanted += others
         if not len(found.sources):
             return
@@ -158,7 +165,7 @@ class HostNode(TaskNode):
             if endpoint is None:
                 self.unwanted += last - first
             else:
-                endpoint.arrive(Arrived(*(part[first:last] for part in found)))
+                endpoint.arrive(found.select(slice(first, last)))
 
 
 class VirtualEndpoint:
@@ -183,7 +190,7 @@ class VirtualEndpoint:
         self._framing = Framing(wire, port)
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
-        self._pending: deque[Frames] = deque()
+        self._pending: deque[tuple[Frames, Lengths]] = deque()
         self._woken = False
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
@@ -192,6 +199,7 @@ class VirtualEndpoint:
     def configure(self, lanes: int, link_rate: int) -> None:
         """See Endpoint."""
         self.lanes = lanes
+        self._framing.empty_lanes = 0 if self._node.payload else lanes
 
     def capacity(self) -> int:
         """See Endpoint."""
@@ -215,7 +223,7 @@ class VirtualEndpoint:
     def wait(self, timeout: float) -> None:
         """See Endpoint."""
         if self._pending:
-            room = max(len(self._pending[0][0]), self._queue_bytes // _QUEUE_SHARE)
+            room = max(int(self._pending[0][1][0]), self._queue_bytes // _QUEUE_SHARE)
             free = (self._link.room(room) - self._node.now) / SECOND
             timeout = min(timeout, max(free, self.tick))
         if not self._woken:
@@ -244,9 +252,9 @@ class VirtualEndpoint:
             return None
         self._ahead = None
         node = self._node
-        found, others = arrived(train.frames)
+        found, others = arrived(train.frames, train.lengths)
         mine = (found.targets["ipv4"] == self.ipv4) & (found.targets["port"] == self.port)
-        batch, malformed = decode_rows(found.datagrams, found.sources, self.lanes)
+        batch, malformed = self._decode(found)
         if others or malformed or not mine.all():
             node.give_back(train)
             self._woken = False
@@ -256,33 +264,33 @@ class VirtualEndpoint:
             self.counters.receive_calls += 1
             self.counters.received += len(batch)
             if released.batch is not None:
-                (frames,) = self._framing.frames(released.batch)
+                frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.ports[self._number].send(train_of(times, frames))
+                node.ports[self._number].send(train_of(times, frames, lengths))
                 self.counters.send_calls += 1
-                self.counters.sent += len(frames)
+                self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
 
         def refuse() -> None:
             node.give_back(train)
             self._woken = False  # whoever is told so is awake
 
-        clock = Clock(_alarm, self.tick, self._room)
+        clock = Clock(SECOND, self.tick, self._room)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
 
-    def _room(self, times: list[float], size: int) -> bool:
-        """Whether frames of one size find room in the link's queue, with a little to spare."""
+    def _room(self, times: Seconds, sizes: Lengths) -> bool:
+        """Whether frames of these bytes find room in the link's queue, with a little to spare."""
         link = self._link
-        pace = link.spec.rate / 8
+        if not len(times):
+            return True
+        before = self._node.now / SECOND
+        gone = (times - before) * (link.spec.rate / 8)
         if link.spec.framing:
-            pace *= size / (size + FRAMING)
-        before, level = self._node.now / SECOND, float(link.waiting(self._node.now))
-        for time in times:
-            level = max(0.0, level - (time - before) * pace) + size
-            before = time
-            if level > self._queue_bytes - 2 * size:
-                return False
-        return True
+            gone *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
+        # What waits is what came since the queue was empty last, less what has gone since.
+        level = np.cumsum(sizes) - gone + link.waiting(self._node.now)
+        lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
+        return not (level - lowest > self._queue_bytes - 2 * sizes).any()
 
     def receive(self) -> Batch | None:
         """See Endpoint."""
@@ -292,12 +300,16 @@ class VirtualEndpoint:
         self.counters.receive_calls += 1
         batches = []
         for found in inbox:
-            batch, malformed = decode_rows(found.datagrams, found.sources, self.lanes)
+            batch, malformed = self._decode(found)
             self.counters.malformed += malformed
             batches.append(batch)
         whole = Batch.concatenate(batches)
         self.counters.received += len(whole)
         return whole
+
+    def _decode(self, found: Arrived) -> tuple[Batch, int]:
+        datagrams, lengths, sources, _ = found
+        return decode_rows(datagrams, lengths, sources, self.lanes, payload=self._node.payload)
 
     @property
     def more(self) -> bool:
@@ -308,28 +320,28 @@ class VirtualEndpoint:
         """See Endpoint."""
         remote = ~np.isin(batch.peers["ipv4"], [int(one.ipv4) for one in self._node.interfaces])
         if remote.all():
-            self._pending.extend(self._framing.frames(batch))
+            self._pending.append(self._framing.frames(batch))
         else:
-            self._pending.extend(self._framing.frames(batch.select(remote)))
-            for frames in self._framing.frames(batch.select(~remote)):
-                self.counters.sent += len(frames)
-                self._node.hand_over(frames)
+            if remote.any():
+                self._pending.append(self._framing.frames(batch.select(remote)))
+            frames, lengths = self._framing.frames(batch.select(~remote))
+            self.counters.sent += len(frames)
+            self._node.hand_over(frames, lengths)
         self.counters.send_calls += 1
         self.flush()
 
     def flush(self) -> bool:
         """See Endpoint."""
         while self._pending:
-            frames = self._pending.popleft()
-            size = frames.shape[1]
+            frames, lengths = self._pending.popleft()
             free = self._queue_bytes - self._link.waiting(self._node.now)
-            count = min(len(frames), max(0, free // size))
+            count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
             if count:
                 now = np.full(count, self._node.now, np.int64)
-                self._node.ports[self._number].send(train_of(now, frames[:count]))
+                self._node.ports[self._number].send(train_of(now, frames[:count], lengths[:count]))
                 self.counters.sent += count
             if count < len(frames):
-                self._pending.appendleft(frames[count:])
+                self._pending.appendleft((frames[count:], lengths[count:]))
                 self.counters.send_blocked += 1
                 return False
         return True
@@ -339,16 +351,11 @@ class VirtualEndpoint:
         return self._node.ports[self._number].out
 
 
-def _alarm(now: float, seconds: float) -> float:
-    """See Clock: to the picosecond, as a task's wait is."""
-    return (round(now * SECOND) + picoseconds(seconds)) / SECOND
-
-
 class VirtualOutside(Outside):
     """What a host has of its surroundings in virtual time; see Outside.
 
     controller: where the job service is, and service: that one, once it answers. shards: servers
-    that answer others, by address. hosts: by name.
+    that answer others, by address. hosts: by name. payload: see Outside.
     """
 
     def __init__(
@@ -360,8 +367,10 @@ class VirtualOutside(Outside):
         service: Callable[[], Any],
         shards: dict[Address, ShardServiceServicer],
         hosts: Mapping[str, TaskNode],
+        payload: bool = True,
     ) -> None:
         self.world = node.tasks
+        self.payload = payload
         self._engine, self._node, self._addressing = engine, node, addressing
         self._controller, self._service = controller, service
         self._shards = shards

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ from testbed.nodes.serverhost import JobError
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.records import outcomes
-from testbed.training import reference, worker
+from testbed.training import reference, worker, workloads
 from testbed.training.attendance import Attendance, entries
 from testbed.training.exact import InexactSumError
+from testbed.training.observer import NOBODY, Observer
 from testbed.training.trainer import digest
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
+from testbed.virtual.tracing import Tracer
 
 Message = dict[str, Any]
 
@@ -39,7 +41,8 @@ Message = dict[str, Any]
 class VirtualJob:
     """A job; `run` is for a task of the network's operator.
 
-    folder: the run's. emit: whoever watches. number: see JobTable; 0 before it is admitted.
+    folder: the run's. emit: whoever watches. tracer: of the network, if there is one. number: see
+    JobTable; 0 before it is admitted.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class VirtualJob:
         placement: Placement,
         folder: Path,
         emit: Callable[[Message], None],
+        tracer: Tracer | None = None,
     ) -> None:
         self.name, self.file, self.placement = name, file, placement
         self.number = 0
@@ -61,6 +65,8 @@ class VirtualJob:
         self.alongside: list[str] = []  # jobs that train meanwhile
         self._network, self._dataplane = network, dataplane
         self._folder, self._emit = folder, emit
+        self._tracer = tracer
+        self._observers: Sequence[Observer] = [NOBODY] * len(placement.workers)
         self._service = Service("", 0, "", ())
         self._errors: dict[int, str] = {}
         self._started: dict[int, int] = {}  # first epoch, by rank
@@ -105,14 +111,7 @@ class VirtualJob:
             self.name,
             self.placement.workers,
             self.placement.servers,
-            tree=spec.tree,
-            window=spec.window,
-            streams=spec.streams,
-            lease=spec.lease,
-            admission=spec.admission,
-            slice_bytes=spec.slice_bytes,
-            pipeline=spec.server.pipeline,
-            ablate=spec.server.ablate,
+            **spec.service(),
             outside=network.outside(operator),
         )
         service = self._service
@@ -120,6 +119,16 @@ class VirtualJob:
         self.forecast = replace(
             self.forecast, number=service.job, tree=service.tree, servers=service.servers
         )
+        if self._tracer is not None:
+            self._observers = self._tracer.job(
+                self.name,
+                service.job,
+                workloads.shapes(spec),
+                workloads.layers(spec),
+                self._dataplane.lanes,
+                self.placement.workers,
+                self.forecast.trees,
+            )
         before = self._count()
         for rank, name in enumerate(service.servers):
             self._join(name, rank)
@@ -157,6 +166,7 @@ class VirtualJob:
                 (),
                 lambda what, /, **fields: self._take(rank, what, fields),
                 network.outside(host),
+                self._observers[rank],
             )
 
         status = ask(network.engine, network.operator, host, work)
@@ -278,8 +288,8 @@ class VirtualJob:
         )
         return {
             "digest": digest(came.parameters),
-            "accuracy": came.quality.accuracy,
-            "test_loss": came.quality.loss,
+            "accuracy": came.quality and came.quality.accuracy,
+            "test_loss": came.quality and came.quality.loss,
             "in_float32": came.in_float32,
         }
 

@@ -119,7 +119,8 @@ class Link:
 
     name: of it, as `w0:0->tor0:1`; its faults are drawn by it. number: the engine's, by which
     packets that arrive at one time from several links are ordered. latency: ps from an event at
-    the sender until it can send because of it. free: when all that is decided has left (ps).
+    the sender until it can send because of it. least: ps from a frame's start to its arrival, at
+    least. free: when all that is decided has left (ps).
     head: when the first packet arrives that was not taken; NEVER if none is under way.
     queue_counters: what the queue counted; a switch's own counts for itself.
     """
@@ -135,7 +136,7 @@ class Link:
         self._queue = LineQueue(self.line)
         self._strict = Strict(self.pace, self.line) if spec.priorities else None
         self.queue_counters = (self._strict or self._queue).counters
-        self._least = self.pace.least + spec.delay  # from the start of a frame to its arrival
+        self.least = self.pace.least + spec.delay
         self._keys = [key(spec.seed, name, kind) for kind in (LOSS, DUPLICATION, REORDERING)]
         self._faulty = spec.loss > 0 or spec.duplicate > 0 or spec.reorder > 0
         self._sent = self._sent_bytes = self._wire_bytes = self._marked = 0
@@ -238,12 +239,12 @@ class Link:
         sender += self.latency
         if self._strict is not None:
             sender = min(sender, self._strict.pending)
-        return min(max(sender, self.free) + self._least, NEVER)
+        return min(max(sender, self.free) + self.least, NEVER)
 
     # The receiver's end
 
     def take(self, until: int) -> list[Train]:
-        """All that arrives before a time, in order; frames of a train are stored to one length."""
+        """All that arrives before a time, in order."""
         arriving, found = self._arriving, []
         while arriving and int(arriving[0].times[0]) < until:
             first = arriving[0]
@@ -259,7 +260,7 @@ class Link:
         self._look_ahead()
         count = sum(map(len, found))
         self._arrived += count
-        return joined(found) if count < _SMALL * len(found) else found
+        return [joined(found)] if found and count < _SMALL * len(found) else found
 
     def _look_ahead(self) -> None:
         first = int(self._arriving[0].times[0]) if self._arriving else NEVER

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from controller.dataplane import DataPlane
 from hosts.server_main import ServerProcess
 from protocol.plan import Address
@@ -37,7 +39,7 @@ class Operator(TaskNode):
 class Network:
     """Of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name. framing: see LinkSpec.
+    servers: processes that run, by name. framing: see LinkSpec. host: what hosts are.
     """
 
     def __init__(
@@ -48,15 +50,20 @@ class Network:
         *,
         framing: bool = False,
         engine: Engine | None = None,
+        host: type[HostNode] = HostNode,
     ) -> None:
         self.topology, self.addressing = topology, addressing
         self.engine = engine or Engine()
         self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
-        self.hosts = {node.name: HostNode(node.name, addressing) for node in topology.hosts}
+        self._payload = dataplane.sums
+        self.hosts = {
+            node.name: host(node.name, addressing, payload=self._payload) for node in topology.hosts
+        }
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
         self._shards: dict[Address, ShardServiceServicer] = {}
         self._links: dict[Direction, Link] = {}
+        self._receivers: dict[Direction, str] = {}
         devices = {name: (node, node.device) for name, node in self.switches.items()}
         self.controller = ControlNode(self.engine, topology, addressing, dataplane, devices)
         nodes: list[Node] = [*self.switches.values(), *self.hosts.values()]
@@ -79,6 +86,8 @@ class Network:
                 self._links[Direction(node.name, end.interface)] = there
                 port = self.addressing.port(end.switch, end.switch_port)
                 self._links[Direction(end.switch, port.interface)] = back
+                self._receivers[Direction(node.name, end.interface)] = end.switch
+                self._receivers[Direction(end.switch, port.interface)] = node.name
         for node in self.topology.switches:
             for port in self.addressing.ports(node.name):
                 way = Direction(port.switch, port.interface)
@@ -94,6 +103,8 @@ class Network:
                 )
                 self._links[way] = there
                 self._links[Direction(port.peer, port.peer_interface)] = back
+                self._receivers[way] = port.peer
+                self._receivers[Direction(port.peer, port.peer_interface)] = port.switch
 
     def outside(self, node: TaskNode) -> VirtualOutside:
         """What code at a node has of its surroundings."""
@@ -105,6 +116,7 @@ class Network:
             lambda: self.controller.service,
             self._shards,
             self.hosts,
+            self._payload,
         )
 
     def server(self, name: str) -> ServerProcess:
@@ -126,9 +138,19 @@ class Network:
             for way, link in self._links.items()
         }
 
+    def capture(self, folder: Path) -> None:
+        """From now on what each switch port carries is written down. Raises OSError."""
+        for node in self.topology.switches:
+            for port in self.addressing.ports(node.name):
+                self.switches[node.name].capture(port.number, port.interface, folder)
+
     def links(self) -> dict[Direction, Link]:
         """Each direction, by who sends."""
         return dict(self._links)
+
+    def receivers(self) -> dict[Direction, str]:
+        """Who is at the other end of each direction."""
+        return dict(self._receivers)
 
     def stop(self) -> None:
         """Ends servers and controller in order; for a task of the operator."""

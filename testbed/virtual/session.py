@@ -19,11 +19,13 @@ from testbed.jobs import preflight
 from testbed.jobs.preflight import Preflight
 from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import total
-from testbed.records import links, record
+from testbed.records import links, record, transmissions
 from testbed.records.record import RunDirectory
 from testbed.virtual.errors import VirtualError
 from testbed.virtual.jobrun import VirtualJob
 from testbed.virtual.network import Network
+from testbed.virtual.traceevents import TraceFile
+from testbed.virtual.tracing import Tracer
 from testbed.virtual.trains import SECOND
 from topologies.addressing import Addressing
 from topologies.spec import TopologyFile
@@ -38,7 +40,8 @@ def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) ->
 
 
 class Session:
-    """Of jobs that were found fit (``check``). framing: see LinkSpec."""
+    """Of jobs that were found fit (``check``). framing: see LinkSpec. pcap: whether what switch
+    ports carry is written down. trace: for trace events."""
 
     def __init__(
         self,
@@ -48,17 +51,26 @@ class Session:
         emit: Callable[[Message], None],
         *,
         framing: bool = False,
+        pcap: bool = False,
+        trace: TraceFile | None = None,
     ) -> None:
         self.run = run
-        self._framing = framing
+        self._framing, self._pcap, self._trace = framing, pcap, trace
         topology = checked.topology
         self.addressing = Addressing(topology)
         self.network = Network(topology, self.addressing, dataplane, framing=framing)
+        if pcap:
+            run.pcap.mkdir(exist_ok=True)
+            self.network.capture(run.pcap)
+        self._tracer = Tracer(trace, self.network) if trace is not None else None
         names: list[str] = []
         for plan in checked.jobs:
             names.append(_unique(plan.file.spec.name, names))
         self.jobs = [
-            VirtualJob(self.network, dataplane, plan.file, name, plan.placement, run.path, emit)
+            VirtualJob(
+                *(self.network, dataplane, plan.file, name, plan.placement, run.path, emit),
+                self._tracer,
+            )
             for plan, name in zip(checked.jobs, names, strict=True)
         ]
         for job in self.jobs:
@@ -77,23 +89,32 @@ class Session:
             try:
                 self.network.controller.begin()
                 self.network.operator.tasks.thread(self._conduct, name="run").start()
-                self.network.engine.run(lambda: self._over)
+                self.network.engine.run(self._ended)
             except VirtualError as error:
                 failure = error
             finally:
                 self._simulated = time.monotonic() - began
                 self._carried = self.network.carried()
                 self.network.close()
+                if self._tracer is not None:
+                    self._tracer.close()
             for job in self.jobs if failure is None else ():
                 job.finish(alone=len(self.jobs) == 1)
         failed = next((job for job in self.jobs if job.state == "failed"), None)
         text = str(failure) if failure is not None else failed.reason if failed is not None else ""
         told = self._write(text, time.monotonic() - began)
+        if self._pcap:
+            transmissions.note(self.run, self.addressing)
         if failure is not None:
             raise failure
         if failed is not None:
             raise JobError(failed.reason)
         return all(one["matches_reference"] is not False for one in told)
+
+    def _ended(self) -> bool:
+        if self._tracer is not None:
+            self._tracer.tick()
+        return self._over
 
     def _conduct(self) -> None:
         tasks = self.network.operator.tasks
@@ -133,6 +154,7 @@ class Session:
                     "switch_latency": 0.0,
                     "host_seconds_per_packet": 0.0,
                     "host_seconds_per_byte": 0.0,
+                    "trace": str(self._trace.path) if self._trace is not None else None,
                 },
                 "links": rows,
                 "jobs": told,

@@ -8,6 +8,7 @@ C (switch/runtime/io/timed.h), so that a packet's queue depth is there for its e
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -15,8 +16,11 @@ from switch.lines import Line
 from switch.p4runtime import Device
 from switch.pipeline import Pipeline
 from switch.timed import Arrivals, Departures, TimedPorts
+from testbed.records.pcap import Writer
 from testbed.virtual.engine import Node, Port
 from testbed.virtual.trains import Train
+
+_NANOSECOND = 1000  # ps
 
 
 class SwitchNode(Node):
@@ -41,14 +45,26 @@ class SwitchNode(Node):
         if cpu_port is not None:
             self.lines.add(cpu_port, Line(parts=0), unqueued=True)
         self._packet_outs: list[Arrivals] = []
+        # Of what comes in and what leaves, by port.
+        self._captures: dict[int, tuple[Writer, Writer]] = {}
 
     def close(self) -> None:
         """Frees device and program."""
         self.lines.close()
         self.device.close()
+        for pair in self._captures.values():
+            for one in pair:
+                one.close()
+
+    def capture(self, port: int, interface: str, folder: Path) -> None:
+        """From now on a port's packets are written down, as the embedded target does: what arrives
+        with the time of its last bit, what leaves when its last bit has. Raises OSError."""
+        came, left = (Writer(folder / f"{interface}_{way}.pcap") for way in ("in", "out"))
+        self._captures[port] = came, left
 
     def connected(self, port: Port) -> None:
         """The line of the link that leaves it."""
+        super().connected(port)
         link = port.out
         self.lines.add(port.number, link.line, unqueued=link.spec.priorities)
         if not link.spec.priorities:
@@ -78,18 +94,23 @@ class SwitchNode(Node):
         arrivals = [
             Arrivals(port, train.times, train.frames, train.lengths) for _, port, train in found
         ]
+        for one in arrivals if self._captures else ():
+            if one.port in self._captures:
+                self._captures[one.port][0].write(one.times // _NANOSECOND, one.frames, one.lengths)
         if self._packet_outs:
             arrivals, self._packet_outs = [*self._packet_outs, *arrivals], []
         if not arrivals and self.lines.next() >= until:
             return
-        for one in self.lines.run(arrivals, until):
-            if one.port == self.device.cpu_port:
-                self._packet_in(one)
+        for departed in self.lines.run(arrivals, until):
+            if departed.port == self.device.cpu_port:
+                self._packet_in(departed)
             else:
-                self._send(one)
+                self._send(departed)
 
     def _send(self, one: Departures) -> None:
         link = self.ports[one.port].out
+        if one.port in self._captures:
+            self._captures[one.port][1].write(one.times // _NANOSECOND, one.frames, one.lengths)
         if link.spec.priorities:
             link.send(Train(one.times, one.frames, one.lengths, one.priorities))
         else:

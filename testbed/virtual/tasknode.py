@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from testbed.virtual.engine import Node
 from testbed.virtual.tasks import Tasks
 
@@ -36,9 +38,9 @@ class TaskNode(Node):
     def take(self, until: int) -> None:
         """Takes packets that arrive before a time off the links."""
 
+    @abstractmethod
     def arrival(self) -> int:
         """When the first packet arrives of those that were taken (ps); NEVER without one."""
-        raise NotImplementedError
 
     def arrive(self) -> None:
         """Hands over what arrives now."""

@@ -82,6 +82,7 @@ def test_weights_are_the_references_to_the_bit(rackhub: Rackhub, target: str, tr
     apart.write_text(f"{rate}consistency: {{staleness: 1}}\n")
     jobs = ("--job", rackhub.job, "--job", apart)
     summary = rackhub.json("run", rackhub.topology, *jobs, "--target", target)
+    assert summary["no_reference"] == ""
     assert summary["matches_reference"] is True
     assert summary["restored"] == []
     assert summary["chunks"]["in_float32"] == 0

@@ -86,7 +86,21 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("tree: none\nserver: {ablate: [optimizer]}", "server.ablate: optimizer can be left out"),
         ("server: {ablate: [network]}", "server.ablate[0]: should be aggregation, optimizer or"),
         ("gradients: float8", "gradients: should be float32, float16 or bfloat16"),
-        ("workload: letters", "workload: should be digits or characters"),
+        ("workload: letters", "workload: should be digits, characters, resnet50 or layers"),
+        ("workload: layers", "layers: is empty; workload layers needs the bytes of each"),
+        ("layers: [4 MB]", "job.yaml:4: layers: workload digits has layers of its own"),
+        ("workload: layers\nlayers: [4 B, 6 B]", "job.yaml:5: layers[1]: 6 B are no whole number"),
+        ("payload: none", "job.yaml:4: payload: without payload there are no sums that workload"),
+        (
+            "workload: resnet50\nbatch: 8",
+            "job.yaml:5: batch: workload resnet50 has sizes of layers",
+        ),
+        ("workload: resnet50\nplacement: inc-server", "job.yaml:5: placement: has servers take"),
+        ("workload: resnet50\nchunk_bytes: 1 KiB", "job.yaml:5: chunk_bytes: chunks with payload"),
+        (
+            "workload: resnet50\npayload: none\nchunk_bytes: 6",
+            "job.yaml:6: chunk_bytes: 6 B; allowed: multiples of 4 B",
+        ),
         ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),
     ],
 )

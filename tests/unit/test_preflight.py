@@ -12,6 +12,7 @@ from hosts.checkpoint import Checkpoint, write
 from testbed.faults.files import parse, schedule
 from testbed.jobs import preflight
 from testbed.jobs.preflight import Preflight, read_program
+from testbed.lifecycle.launcher import program_for
 from testbed.nodes.dataplane import SOURCES, DataPlaneError
 from testbed.plans import jobfile
 from testbed.training.trainer import Replica
@@ -294,6 +295,27 @@ def test_a_program_that_cannot_carry_gradients(program: str, p4info: str, says: 
 
     with pytest.raises(DataPlaneError, match=re.escape(says)):
         read_program(at(program), at(p4info))
+
+
+def test_jobs_without_payload(tmp_path: Path) -> None:
+    """Only in virtual time, and all jobs of a run alike: they share one program."""
+    topology = read(SHIPPED / "two-racks.yaml")
+    jobs = []
+    for number, lines in enumerate(("payload: none", "payload: none\nchunk_bytes: 2 KiB", "")):
+        jobs.append(tmp_path / f"{number}.yaml")
+        head = f"name: job{number}\niterations: 1\nworkload: layers\nlayers: [4 MB]\n"
+        jobs[-1].write_text(head + lines)
+    with pytest.raises(DocumentError, match=r"0\.yaml:5: payload: only simulated links"):
+        preflight.check(topology, jobs[:1], PLANE, "embedded")
+    program, _, plane = program_for(jobs)
+    assert (program.name, plane.lanes, plane.sums) == ("aggregation_headers.json", 256, False)
+    with pytest.raises(DocumentError) as refused:
+        preflight.check(topology, jobs, plane, "embedded", virtual=True)
+    first, second = str(refused.value).splitlines()
+    assert "1.yaml:6: chunk_bytes: 2048 B, and other jobs of the run have chunks of 1024" in first
+    assert "2.yaml:1: payload: summed, and other jobs of the run are without payload" in second
+    with pytest.raises(DataPlaneError, match="its switches sum chunks of 256 lanes"):
+        program_for(jobs, *(BUILD / f"aggregation.{kind}" for kind in ("json", "p4info.txtpb")))
 
 
 def test_chunks_larger_than_the_links_packets() -> None:

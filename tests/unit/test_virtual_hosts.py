@@ -16,8 +16,10 @@ from controller.dataplane import DataPlane
 from hosts.client import Client
 from hosts.errors import ClientError, WrongNonceError
 from hosts.jobservice import Service, create_service
+from testbed.explaining.trace import read as read_trace
 from testbed.nodes.dataplane import SOURCES
 from testbed.nodes.processes import environment, python
+from testbed.records.record import known
 from testbed.virtual.calls import ask
 from testbed.virtual.engine import Engine
 from testbed.virtual.network import SERVICE, Network
@@ -162,13 +164,24 @@ compute: 2 ms
 """
 
 
-def run(folder: Path, seed: int, *, tree: str, at: str) -> dict[str, Any]:
+LAYERS = """
+name: sizes
+workload: layers
+layers: [40 kB, 100 B, 4 kB]
+iterations: 3
+window: 16
+payload: %s
+tree: %s
+"""
+
+
+def run(folder: Path, seed: int, job: str) -> dict[str, Any]:
     """The summary of a run in a process of its own, less what depends on the machine."""
     (folder / "small.yaml").write_text(SMALL)
-    (folder / "job.yaml").write_text(JOB % (at, tree))
+    (folder / "job.yaml").write_text(job)
     files = (str(folder / "small.yaml"), "--job", str(folder / "job.yaml"))
     ran = subprocess.run(
-        python("testbed", "run", *files, "--clock", "virtual", "--json"),
+        python("testbed", "run", *files, "--clock", "virtual", "--pcap", "--json"),
         env={
             **environment(),
             "RACKHUB_RUNS": str(folder / "runs"),
@@ -191,11 +204,38 @@ def run(folder: Path, seed: int, *, tree: str, at: str) -> dict[str, Any]:
 def test_a_run_trains_what_the_reference_does_and_is_repeated_to_the_byte(
     tmp_path: Path, tree: str, at: str
 ):
-    summary = run(tmp_path, 1, tree=tree, at=at)
+    job = JOB % (at, tree)
+    summary = run(tmp_path, 1, job)
     assert summary["clock"] == "virtual"
     assert summary["matches_reference"] is True
     assert summary["chunks"]["retransmitted"] == 0
-    assert all(row["bytes"] == row["expected_bytes"] for row in summary["links"])
+    assert all(
+        row["bytes"] == row["expected_bytes"] == row["first_bytes"] for row in summary["links"]
+    )
     assert len(summary["seconds_per_iteration"]) == 3
     assert min(summary["seconds_per_iteration"]) > 0.002  # computing alone takes that
-    assert json.dumps(run(tmp_path, 4, tree=tree, at=at)) == json.dumps(summary)
+    told = read_trace(known(str(tmp_path / "runs" / "latest")), "tiny", 2, 2)
+    hops = told["rounds"][-1]["hops"]
+    if tree == "two-level":
+        # From tor1, where it has arrived, to core0 and back, and to w2: three times its 1,098 bytes
+        # at 100 Mbit/s, and 20 us twice; to the nanosecond, as captures have it.
+        sent = [hop["ms"] for hop in hops if hop["from"] == "w2"]
+        came = [hop["ms"] for hop in hops if hop["to"] == "w2"]
+        took = 3 * (8 * 1098 / 100e6 * 1e3) + 2 * 0.02
+        assert came == [pytest.approx(sent[0] + took, abs=1e-5)]
+    assert json.dumps(run(tmp_path, 4, job)) == json.dumps(summary)
+
+
+@pytest.mark.parametrize("tree", ["two-level", "tor"])
+def test_chunks_without_payload_take_the_same_time(tmp_path: Path, tree: str):
+    full, empty = (run(tmp_path, 1, LAYERS % (payload, tree)) for payload in ("summed", "none"))
+    assert (full["payload"], empty["payload"]) == ("summed", "none")
+    assert full["matches_reference"] is True
+    assert empty["matches_reference"] is None
+    assert empty["no_reference"] == "without payload there are no sums"
+    assert empty["chunks"] == full["chunks"]
+    assert empty["links"] == full["links"]
+    assert empty["virtual"]["seconds"] == full["virtual"]["seconds"]
+    assert empty["seconds_per_iteration"] == full["seconds_per_iteration"]
+    iteration = 8 * max(row["bytes"] for row in full["links"]) / 3 / 100e6
+    assert iteration * 0.8 < full["seconds_per_iteration"][-1] < iteration * 1.2 + 0.001

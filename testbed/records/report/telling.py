@@ -198,8 +198,8 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
     loss, accuracy = [], []
     for number, (name, curve) in enumerate(curves.items()):
         told = curve.iterations
-        points = [(one.ended - began, one.loss) for one in told]
-        loss.append(Line(name, points, number % STYLES))
+        points = [(one.ended - began, one.loss) for one in told if one.loss is not None]
+        loss.append(Line(name, points or [first], number % STYLES))
         measured = [(one.ended - began, one.accuracy) for one in told if one.accuracy is not None]
         accuracy.append(Line(name, measured or [first], number % STYLES, dots=True))
     legend = list(curves) if len(curves) > 1 else []
@@ -343,7 +343,12 @@ def _machine(facts: Message) -> list[tuple[str, str]]:
         if value is None:
             continue
         title = name.replace("_", " ")
-        if isinstance(value, dict):
+        if name == "cpu_waited":
+            told.append((title, ", ".join(f"{k} {100 * v:.1f} %" for k, v in value.items())))
+        elif isinstance(value, list):
+            if value:
+                told.append((title, "; ".join(map(str, value))))
+        elif isinstance(value, dict):
             told.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
         elif name == "cpu_busy":
             told.append((title, f"{100 * value:.0f} %"))

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is told what a worker does, as it does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Observer:
+    """One that takes no notice. Layers are named as in ``Perceptron.layers``; iterations count from
+    1."""
+
+    def begins(self, kind: str, what: str, iteration: int) -> None:
+        """From now on it does something of a kind: `compute`, or `wait` for a layer."""
+
+    def ends(self) -> None:
+        """It has done it."""
+
+    def pushed(self, layers: Iterable[str], iteration: int) -> None:
+        """Gradients of these are there, and go out from now on."""
+
+    def came(self, layers: Iterable[str]) -> None:
+        """All that was pushed of these is summed."""
+
+
+NOBODY = Observer()

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A number over time, one of each short span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Tell = Callable[[int, int, int], None]
+
+
+class Sampled:
+    """value: of the span at hand, whose number is `span`; one without news has `level`.
+
+    step: ps of a span. tell: called where the number changes, with the time at which that is
+    certain (the end of the span), the one from which it is so (ps), and the number.
+    """
+
+    def __init__(self, step: int, tell: Tell) -> None:
+        self.span = self.value = self.level = 0
+        self._step, self._tell = step, tell
+        self._told: int | None = None
+
+    def advance(self, span: int) -> None:
+        """Nothing is new any more in spans before this one."""
+        if span <= self.span:
+            return
+        self._put(self.span, self.value)
+        if span > self.span + 1:
+            self._put(self.span + 1, self.level)
+        self.span, self.value = span, self.level
+
+    def _put(self, span: int, value: int) -> None:
+        if value != self._told:
+            self._told = value
+            self._tell((span + 1) * self._step, span * self._step, value)
