@@ -14,8 +14,9 @@ from testbed.records.links import Carried
 from testbed.virtual.calls import ask
 from testbed.virtual.controlnode import ControlNode
 from testbed.virtual.engine import Engine, Node
-from testbed.virtual.hostnode import HostNode, VirtualOutside
+from testbed.virtual.hostnode import HostNode
 from testbed.virtual.links import Link, LinkSpec
+from testbed.virtual.surroundings import VirtualOutside
 from testbed.virtual.switchgroup import SwitchGroup
 from testbed.virtual.switchnode import SwitchNode
 from testbed.virtual.tasknode import TaskNode
