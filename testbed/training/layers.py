@@ -85,15 +85,6 @@ class Sizes:
         """Those that the batch is; they have no loss."""
         return None, batch
 
-    @property
-    def by_layer(self) -> dict[str, tuple[str, ...]]:
-        """See Perceptron: parameters of one layer begin with its name and a dot."""
-        found: dict[str, tuple[str, ...]] = {}
-        for name in self.parameters:
-            layer = name.rpartition(".")[0] or name
-            found[layer] = (*found.get(layer, ()), name)
-        return found
-
     def evaluate(self, data: Any) -> None:
         """It has no quality."""
 

@@ -18,7 +18,7 @@ from testbed.virtual.hostnode import HostNode, VirtualOutside
 from testbed.virtual.links import Link, LinkSpec
 from testbed.virtual.switchnode import SwitchNode
 from testbed.virtual.tasknode import TaskNode
-from testbed.virtual.trains import NEVER, SECOND
+from testbed.virtual.trains import NEVER, SECOND, picoseconds
 from topologies.addressing import Addressing
 from topologies.topology import Topology
 
@@ -39,7 +39,8 @@ class Operator(TaskNode):
 class Network:
     """Of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name. framing: see LinkSpec. host: what hosts are.
+    servers: processes that run, by name. framing: counts, whatever the topology says. host: what
+    hosts are.
     """
 
     def __init__(
@@ -54,7 +55,10 @@ class Network:
     ) -> None:
         self.topology, self.addressing = topology, addressing
         self.engine = engine or Engine()
-        self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
+        latency = picoseconds(topology.costs.switch_latency)
+        self.switches = {
+            node.name: SwitchNode(node.name, latency=latency) for node in topology.switches
+        }
         self._payload = dataplane.sums
         self.hosts = {
             node.name: host(node.name, addressing, payload=self._payload) for node in topology.hosts
@@ -70,7 +74,7 @@ class Network:
         for node in (*nodes, self.controller, self.operator):
             self.engine.add(node)
         self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
-        self._connect(framing)
+        self._connect(framing or topology.costs.framing)
 
     def _connect(self, framing: bool) -> None:
         for node in self.topology.hosts:
