@@ -128,7 +128,7 @@ POINTS = (
     Point("uplinks", up=2.5e9),
     Point("uplinks", "ncs", "none", up=2.5e9),
     *(Point("chunk", chunk=chunk) for chunk in (1024, 4096)),
-    *(Point("size", size=size) for size in (8 << 10, 64 << 10, 512 << 10, 16 << 20)),
+    *(Point("size", size=size) for size in (8 << 10, 64 << 10, 512 << 10, 8 << 20)),
     *(Point("delay", delay=delay) for delay in (10e-6, 100e-6)),
     *(Point("window", window=window) for window in (1, 4, 16)),
     *(Point("loss", size=512 << 10, loss=loss, iterations=100) for loss in _LOSSES),
