@@ -18,7 +18,7 @@ from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from switch.pipeline import Pipeline
 from switch.ports import library as ports_library
 
 __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
+
+PORTS = 511
+"""A switch's ports are below this."""
 
 _EXISTS, _RANGE, _NO_MEMORY = -1, -5, -4
 
@@ -88,6 +91,7 @@ class _Train(ctypes.Structure):
     _fields_ = (
         ("times", pointer), ("lengths", pointer), ("frames", pointer), ("count", c_uint64),
         ("first", c_uint64), ("port", c_uint64), ("stored", c_uint64), ("rank", c_uint64),
+        ("taken", c_uint64),
     )  # fmt: skip
 
 
@@ -135,7 +139,9 @@ def _library() -> ctypes.CDLL:
     lib.timed_next.restype = c_int64
     lib.timed_next.argtypes = [pointer]
     lib.timed_run.restype = c_int
-    lib.timed_run.argtypes = [POINTER(_Part), c_uint64, c_int64, c_int64]
+    lib.timed_run.argtypes = [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]
+    lib.timed_echoes.restype = None
+    lib.timed_echoes.argtypes = [pointer, pointer]
     lib.timed_wire.argtypes = [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]
     lib.timed_wire_read.argtypes = [pointer, c_uint32, POINTER(_Carried)]
     lib.timed_collect.restype = None
@@ -213,7 +219,7 @@ class TimedPorts:
         TimedPortsError if packets go round without time passing, or have priorities on a line that
         knows none; MemoryError.
         """
-        return run_together([(self, arrivals)], NEVER, until)[0]
+        return run_together([(self, arrivals)], NEVER, until).departures[0]
 
     def wire(self, port: int, to: TimedPorts, to_port: int, delay: int, rank: int) -> None:
         """What leaves by a port that has a line arrives at one of another switch, so many ps later,
@@ -224,6 +230,16 @@ class TimedPorts:
             raise MemoryError("no memory for a wire between switches")
         if result:
             raise TimedPortsError(f"port {port} has no line, or a wire already, or is unqueued")
+
+    def answered(self, echoes: npt.NDArray[np.int64]) -> None:
+        """Who is at the ports may answer, and nothing is forwarded that such an answer could come
+        before (`run_together` only).
+
+        echoes: (PORTS, 3) ps by port, read at each call: when the other end's line is free (NEVER
+        if nobody answers), how long a packet takes to get there, and an answer back at least.
+        """
+        self._echoes = echoes
+        self._native.timed_echoes(self._handle, address(echoes))
 
     def carried(self, port: int) -> tuple[int, int, int, int, int]:
         """Of a port's wire since this was asked last: packets, their bytes without and with all
@@ -282,13 +298,24 @@ class TimedPorts:
         return found
 
 
+class Together(NamedTuple):
+    """What came of several switches' packets: departures by switch; taken: by switch, how many of
+    each of its arrivals were due; until: as far as they have run."""
+
+    departures: list[list[Departures]]
+    taken: list[list[int]]
+    until: int
+
+
 def run_together(
     parts: Sequence[tuple[TimedPorts, Sequence[Arrivals]]], lookahead: int, until: int
-) -> list[list[Departures]]:
-    """As `run` of each of several switches, which have wires among them alone. lookahead: ps that
-    each of those takes at least. Arrivals of a switch are in the order of their ranks."""
+) -> Together:
+    """As `run` of each of several switches, which have wires among them alone; no further than to
+    the first time at which an answer could come (`TimedPorts.answered`). lookahead: ps that each
+    wire takes at least. Arrivals of a switch are in the order of their ranks."""
     native = (_Part * len(parts))()
     kept: list[Any] = []
+    given: list[Any] = []
     for part, (ports, arrivals) in zip(native, parts, strict=True):
         count, first = len(arrivals), 0
         trains = (_Train * count)()
@@ -302,10 +329,11 @@ def run_together(
             train.count, train.first, train.port = len(one.times), first, one.port
             train.stored, train.rank = one.frames.shape[1], one.rank
             first += len(one.times)
-        kept.append(trains)
+        given.append(trains)
         part.timed, part.count = ports._handle, count
         part.trains = ctypes.addressof(trains) if count else None
-    result = _library().timed_run(native, len(parts), lookahead, until)
+    end = c_int64(until)
+    result = _library().timed_run(native, len(parts), lookahead, byref(end))
     if result == _RANGE:
         raise TimedPortsError(
             "packets were recirculated or resubmitted more than 65536 times at one moment: the"
@@ -317,7 +345,11 @@ def run_together(
         )
     if result == _NO_MEMORY:
         raise MemoryError("no memory for what leaves the ports of a switch")
-    return [
-        ports._collected(part.totals) if part.totals.packets else []
-        for part, (ports, _) in zip(native, parts, strict=True)
-    ]
+    return Together(
+        [
+            ports._collected(part.totals) if part.totals.packets else []
+            for part, (ports, _) in zip(native, parts, strict=True)
+        ],
+        [[train.taken for train in trains] for trains in given],
+        end.value,
+    )

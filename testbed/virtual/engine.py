@@ -50,10 +50,13 @@ class Node(ABC):
     eager: it goes on with whatever there is, while others wait until no eager node can go on: then
     there is more for them to do at once. Switches are bound by each other more closely than by
     hosts, whose queues have decided what comes next for a while.
+    answered: it may be run as if nobody answered what it sends, and stops by itself, earlier than
+    it was told, where an answer could be there.
     """
 
     latency = 0
     eager = False
+    answered = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -214,7 +217,8 @@ class Engine:
             if sender != receiver:
                 links.append((link, sender, receiver))
                 self._ways[sender].append((link, receiver))
-        self._horizons = Horizons(len(self.nodes), links, self.control_latency)
+        answered = [node.number for node in self.nodes if node.answered]
+        self._horizons = Horizons(len(self.nodes), links, self.control_latency, answered)
         self._due = [NEVER if node.number in within else self._next(node) for node in self.nodes]
         while not until():
             if not self._round():

@@ -277,6 +277,12 @@ class Link:
         self._arrived += count
         return [joined(found)] if found and count < _SMALL * len(found) else found
 
+    def put_back(self, train: Train) -> None:
+        """The last ones that were taken, for somebody else to take."""
+        self._arriving.appendleft(train)
+        self._arrived -= len(train)
+        self._look_ahead()
+
     def _look_ahead(self) -> None:
         first = int(self._arriving[0].times[0]) if self._arriving else NEVER
         self.head = min(first, self._late[0][0]) if self._late else first

@@ -51,7 +51,7 @@ struct wire {
 struct head {
     int64_t at;
     uint64_t row, rank;
-    const struct timed_train *train; // or
+    struct timed_train *train; // or
     struct wire *wire;
 };
 
@@ -67,6 +67,8 @@ struct timed {
     uint64_t wire_count;
     struct head *heads;
     uint64_t head_count, heads_room;
+    const struct timed_echo *echoes;
+    int64_t *until;     // of this call
     int64_t next, last; // when its next event is; of its last that went round
     uint32_t again;     // how many went round since time passed
     bool no_memory, prioritised;
@@ -331,6 +333,7 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
         program->packet_free(program->sw, packet);
         return;
     }
+    uint32_t packet_port = packet->port;
     uint8_t priority = (uint8_t)packet->priority;
     uint8_t *out = wire ? wire->frames + wire->stop : outlet->frames + outlet->kept;
     struct sw_leaving leaving;
@@ -352,6 +355,13 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
         outlet->line.free = start;
     else
         outlet->occupied += line_occupy(&outlet->line, length);
+    if (timed->echoes) {
+        const struct timed_echo *echo = &timed->echoes[packet_port];
+        int64_t there = outlet->line.free + echo->delay;
+        int64_t answer = echo->free > there ? echo->free : there;
+        if (echo->free != TIMED_NEVER && answer + echo->least < *timed->until)
+            *timed->until = answer + echo->least;
+    }
     uint64_t n = outlet->count++;
     outlet->ends[n] = outlet->line.free;
     outlet->inputs[n] = timed->input;
@@ -415,8 +425,9 @@ static void arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input
 }
 
 static void arrive_by_train(struct timed *timed, struct head *head) {
-    const struct timed_train *train = head->train;
+    struct timed_train *train = head->train;
     uint64_t row = head->row++;
+    train->taken = head->row;
     arrive(timed, (uint32_t)train->port, train->times[row], (int64_t)(train->first + row),
            train->frames + row * train->stored, (uint32_t)train->stored, train->lengths[row]);
     head->at = head->row < train->count ? train->times[head->row] : TIMED_NEVER;
@@ -456,7 +467,7 @@ int64_t timed_next(const struct timed *timed) {
 }
 
 // Heads of trains and wires, by rank.
-static bool set_heads(struct timed *timed, const struct timed_train *trains, uint64_t count) {
+static bool set_heads(struct timed *timed, struct timed_train *trains, uint64_t count) {
     uint64_t total = count + timed->wire_count;
     if (total > timed->heads_room) {
         if (!grow((void **)&timed->heads, sizeof *timed->heads, total))
@@ -467,7 +478,8 @@ static bool set_heads(struct timed *timed, const struct timed_train *trains, uin
     for (uint64_t i = 0, train = 0, wire = 0; i < total; i++) {
         struct wire *by = wire < timed->wire_count ? timed->wires[wire] : NULL;
         if (train < count && (!by || trains[train].rank <= by->rank)) {
-            const struct timed_train *one = &trains[train++];
+            struct timed_train *one = &trains[train++];
+            one->taken = 0;
             int64_t at = one->count ? one->times[0] : TIMED_NEVER;
             timed->heads[i] = (struct head){.at = at, .rank = one->rank, .train = one};
         } else {
@@ -513,7 +525,7 @@ static void add_up(const struct timed *timed, struct timed_totals *totals) {
 }
 
 // All of one switch before a time.
-static void forward(struct timed *timed, int64_t until) {
+static void forward(struct timed *timed, int64_t reached) {
     const struct timed_program *program = &timed->program;
     // What others have sent since.
     for (uint64_t i = 0; i < timed->head_count; i++)
@@ -524,6 +536,7 @@ static void forward(struct timed *timed, int64_t until) {
     while (!timed->no_memory && timed->again <= MOST_ROUNDS) {
         int64_t again = rounds_next(&timed->rounds);
         struct head *head = earliest(timed);
+        int64_t until = reached < *timed->until ? reached : *timed->until;
         // As in emulation, what goes round comes before what arrives.
         if (head && head->at < again) {
             if (head->at >= until)
@@ -548,8 +561,9 @@ static void forward(struct timed *timed, int64_t until) {
 }
 
 // Switches in the order of their next events, as far as none can be reached by another.
-static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t until) {
+static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *end) {
     for (;;) {
+        int64_t until = *end;
         struct timed *first = NULL;
         int64_t second = TIMED_NEVER;
         for (uint64_t i = 0; i < count; i++) {
@@ -573,11 +587,16 @@ static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead,
     }
 }
 
-int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t until) {
+void timed_echoes(struct timed *timed, const struct timed_echo *echoes) {
+    timed->echoes = echoes;
+}
+
+int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until) {
     for (uint64_t i = 0; i < count; i++) {
         struct timed_part *part = &parts[i];
         part->totals = (struct timed_totals){0, 0, 0};
         begin(part->timed);
+        part->timed->until = until;
         if (!set_heads(part->timed, part->trains, part->count))
             return SW_NO_MEMORY;
         part->timed->next = next_event(part->timed);

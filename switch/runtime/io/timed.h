@@ -45,6 +45,7 @@ struct timed_train {
     const int64_t *times, *lengths;
     const uint8_t *frames;
     uint64_t count, first, port, stored, rank;
+    uint64_t taken; // an answer: how many of them were due
 };
 
 // What left one port in one call: `count` packets, `stored` bytes of each, `bytes` in all, which take
@@ -102,19 +103,30 @@ int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_
                int64_t delay, uint64_t rank);
 int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *carried);
 
+// Who is at the other end of a port may answer what leaves it: not before it is there, `delay` ps
+// later, and not before its own line is free; its answer takes `least` ps. free is INT64_MAX where
+// nobody answers. Read whenever a packet leaves.
+struct timed_echo {
+    int64_t free, delay, least;
+};
+
+// By port, SW_PORTS of them, kept by the caller; NULL: nobody answers.
+void timed_echoes(struct timed *timed, const struct timed_echo *echoes);
+
 // A switch of several, and these trains, in the order of their ranks. totals are the call's.
 struct timed_part {
     struct timed *timed;
-    const struct timed_train *trains;
+    struct timed_train *trains;
     uint64_t count;
     struct timed_totals totals;
 };
 
-// All that is due before `until` in switches that have wires to no others: their trains, which are,
-// what is on wires, and what goes round. lookahead: ps that every wire takes at least. Returns 0,
+// All that is due before `until` in switches that have wires to no others: their trains, what is on
+// wires, and what goes round. `until` becomes the first time at which an answer to what left could be
+// there, if that is sooner. lookahead: ps that every wire takes at least. Returns 0,
 // SW_NO_MEMORY, SW_RANGE: packets go round without time passing, or SW_EXISTS: a packet has a
 // priority, but its line is no `unqueued` one.
-int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t until);
+int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);
 
 // Departures of the last call.
 void timed_collect(const struct timed *timed, const struct timed_departures *into);
