@@ -12,6 +12,7 @@ import click
 
 from experiments.predictions.points import POINTS, Result, measure
 
+_SHOWN = 5e-5  # of an error
 _KINDS = tuple(dict.fromkeys(point.what for point in POINTS))
 
 
@@ -49,7 +50,8 @@ def main(only: tuple[str, ...], jobs: int, as_json: bool) -> None:
 def _row(one: Result) -> str:
     bytes_are = "and more, sent again" if one.again else "differ" if one.wrong else "exact"
     times = f"{one.predicted * 1e3:.4g} ms | {one.measured * 1e3:.4g} ms"
-    return f"| {one.point.name} | {times} | {one.error:+.2%} | {bytes_are} |"
+    error = f"{one.error:+.2%}" if abs(one.error) >= _SHOWN else "0"
+    return f"| {one.point.name} | {times} | {error} | {bytes_are} |"
 
 
 if __name__ == "__main__":

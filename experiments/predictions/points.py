@@ -60,8 +60,12 @@ class Point:
     @property
     def name(self) -> str:
         """As the table has it: what is not as in the first one."""
-        units = {"rate": ("Gbit/s", 1e9), "up": ("Gbit/s uplinks", 1e9), "delay": ("us", 1e-6)}
-        units |= {"chunk": ("KiB chunks", 1024), "size": ("KiB", 1024)}
+        units = {
+            "rate": ("Gbit/s", 1e9),
+            "up": ("Gbit/s uplinks", 1e9),
+            "delay": ("us of delay", 1e-6),
+        }
+        units |= {"chunk": ("KiB chunks", 1024), "size": ("KiB in all", 1024)}
         told = [f"`{self.placement}` (`{self.tree}`)"]
         for field in fields(self)[3:]:
             value, usual = getattr(self, field.name), field.default
