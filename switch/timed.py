@@ -18,7 +18,6 @@ from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +39,7 @@ class TimedPortsError(Exception):
 class Arrivals:
     """Packets that arrive on a port: times (n,) int64 ps, not decreasing; frames (n, stored) uint8,
     the rows one behind the other; lengths (n,) int64 bytes of the whole frames. What is not stored
-    the program sees as zeros."""
+    the program sees as zeros, and what is behind the end of a frame not at all."""
 
     port: int
     times: npt.NDArray[np.int64]
@@ -50,7 +49,7 @@ class Arrivals:
 
 @dataclass(slots=True, eq=False)
 class Departures:
-    """Packets that left a port, all stored to the same length.
+    """Packets that left a port.
 
     times: (n,) when the last bit left. frames, lengths: as in Arrivals. inputs: (n,) which arrival
     of the call each comes of, counted through all of them as they were given; -1: it went round
@@ -92,7 +91,7 @@ class _Train(ctypes.Structure):
 class _Departures(ctypes.Structure):
     _fields_ = (
         ("ports", pointer), ("ends", pointer), ("lengths", pointer), ("inputs", pointer),
-        ("stored", pointer), ("priorities", pointer), ("bytes", pointer),
+        ("priorities", pointer), ("bytes", pointer),
     )  # fmt: skip
 
 
@@ -100,7 +99,7 @@ class _Totals(ctypes.Structure):
     _fields_ = (("ports", c_uint64), ("packets", c_uint64), ("bytes", c_uint64))
 
 
-_PORT_FIELDS = 7  # of struct timed_port, 64 bits each
+_PORT_FIELDS = 6  # of struct timed_port, 64 bits each
 
 
 @cache
@@ -249,49 +248,26 @@ class TimedPorts:
         count = totals.packets
         ports = np.empty((totals.ports, _PORT_FIELDS), np.uint64)
         numbers = np.empty((3, count), np.int64)
-        stored, priorities = np.empty(count, np.uint32), np.empty(count, np.uint8)
+        priorities = np.empty(count, np.uint8)
         content = np.empty(totals.bytes, np.uint8)
         start = address(numbers)
         native = _Departures(
-            address(ports), start, start + 8 * count, start + 16 * count, address(stored),
-            address(priorities), address(content),
+            address(ports), start, start + 8 * count, start + 16 * count, address(priorities),
+            address(content),
         )  # fmt: skip
         self._native.timed_collect(self._handle, byref(native))
         times, lengths, inputs = numbers
         found: list[Departures] = []
         at = used = 0
-        for port, packets, kept, width, size, wire, free in ports.tolist():
+        for port, packets, width, size, wire, free in ports.tolist():
             rows = slice(at, at + packets)
-            frames = content[used : used + kept]
-            whole = Departures(
+            kept = packets * width
+            frames = content[used : used + kept].reshape(-1, width)
+            one = Departures(
                 port, times[rows], frames, lengths[rows], inputs[rows], priorities[rows], size,
                 wire, free,
             )  # fmt: skip
-            if width:
-                whole.frames = frames.reshape(-1, width)
-                found.append(whole)
-            else:
-                found += _parts(whole, stored[rows])
+            found.append(one)
             at += packets
             used += kept
         return found
-
-
-def _parts(whole: Departures, stored: npt.NDArray[np.uint32]) -> list[Departures]:
-    """Runs of packets that are stored to one length."""
-    bounds = np.flatnonzero(stored[1:] != stored[:-1]) + 1
-    found: list[Departures] = []
-    used = 0
-    for first, end in pairwise([0, *bounds.tolist(), len(stored)]):
-        rows, width = slice(first, end), int(stored[first])
-        kept = width * (end - first)
-        frames = whole.frames[used : used + kept].reshape(-1, width)
-        used += kept
-        part = Departures(
-            whole.port, whole.times[rows], frames, whole.lengths[rows], whole.inputs[rows],
-            whole.priorities[rows], 0, 0, whole.free,
-        )  # fmt: skip
-        found.append(part)
-    # Sums of the parts are not known, and whoever adds up does not care which part has all.
-    found[0].length_bytes, found[0].wire_bytes = whole.length_bytes, whole.wire_bytes
-    return found

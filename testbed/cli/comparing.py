@@ -76,7 +76,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     "--only",
     callback=_names,
     metavar="NAME,..",
-    help=f"Some of {', '.join(_ALL)}. [default: all but gloo, as far as there are servers]",
+    help=f"Some of {', '.join(_ALL)}. [default: all but gloo]",
 )
 @click.option(
     "--clock",
@@ -237,12 +237,8 @@ def _work(
 
 
 def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
-    servers = len(server_units(addressing, plan))
-    return tuple(
-        name
-        for name in (IN_NETWORK, *BASELINES)
-        if servers >= {"ps": 1, "sharded-ps": 2}.get(name, 0)
-    )
+    single = len(server_units(addressing, plan)) == 1
+    return tuple(one for one in (IN_NETWORK, *BASELINES) if not (single and one == "sharded-ps"))
 
 
 def _show(console: Console, facts: Message, rows: list[Message]) -> None:

@@ -12,24 +12,24 @@ from itertools import pairwise
 
 import numpy as np
 
-from hosts.releases import Clock, Released
+from hosts.releases import Released
+from hosts.stepping import Clock, Seconds
 from hosts.udp import Ahead, Counters
 from protocol.frames import Interface
 from protocol.header import (
     HEADER_BYTES,
     SERVER_PORTS,
     Batch,
-    decode_headers,
     decode_rows,
     peer_keys,
 )
 from testbed.virtual.costs import Core, of_hosts, of_servers
-from testbed.virtual.frames import Arrived, Framing, Same, arrived
+from testbed.virtual.frames import Arrived, Framing, arrived
 from testbed.virtual.links import Link
 from testbed.virtual.queues import FRAMING
 from testbed.virtual.tasknode import TaskNode
 from testbed.virtual.tasks import Alarm, Waiter
-from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Times, Train, joined, picoseconds
+from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Times, Train, joined
 from testbed.virtual.trains import train as train_of
 from topologies.addressing import Addressing, HostInterface
 
@@ -161,12 +161,12 @@ class HostNode(TaskNode):
         for number, train in leaving if core is None else _worked_on(core, leaving):
             self.ports[number].send(train)
 
-    def queued(self, times: Times, size: int) -> Times:
-        """When frames of one size, handed over at these times, would come to a link's queue."""
+    def queued(self, times: Times, lengths: Lengths) -> Times:
+        """When frames of these bytes, handed over at these times, would come to a link's queue."""
         if self._sending is None:
             return times
         core = copy.copy(self._sending)
-        return core.ends(times, np.full(len(times), size, np.int64))
+        return core.ends(times, lengths)
 
     def _arrive_singly(self) -> None:
         while self._head <= self.now:
@@ -193,11 +193,9 @@ class HostNode(TaskNode):
             if count < len(train):
                 self._incoming.appendleft(train.select(slice(count, None)))
                 break
-        trains = joined(found)
-        first = trains[0] if trains else None
-        self._incoming.extendleft(reversed(trains[1:]))
-        if first is None:
+        if not found:
             return False
+        first = joined(found)
         if len(first) > 1 and int(first.times[0]) <= self.now and endpoint.give_ahead(first):
             return True
         self._incoming.appendleft(first)
@@ -259,7 +257,7 @@ class VirtualEndpoint:
         self._framing = Framing(wire, port)
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
-        self._pending: deque[Same] = deque()
+        self._pending: deque[tuple[Frames, Lengths]] = deque()
         self._woken = False
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
@@ -294,7 +292,7 @@ class VirtualEndpoint:
     def wait(self, timeout: float) -> None:
         """See Endpoint."""
         if self._pending:
-            room = max(self._pending[0].length, self._queue_bytes // _QUEUE_SHARE)
+            room = max(int(self._pending[0][1][0]), self._queue_bytes // _QUEUE_SHARE)
             free = (self._link.room(room) - self._node.now) / SECOND
             timeout = min(timeout, max(free, self.tick))
         if not self._woken:
@@ -342,9 +340,9 @@ class VirtualEndpoint:
             self.counters.receive_calls += 1
             self.counters.received += len(batch)
             if released.batch is not None:
-                (same,) = self._framing.frames(released.batch)
+                frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.transmit([(self._number, train_of(times, *same))])
+                node.transmit([(self._number, train_of(times, frames, lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
@@ -353,30 +351,26 @@ class VirtualEndpoint:
             node.give_back(train)
             self._woken = False  # whoever is told so is awake
 
-        clock = Clock(_alarm, self.tick, self._room)
+        clock = Clock(SECOND, self.tick, self._room)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
 
-    def _room(self, times: list[float], size: int) -> bool:
-        """Whether frames of one size find room in the link's queue, with a little to spare."""
+    def _room(self, times: Seconds, sizes: Lengths) -> bool:
+        """Whether frames of these bytes find room in the link's queue, with a little to spare."""
         link = self._link
+        if not len(times):
+            return True
         pace = link.spec.rate / 8
         if link.spec.framing:
-            pace *= size / (size + FRAMING)
-        if not times:
-            return True
-        handed = np.rint(np.array(times) * SECOND).astype(np.int64)
-        queued = self._node.queued(handed, size)
+            pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         # As `flush` has it: what is handed over at one time finds what waits then.
-        groups = np.flatnonzero(np.diff(handed, prepend=-1))
-        before = int(queued[0])
-        level = float(link.waiting(before))
-        counts = np.diff(groups, append=len(handed)).tolist()
-        for at, count in zip(queued[groups].tolist(), counts, strict=True):
-            level = max(0.0, level - (at - before) / SECOND * pace) + count * size
-            before = at
-            if level > self._queue_bytes - 2 * size:
-                return False
-        return True
+        handed = np.rint(times * SECOND).astype(np.int64)
+        firsts = np.flatnonzero(np.diff(handed, prepend=-1))
+        queued = self._node.queued(handed, sizes)[firsts]
+        gone = np.repeat((queued - queued[0]) / SECOND * pace, np.diff(firsts, append=len(handed)))
+        # What waits is what came since the queue was empty last, less what has gone since.
+        level = np.cumsum(sizes) - gone + link.waiting(int(queued[0]))
+        lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
+        return not (level - lowest > self._queue_bytes - 2 * sizes).any()
 
     def receive(self) -> Batch | None:
         """See Endpoint."""
@@ -394,10 +388,8 @@ class VirtualEndpoint:
         return whole
 
     def _decode(self, found: Arrived) -> tuple[Batch, int]:
-        if self._framing.empty_lanes:
-            datagrams, sources = found.datagrams, found.sources
-            return decode_headers(datagrams, sources, self.lanes, found.lengths)
-        return decode_rows(found.datagrams, found.sources, self.lanes)
+        datagrams, lengths, sources, _ = found
+        return decode_rows(datagrams, lengths, sources, self.lanes, payload=self._node.payload)
 
     @property
     def more(self) -> bool:
@@ -408,29 +400,30 @@ class VirtualEndpoint:
         """See Endpoint."""
         remote = ~np.isin(batch.peers["ipv4"], [int(one.ipv4) for one in self._node.interfaces])
         if remote.all():
-            self._pending.extend(self._framing.frames(batch))
+            self._pending.append(self._framing.frames(batch))
         else:
-            self._pending.extend(self._framing.frames(batch.select(remote)))
-            for frames, length in self._framing.frames(batch.select(~remote)):
-                self.counters.sent += len(frames)
-                self._node.hand_over(frames, np.full(len(frames), length))
+            if remote.any():
+                self._pending.append(self._framing.frames(batch.select(remote)))
+            frames, lengths = self._framing.frames(batch.select(~remote))
+            self.counters.sent += len(frames)
+            self._node.hand_over(frames, lengths)
         self.counters.send_calls += 1
         self.flush()
 
     def flush(self) -> bool:
         """See Endpoint."""
         while self._pending:
-            frames, size = self._pending.popleft()
+            frames, lengths = self._pending.popleft()
             now = np.full(len(frames), self._node.now, np.int64)
-            queued = int(self._node.queued(now[:1], size)[0])
+            queued = int(self._node.queued(now[:1], lengths[:1])[0])
             free = self._queue_bytes - self._link.waiting(queued)
-            count = min(len(frames), max(0, free // size))
+            count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
             if count:
-                train = train_of(now[:count], frames[:count], size)
+                train = train_of(now[:count], frames[:count], lengths[:count])
                 self._node.transmit([(self._number, train)])
                 self.counters.sent += count
             if count < len(frames):
-                self._pending.appendleft(Same(frames[count:], size))
+                self._pending.appendleft((frames[count:], lengths[count:]))
                 self.counters.send_blocked += 1
                 return False
         return True
@@ -438,8 +431,3 @@ class VirtualEndpoint:
     @property
     def _link(self) -> Link:
         return self._node.ports[self._number].out
-
-
-def _alarm(now: float, seconds: float) -> float:
-    """See Clock: to the picosecond, as a task's wait is."""
-    return (round(now * SECOND) + picoseconds(seconds)) / SECOND

@@ -244,7 +244,7 @@ class Link:
     # The receiver's end
 
     def take(self, until: int) -> list[Train]:
-        """All that arrives before a time, in order; frames of a train are stored to one length."""
+        """All that arrives before a time, in order."""
         arriving, found = self._arriving, []
         while arriving and int(arriving[0].times[0]) < until:
             first = arriving[0]
@@ -260,7 +260,7 @@ class Link:
         self._look_ahead()
         count = sum(map(len, found))
         self._arrived += count
-        return joined(found) if count < _SMALL * len(found) else found
+        return [joined(found)] if found and count < _SMALL * len(found) else found
 
     def _look_ahead(self) -> None:
         first = int(self._arriving[0].times[0]) if self._arriving else NEVER

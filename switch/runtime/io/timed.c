@@ -17,12 +17,12 @@ enum {
 struct outlet {
     struct line line;
     bool unqueued;
-    bool mixed; // frames are not all stored to one length
     uint64_t count, room;
     int64_t *ends, *lengths, *inputs;
     uint32_t *stored;
     uint8_t *priorities, *frames;
     uint64_t kept, frames_room;
+    uint32_t most, least; // bytes stored of a frame
     uint64_t bytes, wire;
 };
 
@@ -234,7 +234,8 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
     outlet->lengths[n] = (int64_t)length;
     outlet->priorities[n] = priority;
     outlet->stored[n] = stored;
-    outlet->mixed |= outlet->stored[0] != stored;
+    outlet->most = stored > outlet->most ? stored : outlet->most;
+    outlet->least = stored < outlet->least ? stored : outlet->least;
     outlet->kept += stored;
     outlet->bytes += length;
 }
@@ -274,9 +275,10 @@ static void arrive(struct timed *timed, const struct timed_train *train, uint64_
         .lasting = 1,
         .writable = 1,
     };
+    uint32_t stored = (uint32_t)train->stored;
     if (frame.length <= SW_MAX_FRAME) // else it is dropped and counted, unseen
-        bring_in(timed, train->frames + row * train->stored, (uint32_t)train->stored,
-                 frame.length);
+        bring_in(timed, train->frames + row * train->stored,
+                 stored < frame.length ? stored : frame.length, frame.length);
     timed->now = train->times[row];
     timed->input = (int64_t)(train->first + row);
     program->receive(program->sw, (uint32_t)train->port, &frame, (uint64_t)timed->now / PICOS);
@@ -328,7 +330,8 @@ static void begin(struct timed *timed) {
     for (uint32_t i = 0; i < timed->port_count; i++) {
         struct outlet *outlet = timed->outlets[timed->ports[i]];
         outlet->count = outlet->kept = outlet->bytes = outlet->wire = 0;
-        outlet->mixed = false;
+        outlet->most = 0;
+        outlet->least = UINT32_MAX;
     }
 }
 
@@ -338,7 +341,7 @@ static void add_up(const struct timed *timed, struct timed_totals *totals) {
         const struct outlet *outlet = timed->outlets[timed->ports[i]];
         totals->ports += outlet->count > 0;
         totals->packets += outlet->count;
-        totals->bytes += outlet->kept;
+        totals->bytes += outlet->count * outlet->most;
     }
 }
 
@@ -395,6 +398,22 @@ int timed_run(struct timed *timed, const struct timed_train *trains, uint64_t co
 // ---------------------------------------------------------------------------------------------
 // What came of it
 
+// All rows as long as the longest; behind what is stored of a frame are zeros.
+static void copy_frames(const struct outlet *outlet, uint8_t *rows) {
+    const uint8_t *frame = outlet->frames;
+    if (outlet->most == outlet->least) {
+        memcpy(rows, frame, outlet->kept);
+        return;
+    }
+    for (uint64_t i = 0; i < outlet->count; i++) {
+        uint32_t stored = outlet->stored[i];
+        memcpy(rows, frame, stored);
+        memset(rows + stored, 0, outlet->most - stored);
+        rows += outlet->most;
+        frame += stored;
+    }
+}
+
 void timed_collect(const struct timed *timed, const struct timed_departures *into) {
     uint64_t at = 0, kept = 0, ports = 0;
     for (uint32_t i = 0; i < timed->port_count; i++) {
@@ -405,20 +424,18 @@ void timed_collect(const struct timed *timed, const struct timed_departures *int
         memcpy(into->ends + at, outlet->ends, n * sizeof *outlet->ends);
         memcpy(into->lengths + at, outlet->lengths, n * sizeof *outlet->lengths);
         memcpy(into->inputs + at, outlet->inputs, n * sizeof *outlet->inputs);
-        memcpy(into->stored + at, outlet->stored, n * sizeof *outlet->stored);
         memcpy(into->priorities + at, outlet->priorities, n * sizeof *outlet->priorities);
-        memcpy(into->bytes + kept, outlet->frames, outlet->kept);
+        copy_frames(outlet, into->bytes + kept);
         into->ports[ports++] = (struct timed_port){
             .port = timed->ports[i],
             .count = n,
-            .kept = outlet->kept,
-            .stored = outlet->mixed ? 0 : outlet->stored[0],
+            .stored = outlet->most,
             .bytes = outlet->bytes,
             .wire = outlet->wire,
             .free = outlet->line.free,
         };
         at += n;
-        kept += outlet->kept;
+        kept += n * outlet->most;
     }
 }
 

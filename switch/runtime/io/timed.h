@@ -38,7 +38,7 @@ struct timed_program {
 };
 
 // `count` packets that arrive on a port, in the order of their times: `stored` bytes of each frame,
-// as far apart, of `lengths[i]` bytes in all. Of what is not stored only the length exists: zeros,
+// as far apart, of `lengths[i]` bytes in all; what is behind these is no part of it. Of what is not stored only the length exists: zeros,
 // should the program look. first: the number of the first among all packets of a call.
 struct timed_train {
     const int64_t *times, *lengths;
@@ -46,19 +46,19 @@ struct timed_train {
     uint64_t count, first, port, stored;
 };
 
-// What left one port in one call: `count` packets, `kept` bytes of what is stored of them, `stored`
-// of each (0: they differ), `bytes` in all, which take `wire`. free: when the line is.
+// What left one port in one call: `count` packets, `stored` bytes of each, `bytes` in all, which take
+// `wire`. free: when the line is.
 struct timed_port {
-    uint64_t port, count, kept, stored, bytes, wire;
+    uint64_t port, count, stored, bytes, wire;
     int64_t free;
 };
 
 // What left in one call, port by port. ends[i]: when the last bit did. inputs[i]: the number of
-// the arrival that it comes of, -1 if it went round. Frames lie one behind the other, stored[i] bytes of each.
+// the arrival that it comes of, -1 if it went round. Frames lie one behind the other, as many bytes of
+// each as of the port's longest: behind those that are stored of a shorter one are zeros.
 struct timed_departures {
     struct timed_port *ports;
     int64_t *ends, *lengths, *inputs;
-    uint32_t *stored;
     uint8_t *priorities, *bytes;
 };
 

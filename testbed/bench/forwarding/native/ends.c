@@ -96,6 +96,9 @@ static int open_port(struct ends *ends, struct port *port, const char *interface
     port->out = open_interface(interface, 0, (int)traffic->vnet, 0);
     if (port->out < 0)
         return port->out;
+    int error = set_option(port->out, SOL_PACKET, PACKET_QDISC_BYPASS, 1); // there is no queue
+    if (error)
+        return error;
     size_t size = (size_t)traffic->messages * traffic->message_bytes;
     port->frames = malloc(size);
     port->messages = calloc(traffic->messages, sizeof *port->messages);
