@@ -201,7 +201,7 @@ class WorkerFollower(_Follower):
                 transport.keep(self.joined.headers, self.joined.payloads)
                 self.joined = self.joined._replace(headers=b"", payloads=b"")
             self.transport = transport
-        self.members[plan.world] = plan.members
+        self.members[plan.world] = plan.members or tuple(range(plan.world))
         self.gate.release()
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:

@@ -92,8 +92,9 @@ class _Process:
     def __enter__(self) -> _Process:
         there, self._input = os.pipe()
         output, here = os.pipe()
-        with self._log.open("wb") as log:
-            try:
+        self._output = os.fdopen(output, "r", encoding="utf-8")
+        try:
+            with self._log.open("wb") as log:
                 self._connection: socket.socket = begin(
                     self._run,
                     self._node,
@@ -101,10 +102,13 @@ class _Process:
                     [there, here, log.fileno()],
                     environment(),
                 )
-            finally:
-                os.close(there)
-                os.close(here)
-        self._output = os.fdopen(output, "r", encoding="utf-8")
+        except BaseException:
+            os.close(self._input)
+            self._output.close()
+            raise
+        finally:
+            os.close(there)
+            os.close(here)
         return self
 
     def __exit__(

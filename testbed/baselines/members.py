@@ -9,15 +9,12 @@ both exactly, so a sum is right or wrong, in whatever order it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from hosts.client import Client
-from hosts.jobservice import create_service
-from hosts.outside import HERE, Outside
 from testbed.baselines.collectives import (
     Array,
     Streams,
@@ -27,7 +24,10 @@ from testbed.baselines.collectives import (
     serve_sums,
 )
 
-__all__ = ["InNetwork", "Member", "Report", "StreamMember", "sum_of", "values_of"]
+__all__ = ["GLOO", "IN_NETWORK", "Member", "Report", "StreamMember", "sum_of", "values_of", "wrong"]
+
+IN_NETWORK = "in-network"
+GLOO = "gloo"  # an optional extra, for emulation only
 
 MOST_WORKERS = 1024  # so that sums stay below 2^24, which float32 counts to
 _NUMBERS = 16
@@ -126,68 +126,13 @@ class StreamMember:
             servers = range(self._workers, self._workers + self._servers)
             pull_sums(servers, values, self._streams)
         ended = self._clock()
-        return Report(began, ended, _wrong(values, self._workers, number))
+        return Report(began, ended, wrong(values, self._workers, number))
 
     def close(self) -> None:
         """See Member."""
         self._closed()
 
 
-class InNetwork:
-    """A worker whose sums are made as its job says: by switches, or servers.
-
-    sizes: values of each key. create: what ``create_service`` takes, for the one that creates the
-    job; None for the others.
-    """
-
-    def __init__(
-        self,
-        rank: int,
-        workers: int,
-        sizes: Sequence[int],
-        client: Callable[[], Client],
-        create: Mapping[str, Any] | None,
-        service: str | None = None,
-        outside: Outside = HERE,
-    ) -> None:
-        self._rank, self._workers = rank, workers
-        self._ends = np.cumsum([0, *sizes]).tolist()
-        self._make, self._create = client, create
-        self._service, self._outside = service, outside
-        self._client: Client | None = None
-
-    def prepare(self) -> Any:
-        """See Member: creates the job."""
-        if self._create is None:
-            return None
-        made = create_service(self._service, **self._create, outside=self._outside)
-        return {"nonce": made.nonce, "servers": list(made.servers)}
-
-    def open(self, told: Any) -> None:
-        """See Member."""
-        self._client = self._make()
-        self._client.connect_service(told["nonce"], self._rank)
-        keys = zip(self._ends, self._ends[1:], strict=False)
-        self._client.init_service({str(i): b - a for i, (a, b) in enumerate(keys)})
-
-    def iterate(self, number: int) -> Report:
-        """See Member."""
-        assert self._client is not None
-        clock = self._outside.world.now
-        values = values_of(self._rank, number, self._ends[-1])
-        keys = zip(self._ends, self._ends[1:], strict=False)
-        parts = {str(i): values[a:b] for i, (a, b) in enumerate(keys)}
-        began = clock()
-        sums = self._client.push_pull(parts)
-        ended = clock()
-        came = np.concatenate([sums[key].reshape(-1) for key in parts])
-        return Report(began, ended, _wrong(came, self._workers, number))
-
-    def close(self) -> None:
-        """See Member."""
-        if self._client is not None:
-            self._client.leave()
-
-
-def _wrong(came: Array, workers: int, number: int) -> int:
+def wrong(came: Array, workers: int, number: int) -> int:
+    """How many values of a sum are not what they should be."""
     return int(np.count_nonzero(came != sum_of(workers, number, len(came))))

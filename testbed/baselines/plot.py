@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 Message = dict[str, Any]
-_WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _GAP = 640.0, 22.0, 130.0, 150.0, 44.0, 34.0
+_WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _GAP = 660.0, 22.0, 130.0, 180.0, 44.0, 34.0
 _COLOURS = {"in-network": "#1d6fb8"}
 _BASELINE = "#c2500b"
 _PANELS = (
@@ -65,7 +65,7 @@ def _panel(
         _write(picture, _LEFT - 6, y + 15, row["name"], "end", "#222222")
         text = f"{row[field] * factor:.4g} {unit}"
         if row[ideal] and field == "seconds":
-            text += f" ({row['ratio']:.3f} of it)"
+            text += f" ({row['ratio']:.3f} times the line)"
         end = max(_LEFT + wide, line)
         _write(picture, end + 6, y + 15, text, "start", "#222222")
 

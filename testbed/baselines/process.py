@@ -13,12 +13,10 @@ import json
 import sys
 from typing import Any
 
-from hosts.client import Client
 from hosts.errors import ClientError
-from hosts.outside import HERE
-from testbed.baselines.contest import GLOO, IN_NETWORK
+from protocol.world import REAL
 from testbed.baselines.gloo import GlooMember
-from testbed.baselines.members import InNetwork, Member, StreamMember
+from testbed.baselines.members import GLOO, IN_NETWORK, Member, StreamMember
 from testbed.baselines.sockets import TcpStreams
 
 Message = dict[str, Any]
@@ -28,6 +26,10 @@ def begin(told: Message) -> Member:
     """The member that a message describes."""
     name, member, workers = told["name"], told["member"], told["workers"]
     if name == IN_NETWORK:
+        # Only here: it takes longer to import than baselines need to start.
+        from hosts.client import Client
+        from testbed.baselines.innetwork import InNetwork
+
         job = told["job"] if member == 0 else None
         return InNetwork(member, workers, told["sizes"], Client, job)
     addresses = [(host, port) for host, port in told["addresses"]]
@@ -41,7 +43,7 @@ def begin(told: Message) -> Member:
         len(addresses) - workers,
         (sum(told["sizes"]), told["part"]),
         streams,
-        HERE.world.now,
+        REAL.now,
         streams.open,
         streams.close,
     )

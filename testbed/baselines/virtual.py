@@ -14,11 +14,13 @@ from hosts.client import Client
 from testbed.baselines.collectives import Array
 from testbed.baselines.contest import IN_NETWORK, Contender, Outcome, Work, service_of
 from testbed.baselines.flows import qualities
-from testbed.baselines.members import InNetwork, Member, Report, StreamMember
+from testbed.baselines.innetwork import InNetwork
+from testbed.baselines.members import Member, Report, StreamMember
 from testbed.jobs.preflight import JobPlan
 from testbed.plans.expected import Direction
 from testbed.records.links import Carried
 from testbed.virtual.calls import ask
+from testbed.virtual.engine import Engine
 from testbed.virtual.errors import VirtualError
 from testbed.virtual.hostnode import HostNode
 from testbed.virtual.network import SERVICE, Network
@@ -56,6 +58,7 @@ class _Play:
         work: Work,
         *,
         framing: bool,
+        engine: Engine | None,
     ) -> None:
         self._one, self._plan, self._work = contender, plan, work
         self._streams = contender.name != IN_NETWORK
@@ -65,6 +68,7 @@ class _Play:
             addressing,
             plane,
             framing=framing,
+            engine=engine,
             host=StreamNode if self._streams else HostNode,
         )
         lines = qualities(addressing).values()
@@ -167,9 +171,13 @@ def play(
     work: Work,
     *,
     framing: bool = False,
+    engine: Engine | None = None,
 ) -> Outcome:
-    """Runs a contender. Raises ContestError, ClientError, VirtualError."""
-    played = _Play(contender, addressing, plan, plane, work, framing=framing)
+    """Runs a contender. engine: another one than usual, which changes nothing.
+
+    Raises ContestError, ClientError, VirtualError.
+    """
+    played = _Play(contender, addressing, plan, plane, work, framing=framing, engine=engine)
     network = played.network
     try:
         network.controller.begin()

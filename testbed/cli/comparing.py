@@ -76,7 +76,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     "--only",
     callback=_names,
     metavar="NAME,..",
-    help=f"Some of {', '.join(_ALL)}. [default: all but gloo, as far as there are servers]",
+    help=f"Some of {', '.join(_ALL)}. [default: all but gloo]",
 )
 @click.option(
     "--clock",
@@ -136,6 +136,7 @@ def compare(
         raise LaunchError("--target bmv2: virtual time has the embedded target only; leave it out")
     chosen: Target = "embedded" if clock == "virtual" else choose(target)
     loaded = read_topology(topology)
+    framing = framing or (clock == "virtual" and loaded.topology.costs.framing)
     if program is None and p4info is None:
         make_ready(say=say)
     program, p4info = program_files(program, p4info)
@@ -236,12 +237,8 @@ def _work(
 
 
 def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
-    servers = len(server_units(addressing, plan))
-    return tuple(
-        name
-        for name in (IN_NETWORK, *BASELINES)
-        if servers >= {"ps": 1, "sharded-ps": 2}.get(name, 0)
-    )
+    single = len(server_units(addressing, plan)) == 1
+    return tuple(one for one in (IN_NETWORK, *BASELINES) if not (single and one == "sharded-ps"))
 
 
 def _show(console: Console, facts: Message, rows: list[Message]) -> None:

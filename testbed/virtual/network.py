@@ -14,12 +14,13 @@ from testbed.records.links import Carried
 from testbed.virtual.calls import ask
 from testbed.virtual.controlnode import ControlNode
 from testbed.virtual.engine import Engine, Node
-from testbed.virtual.hostnode import HostNode, VirtualOutside
+from testbed.virtual.hostnode import HostNode
 from testbed.virtual.links import Link, LinkSpec
+from testbed.virtual.surroundings import VirtualOutside
 from testbed.virtual.switchgroup import SwitchGroup
 from testbed.virtual.switchnode import SwitchNode
 from testbed.virtual.tasknode import TaskNode
-from testbed.virtual.trains import NEVER, SECOND
+from testbed.virtual.trains import NEVER, SECOND, picoseconds
 from topologies.addressing import Addressing
 from topologies.topology import Topology
 
@@ -40,8 +41,8 @@ class Operator(TaskNode):
 class Network:
     """Of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name. framing: see LinkSpec. host: what hosts are. together:
-    whether switches run as one node where that is possible, which is faster.
+    servers: processes that run, by name. framing: counts, whatever the topology says. host: what
+    hosts are. together: whether switches run as one node where that is possible, which is faster.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class Network:
         self.topology, self.addressing = topology, addressing
         self.together = True
         self.engine = engine or Engine()
-        self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
+        latency = picoseconds(topology.costs.switch_latency)
+        self.switches = {
+            node.name: SwitchNode(node.name, latency=latency) for node in topology.switches
+        }
         self._payload = dataplane.sums
         self.hosts = {
             node.name: host(node.name, addressing, payload=self._payload) for node in topology.hosts
@@ -74,7 +78,7 @@ class Network:
             self.engine.add(node)
         self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
         self._between: list[tuple[SwitchNode, int, SwitchNode, int, Link]] = []
-        self._connect(framing)
+        self._connect(framing or topology.costs.framing)
         self.engine.on_begin = self._unite
 
     def _unite(self) -> None:
