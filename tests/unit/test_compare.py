@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from controller.admission import Resources
 from controller.dataplane import DataPlane
 from testbed.baselines import virtual
-from testbed.baselines.gloo import missing
 from testbed.baselines.contest import BASELINES, IN_NETWORK, Outcome, Work, contenders
+from testbed.baselines.gloo import missing
 from testbed.cli.main import main
 from testbed.jobs import preflight
 from testbed.nodes.dataplane import SOURCES
