@@ -25,8 +25,8 @@ from testbed.virtual.trains import Frames
 
 __all__ = ["HEADERS", "Inbound", "Outbound", "Segments", "StreamError", "decode", "encode", "head"]
 
-# Bytes of a frame before its data: Ethernet, IPv4, and TCP with the timestamps that all systems send
-# by default (RFC 7323, 3.2).
+# Bytes of a frame before its data: Ethernet, IPv4, and TCP with the timestamps that all systems
+# send by default (RFC 7323, 3.2).
 HEADERS = 14 + 20 + 32
 _IP_AND_TCP = HEADERS - 14
 _TCP = 6
