@@ -230,7 +230,9 @@ def canonical(entity: Entity) -> bytes:
 
 
 def difference(wanted: Iterable[Entity], found: Iterable[Entity]) -> list[Update]:
-    """What makes entries that were found those that are wanted."""
+    """What makes entries that were found those that are wanted.
+
+    New ones come first: a prefix is there before the ones that it replaces are gone."""
     there = {canonical(bare(entity)): entity for entity in found}
     updates = []
     for entity in wanted:
@@ -239,7 +241,7 @@ def difference(wanted: Iterable[Entity], found: Iterable[Entity]) -> list[Update
             updates.append(insertion(entity))
         elif canonical(other) != canonical(entity):
             updates.append(modification(entity))
-    return [deletion(bare(entity)) for entity in there.values()] + updates
+    return updates + [deletion(bare(entity)) for entity in there.values()]
 
 
 def _matches(

@@ -217,9 +217,9 @@ class Epochs:
         job.members[place].left = True
         job.state, job.left_at = State.LEAVING, self.clock()
         self.journal.keep(job, results)
-        self.journal.save(job)
+        self.journal.save_member(job, place)
         change = job.change
-        if not job.active(Role.WORKER):
+        if not any(m.active and p.role is Role.WORKER for p, m in job.members.items()):
             self.go_on(job, "")
         elif change is not None and not change.settled:
             change.pool.add(results)

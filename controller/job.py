@@ -219,9 +219,8 @@ class Job:
     def served(self) -> bool:
         """Whether every server runs the plan."""
         return bool(self.instructions) and all(
-            self.members[place].epoch == self.epoch
-            for place in self.scheme.places
-            if place.role is Role.SERVER
+            self.members[Membership(Role.SERVER, rank)].epoch == self.epoch
+            for rank in self.scheme.servers
         )
 
     def counts(self, lanes: int) -> tuple[int, ...]:
@@ -234,17 +233,23 @@ class Job:
 
     def active(self, role: Role) -> tuple[int, ...]:
         """Ranks of the workers or servers that are still in."""
-        return tuple(
-            place.rank
-            for place in self.places
-            if place.role is role and place in self.members and self.members[place].active
-        )
+        count = len(self.workers if role is Role.WORKER else self.servers)
+        places = (Membership(role, rank) for rank in range(count))
+        return tuple(p.rank for p in places if p in self.members and self.members[p].active)
 
     def ring(self) -> tuple[int, ...]:
         """Ranks of the servers that are still in, in the order in which each is replicated by the
         next: on another host, where that can be."""
         ranks = self.active(Role.SERVER)
         return tuple(ranks[at] for at in interleaved([host_of(self.servers[r]) for r in ranks]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody is `absent`."""
+        if len(self.members) < len(self.workers) + len(self.servers):
+            return False
+        found = self.members.items()
+        return all(member.initialised or place.role is Role.SERVER for place, member in found)
 
     @property
     def joiners(self) -> list[Membership]:
@@ -320,6 +325,8 @@ def plans_of(
     workers = _addresses(job, Role.WORKER, scheme.workers)
     servers = _addresses(job, Role.SERVER, scheme.servers)
     counts = job.counts(lanes)
+    everybody = scheme.workers == tuple(range(len(job.workers)))
+    members = () if everybody else scheme.workers
     plans = {}
     for rank, member in enumerate(scheme.workers):
         place = Membership(Role.WORKER, member)
@@ -338,7 +345,7 @@ def plans_of(
             counts=counts,
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
-            members=scheme.workers,
+            members=members,
             optimizer=job.optimizer,
             tree=str(scheme.kind),
             roots=scheme.roots(job.servers),
@@ -364,7 +371,7 @@ def plans_of(
             chunks_per_slice=chunks_per_slice,
             link_rate=link_rates[job.host(place)],
             optimizer=job.optimizer,
-            members=scheme.workers,
+            members=members,
             met=job.met,
             pipeline=job.pipeline,
             callers=callers,

@@ -194,7 +194,7 @@ class JobTable:
                 job.members[place] = Member(address, now, process=process, since=now)
                 if job.state is State.CREATED:
                     job.state = State.WAITING
-                self.journal.save(job)
+                self.journal.save_member(job, place)
                 self._start_when_complete(job)
             return job
 
@@ -229,7 +229,7 @@ class JobTable:
             if not member.initialised:
                 job.keys, job.optimizer = tuple(keys), optimizer
                 member.initialised, member.gives_state = True, gives_state
-                self.journal.save(job)
+                self.journal.save_member(job, place)
                 if job.started:
                     self.arrivals.advance(job)
                 else:
@@ -439,7 +439,7 @@ class JobTable:
         log.info("%d jobs taken up", len([job for job in self.roster.jobs if not job.state.over]))
 
     def _start_when_complete(self, job: Job) -> None:
-        if job.absent():
+        if not job.complete:
             return
         try:
             self.deployment.adapt(job)

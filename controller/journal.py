@@ -145,19 +145,10 @@ class Journal:
             json.dumps(job.servers), job.kind.name, job.window, job.streams,
             json.dumps(sorted(job.avoid)), job.state.name, job.reason, json.dumps(job.keys),
             _scheme_text(job.scheme), changing,
-            None if job.kept.left is None else job.kept.left.astype("<u4").tobytes(), job.lease,
-            None if job.optimizer is None else job.optimizer.to_message().SerializeToString(),
-            json.dumps(job.restored), job.slice_bytes,
+            _levels(job), job.lease, _plan(job), json.dumps(job.restored), job.slice_bytes,
             job.pipeline.to_message().SerializeToString(),
         )  # fmt: skip
-        members = [
-            (
-                number, place.role.value, place.rank, member.address.ipv4, member.address.port,
-                member.initialised, member.left, member.lost, member.process, member.gives_state,
-                member.joining,
-            )
-            for place, member in job.members.items()
-        ]  # fmt: skip
+        members = [_row(job, place) for place in job.members]
         parts = [job.reservation, *(leftover.reservation for leftover in job.leftovers)]
         held = [(part, one) for part, one in enumerate(parts) if one is not None]
         reservations = [(number, part, one.window) for part, one in held]
@@ -176,6 +167,24 @@ class Journal:
                 ("DELETE FROM reservations WHERE job = ?", [(number,)]),
                 ("INSERT INTO reservations VALUES (?, ?, ?)", reservations),
                 ("INSERT OR REPLACE INTO meetings VALUES (?, ?, ?)", [(number, *job.met)]),
+            ]
+        )
+
+    def save_member(self, job: Job, place: Membership) -> None:
+        """Note what has become of one member, which is all that has changed but for the job's
+        state, keys, optimizer and `kept.left`. The job was saved before."""
+        told = (job.state.name, json.dumps(job.keys), _plan(job), _levels(job), job.number)
+        self._write(
+            [
+                (
+                    "UPDATE jobs SET state = ?, keys = ?, optimizer = ?, levels = ?"
+                    " WHERE number = ?",
+                    [told],
+                ),
+                (
+                    f"INSERT OR REPLACE INTO members VALUES ({', '.join('?' * 11)})",
+                    [_row(job, place)],
+                ),
             ]
         )
 
@@ -261,6 +270,27 @@ class Journal:
 
 def _marks(row: Sequence[Any]) -> str:
     return ", ".join("?" * len(row))
+
+
+def _levels(job: Job) -> bytes | None:
+    return None if job.kept.left is None else job.kept.left.astype("<u4").tobytes()
+
+
+def _plan(job: Job) -> bytes | None:
+    if job.optimizer is None:
+        return None
+    data: bytes = job.optimizer.to_message().SerializeToString()
+    return data
+
+
+def _row(job: Job, place: Membership) -> tuple[Any, ...]:
+    """A member as the table has it."""
+    member = job.members[place]
+    return (
+        job.number, place.role.value, place.rank, member.address.ipv4, member.address.port,
+        member.initialised, member.left, member.lost, member.process, member.gives_state,
+        member.joining,
+    )  # fmt: skip
 
 
 def _scheme_text(scheme: Scheme) -> str:

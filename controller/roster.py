@@ -86,7 +86,7 @@ class Roster:
                 yield
             finally:
                 took = self._clock() - began
-                for job in self.jobs:
+                for job in self.jobs if took else ():
                     for member in job.members.values():
                         member.heard += took
                 self.changed.notify_all()

@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from hosts.quantising import quantise_at, sums_of
 from hosts.recycling import Recycler
-from hosts.slots import DIRECT, WAITING, Rows, Slots, taken
-from protocol.fixed_point import chunk_hash, float_words, quantise, word_sums
+from hosts.slots import DIRECT, WAITING, Rows, Slots
+from protocol.fixed_point import chunk_hash, float_words
 from protocol.header import (
     FLAGGED,
     HEADER_BYTES,
@@ -87,20 +88,23 @@ class Contributions:
         self._hash(rows[slots.stage[rows] == self._first])
         integers = waiting & data
         if integers.all():
-            self._quantise(rows, payloads)
+            sums = self._quantise(rows, payloads)
         else:
             words: Words = np.empty((np.count_nonzero(integers), payloads.shape[1]), ">i4")
-            self._quantise(rows[integers], words)
+            sums = np.zeros(len(rows), np.uint32)
+            sums[integers] = self._quantise(rows[integers], words)
             payloads[integers] = words
             floats = ~waiting & data
-            payloads[floats] = float_words(slots.values[rows[floats]])
+            if floats.any():
+                payloads[floats] = float_words(slots.values[rows[floats]])
+                sums[floats] = sums_of(payloads[floats])
             payloads[~data] = 0
         headers["flags"] |= slots.flags[rows]
         headers["flags"] |= np.where(slots.sent[rows] > 0, _RETRANSMIT, np.uint8(0))
         headers["exponent"] = slots.exponent[rows]
         headers["max_exponent"] = slots.own[rows]
         headers["lanes"] = slots.lanes[rows]
-        headers["checksum"] = word_sums(payloads) + slots.hash[rows]
+        headers["checksum"] = sums + slots.hash[rows]
 
     def _hash(self, rows: Rows) -> None:
         slots = self._slots
@@ -112,13 +116,14 @@ class Contributions:
             slots.exponent[rows],
         )
 
-    def _quantise(self, rows: Rows, out: Words) -> None:
-        """The same each time for a row: what is sent again is made again."""
+    def _quantise(self, rows: Rows, out: Words) -> npt.NDArray[np.uint32]:
+        """The same each time for a row: what is sent again is made again. Returns the sums of
+        their words."""
         slots = self._slots
-        values = taken(slots.values, rows)
-        exponents = slots.exponent[rows]
-        world, scratch = self._plan.world, self._memory.empty(values.shape, np.float32)
-        _, slots.own[rows], slots.flags[rows] = quantise(values, exponents, world, out, scratch)
+        slots.own[rows], slots.flags[rows], sums = quantise_at(
+            slots.values, rows, slots.exponent[rows], self._plan.world, out
+        )
         if self._plan.optimizer is not None:
             # Initial parameters are not to be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)
+        return sums

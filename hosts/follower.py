@@ -17,10 +17,11 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from hosts.boundary import Gate
-from hosts.releases import Clock, Released, Seconds
+from hosts.releases import Released
 from hosts.reports import Failure
 from hosts.server import NotHereError, ServerState
 from hosts.shards import Chunks, Shards, Snapshot
+from hosts.stepping import Clock, Seconds
 from hosts.succession import batch_of, last_of
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
@@ -200,7 +201,7 @@ class WorkerFollower(_Follower):
                 transport.keep(self.joined.headers, self.joined.payloads)
                 self.joined = self.joined._replace(headers=b"", payloads=b"")
             self.transport = transport
-        self.members[plan.world] = plan.members
+        self.members[plan.world] = plan.members or tuple(range(plan.world))
         self.gate.release()
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:

@@ -24,6 +24,8 @@ log = logging.getLogger("native")
 VARIABLE = "RACKHUB_NUMPY"
 
 _RUNTIME = Path(__file__).parent / "runtime"
+# Each operation rounds by itself, as in Python.
+_FLAGS = ("-ffp-contract=off",)
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _SOCKET = ctypes.c_int
 _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
@@ -45,6 +47,13 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     ),
     "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
     "write_results": (ctypes.c_int, [_POINTER, _POINTER, _SIZE, _POINTER]),
+    "release_steps": (ctypes.c_int, [_POINTER]),
+    "largest_values": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER]),
+    "quantise_rows": (
+        None, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER],
+    ),
+    "sum_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER]),
+    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER, _POINTER]),
     "alike": (ctypes.c_int, [_POINTER, _SIZE]),
 }  # fmt: skip
 
@@ -57,7 +66,7 @@ def library() -> ctypes.CDLL | None:
 @functools.cache
 def _loaded() -> ctypes.CDLL | None:
     try:
-        lib = ctypes.CDLL(str(build("hosts", _RUNTIME, _RUNTIME)))
+        lib = ctypes.CDLL(str(build("hosts", _RUNTIME, _RUNTIME, _FLAGS)))
     except (CompilerError, OSError) as error:
         log.warning("numpy reads and writes packets, several times slower: %s", error)
         return None

@@ -20,7 +20,8 @@ from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterL
 from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import Membership
 from hosts.outside import HERE, Outside
-from hosts.releases import Clock, Released, Seconds
+from hosts.releases import Released
+from hosts.stepping import Clock, Seconds
 from hosts.transport import WorkerTransport
 from hosts.udp import Attachment, drive
 from protocol import jobs_pb2

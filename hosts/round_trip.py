@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Times = npt.NDArray[np.float64]
+
 
 class RoundTrips:
     """Smoothed round-trip times of n streams and the timeouts that follow from them, in seconds.
@@ -22,14 +24,22 @@ class RoundTrips:
             raise ValueError(f"timeouts must obey 0 < {least=} <= {initial=} <= {most=}")
         self._initial = initial
         self.least = least
-        self._most = most
+        self.most = most
         self.smoothed = np.full(streams, np.nan)
         self._variation = np.zeros(streams)
         self.timeouts = np.full(streams, initial)
 
     def fresh(self, streams: int) -> RoundTrips:
         """Of other streams, without samples, with the same bounds."""
-        return RoundTrips(streams, self._initial, self.least, self._most)
+        return RoundTrips(streams, self._initial, self.least, self.most)
+
+    def copies(self) -> tuple[Times, Times, Times]:
+        """(n,) smoothed round trips, their variations and timeouts, for `take`."""
+        return self.smoothed.copy(), self._variation.copy(), self.timeouts.copy()
+
+    def take(self, smoothed: Times, variation: Times, timeouts: Times) -> None:
+        """Measured elsewhere: these arrays, not copies."""
+        self.smoothed, self._variation, self.timeouts = smoothed, variation, timeouts
 
     def sample(self, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]) -> None:
         """Takes times measured together: the slowest of a stream stands for its batch.
@@ -53,7 +63,7 @@ class RoundTrips:
             smoothed = 0.875 * smoothed + 0.125 * time
         self.smoothed[stream] = smoothed
         self._variation[stream] = variation
-        timeout = min(max(smoothed + 4 * variation, self.least), self._most)
+        timeout = min(max(smoothed + 4 * variation, self.least), self.most)
         self.timeouts[stream] = timeout
 
     def after(self, streams: Any, backoffs: Any) -> npt.NDArray[np.float64]:
@@ -61,4 +71,4 @@ class RoundTrips:
         if isinstance(backoffs, int) and backoffs == 0:
             return np.asarray(self.timeouts[streams], np.float64)
         doubled = self.timeouts[streams] * np.exp2(np.minimum(backoffs, 30))
-        return np.asarray(np.minimum(doubled, self._most), np.float64)
+        return np.asarray(np.minimum(doubled, self.most), np.float64)

@@ -59,6 +59,18 @@ class Queue:
             self._blocks.append((entries, values))
             self._length += len(entries)
 
+    def first(self, most: int) -> Array:
+        """The entries that `take` of so many would give; they stay."""
+        pieces, left = [], most
+        for entries, _ in self.pending():
+            pieces.append(entries[:left])
+            left -= len(pieces[-1])
+            if not left:
+                break
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces, dtype=ENTRY) if pieces else np.zeros(0, ENTRY)
+
     def pending(self) -> Iterator[tuple[Array, Floats]]:
         """All entries in order, as `take` gives them; they stay."""
         taken = self._taken
@@ -122,28 +134,28 @@ def enqueue(plan: WorkerPlan, queues: Sequence[Queue], entries: Array, values: F
 class Pacer:
     """Spends a link's rate: at most `backlog` seconds of it are handed over ahead of time.
 
-    rate: bit/s, 0 for no limit.
+    rate: bit/s, 0 for no limit. clear: when the link will have sent all it was given.
     """
 
     def __init__(self, rate: int, backlog: float = BACKLOG) -> None:
-        self._rate = rate
-        self._backlog = backlog
-        self._clear = -math.inf  # when the link will have sent all it was given
+        self.rate = rate
+        self.backlog = backlog
+        self.clear = -math.inf
 
     def room(self, now: float) -> float:
         """Bytes that may go now; one packet may exceed it."""
-        if self._rate <= 0:
+        if self.rate <= 0:
             return math.inf
-        return max(0.0, (self._backlog - max(0.0, self._clear - now)) * self._rate / 8)
+        return max(0.0, (self.backlog - max(0.0, self.clear - now)) * self.rate / 8)
 
     def spend(self, now: float, wire_bytes: int) -> None:
         """Accounts for bytes handed over now, headers below UDP included."""
-        if self._rate > 0:
-            self._clear = max(now, self._clear) + wire_bytes * 8 / self._rate
+        if self.rate > 0:
+            self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
 
     def next_time(self) -> float:
         """When half of the backlog will be gone, so that it is worth asking again."""
-        return self._clear - self._backlog / 2
+        return self.clear - self.backlog / 2
 
     @staticmethod
     def wire_bytes(full: npt.NDArray[np.bool_], lanes: int) -> npt.NDArray[np.int64]:

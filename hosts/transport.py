@@ -26,18 +26,20 @@ import numpy.typing as npt
 
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
+from hosts.quantising import dequantise_to, exponents_at
 from hosts.questions import Questions
 from hosts.recycling import Recycler
-from hosts.releases import Clock, Released, Seconds, release
+from hosts.releases import Released, release
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import BACKLOG, Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
+from hosts.stepping import Clock, Seconds
 from hosts.succession import check_successor, incomplete, kept, lacking, last_kept, last_of
 from hosts.verification import Mask, coarse, wrong
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats, chunk_exponents, dequantise, floats_of
+from protocol.fixed_point import Floats, floats_of
 from protocol.header import (
     FLAGGED,
     HEADER,
@@ -144,7 +146,7 @@ class WorkerTransport:
         rounds, first = self._exponents.begin(rows)
         ticket = self._tickets
         self._tickets += n
-        own = chunk_exponents(values[first])[0]
+        own = exponents_at(values, np.flatnonzero(first))[0]
         entries = entries_of(rows, rounds, first, own, widths, ticket, self._order)
         enqueue(self.plan, self._queues, entries, values)
         self._order += len(entries)
@@ -192,8 +194,8 @@ class WorkerTransport:
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
-        if wants is None and self.plan.alone:
-            return []  # they are nobody else's
+        if wants is None and (self.plan.alone or not self._slots.width):
+            return []  # they are nobody else's, or have no payload that anybody could lack
         if wants is None:
             return kept(self._slots, last_kept(self._slots, self.levels()))
         if self.plan.optimizer is None:
@@ -496,7 +498,7 @@ class WorkerTransport:
             sums = floats_of(words)
         else:
             sums = self._memory.empty(words.shape, np.float32)
-            dequantise(words, slots.exponent[rows], self.plan.world, sums)
+            dequantise_to(words, slots.exponent[rows], self.plan.world, sums)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:

@@ -33,7 +33,8 @@ from hosts.offload import (
     received_segment_size,
     segment_size_message,
 )
-from hosts.releases import Clock, Released, Seconds
+from hosts.releases import Released
+from hosts.stepping import Clock, Seconds
 from hosts.trains import LARGEST_RECEIVE, Receiver, send
 from protocol.header import (
     HEADER_BYTES,

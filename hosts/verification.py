@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from hosts.quantising import sums_of
 from hosts.slots import Rows, Slots
-from protocol.fixed_point import NO_EXPONENT, Exps, scale, sum_checks, word_sums
+from protocol.fixed_point import NO_EXPONENT, Exps, scale, sum_checks
 from protocol.header import FLAGGED, Batch
 from protocol.plan import WorkerPlan
 
@@ -42,9 +43,9 @@ def wrong(
         exponent |= flagged
         sums = slots.hash[rows] * np.uint32(plan.world)
         if batch.full.all():
-            sums += word_sums(batch.payloads)
+            sums += sums_of(batch.payloads)
         elif batch.full.any():
-            sums[batch.full] += word_sums(batch.payloads[batch.full])
+            sums[batch.full] += sums_of(batch.payloads[batch.full])
         # Of a flagged sum the payload is gone; an exponent round has none and no reason for
         # flags, unless another worker sent something else under this number.
         checksum = np.where(flagged, ~slots.exponent_round[rows], sums == headers["checksum"])

@@ -33,7 +33,7 @@ MOST_EXPONENT = 127
 # Every float32 is a multiple of 2^-149: a finer step would buy nothing and could not be returned.
 _FINEST_SCALE = 149
 # Scales whose power of two and whose results are normal float32 numbers either way.
-_FLOAT32_SCALE = 126
+FLOAT32_SCALE = 126
 _HASH_START = np.uint32(0x9E3779B9)
 _HASH_STEP = np.uint32(0x85EBCA6B)
 _HASH_LAST = np.uint32(0xC2B2AE35)
@@ -66,14 +66,18 @@ def chunk_exponents(
         flags[rows] |= np.uint8(Flag.NONFINITE)
         finite = np.where(np.isfinite(values[rows]), values[rows], np.float32(0))
         largest[rows] = np.abs(finite).max(axis=1)
-    exponents = np.frexp(largest)[1].astype(np.int16)
-    np.maximum(exponents, LEAST_EXPONENT, out=exponents)
-    above = exponents > MOST_EXPONENT
+    above = np.frexp(largest)[1] > MOST_EXPONENT
     if above.any():
         flags[above] |= np.uint8(Flag.OVERFLOW)
-        exponents[above] = MOST_EXPONENT
+    return exponents_of(largest), flags
+
+
+def exponents_of(largest: Floats) -> Exps:
+    """(n,) chunks' own exponents, by the largest |x| in each, at most MOST_EXPONENT."""
+    exponents = np.frexp(largest)[1].astype(np.int16)
+    np.clip(exponents, LEAST_EXPONENT, MOST_EXPONENT, out=exponents)
     exponents[largest == 0] = NO_EXPONENT
-    return exponents, flags
+    return exponents
 
 
 def quantise(
@@ -99,7 +103,7 @@ def quantise(
     digits = scale(given, world)
     scaled: npt.NDArray[Any]
     # Multiplying by a power of two is exact, so float32 gives the bits that float64 would.
-    if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
+    if digits.size == 0 or int(np.abs(digits).max()) <= FLOAT32_SCALE:
         scaled = np.multiply(values, np.ldexp(np.float32(1), digits)[:, None], out=scratch)
     else:
         scaled = values.astype(np.float64) * np.ldexp(np.float64(1), digits)[:, None]
@@ -112,7 +116,7 @@ def dequantise(words: Words, exponents: Any, world: int, out: Floats | None = No
     """Float32 of sums (n, lanes) of chunks quantised with `exponents` (n,); in `out` if given."""
     floats = np.empty(words.shape, np.float32) if out is None else out
     digits = scale(exponents, world)
-    if digits.size == 0 or int(np.abs(digits).max()) <= _FLOAT32_SCALE:
+    if digits.size == 0 or int(np.abs(digits).max()) <= FLOAT32_SCALE:
         floats[:] = words  # rounds once, to nearest; the scaling is exact
         with np.errstate(over="ignore"):
             floats *= np.ldexp(np.float32(1), -digits)[:, None]

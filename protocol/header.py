@@ -340,32 +340,28 @@ def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
     return _well_formed(batch, wire.shape[1])
 
 
-def decode_rows(rows: Wire, peers: Array, lanes: int) -> tuple[Batch, int]:
-    """As `decode`, of datagrams of any one size, (n, bytes)."""
-    n, size = rows.shape
-    if size == HEADER_BYTES + 4 * lanes:
-        return decode_wire(rows, peers)
-    if size != HEADER_BYTES:
-        return Batch.empty(lanes), n
-    headers = opaque(rows.view(HEADER)[:, 0]).copy().view(HEADER)
-    words = np.empty((n, lanes), ">i4")
-    return _well_formed(Batch(headers, words, carries_payload(headers), peers), size)
-
-
-def decode_headers(rows: Wire, peers: Array, lanes: int, lengths: Any) -> tuple[Batch, int]:
-    """As `decode`, of datagrams whose payloads only occupy the wire: (n, HEADER_BYTES or more) of
-    them is here, and their (n,) lengths in bytes. The batch's payloads are (n, 0)."""
+def decode_rows(
+    rows: Wire, lengths: Any, peers: Array, lanes: int, *, payload: bool = True
+) -> tuple[Batch, int]:
+    """As `decode`, of datagrams of these (n,) lengths in bytes, each from the first byte of its row
+    of (n, bytes) on. Without payload those only occupy the wire: the batch's are (n, 0)."""
     n, stored = rows.shape
     if stored < HEADER_BYTES:
-        return Batch.empty(0), n
+        return Batch.empty(lanes if payload else 0), n
+    words: Words
+    if not payload:
+        words = np.empty((n, 0), ">i4")
+    elif stored >= HEADER_BYTES + 4 * lanes:
+        words = rows[:, HEADER_BYTES : HEADER_BYTES + 4 * lanes].view(">i4")
+    else:  # nobody's payload is there, or it is cut off
+        words = np.empty((n, lanes), ">i4")
     headers = opaque(rows[:, :HEADER_BYTES].view(HEADER)[:, 0]).copy().view(HEADER)
-    words: Words = np.empty((n, 0), ">i4")
     return _well_formed(Batch(headers, words, carries_payload(headers), peers), lengths, lanes)
 
 
 def _well_formed(batch: Batch, length: Any, lanes: int = 0) -> tuple[Batch, int]:
     """The well-formed packets of datagrams of that (n,) length in bytes, and the number of
-    others. lanes: of a full payload, if those of the batch are not at hand."""
+    others. lanes: of a full payload, if not as many as in the batch."""
     kind = ops(batch.headers)
     wide = HEADER_BYTES + 4 * (lanes or batch.payloads.shape[1])
     good = length == np.where(batch.full, wide, HEADER_BYTES)

@@ -156,7 +156,7 @@ class LineQueue:
         self, times: Numbers, lengths: Numbers, stored: int, mark_above: int | None = None
     ) -> Sent:
         """Packets that come at these times (ps), no earlier than those of before, with frames of
-        these lengths of which `stored` bytes exist.
+        these lengths, of whose content `stored` bytes at most exist.
 
         mark_above: bytes, see `Sent.marked`; None: nothing. Raises LineError, and then has taken
         none; MemoryError.
@@ -218,5 +218,5 @@ def _error(result: int) -> Exception:
     if result == _LATE:
         return LateError("packets that come before the last one of before")
     if result == _SHORT:
-        return LineError("frames of less than an Ethernet header, or shorter than what is stored")
+        return LineError("frames of less than an Ethernet header")
     return MemoryError("no memory for a queue")

@@ -58,7 +58,7 @@ class ControlWriter:
             out.emit("{")
             with refused_at(table.source, f"table '{table.name}'"):
                 if table.name in self.runs.nodes:
-                    self._run(out, self.runs.nodes[table.name])
+                    self._run(out, table.name)
                 else:
                     self._open(out, table)
                     self._table(out, table)
@@ -132,11 +132,12 @@ class ControlWriter:
                 waiting += [one.true_next, one.false_next]
         return found
 
-    def _run(self, out: Emitter, run: list[Table]) -> None:
+    def _run(self, out: Emitter, first: str) -> None:
+        run = self.runs.nodes[first]
         for table in run:
             self._open_tail(out, table)
         self.fused.write(out, run)
-        out.emit(self._go(following(run[-1])))
+        out.emit(self._go(self.runs.after[first]))
 
     def _open(self, out: Emitter, node: Table | Conditional) -> None:
         self._open_tail(out, node)
@@ -257,8 +258,8 @@ class ControlWriter:
         out.emit("struct sw_entry *entry = 0;")
         if table.name in self.ahead:
             out.emit("if (packet->hint.table == table) {", "entry = packet->hint.entry;", "} else")
-        out.emit(f"if ({last}.epoch == sw->epoch{same}) {{", f"entry = {last}.entry;")
-        out.emit("} else if (table->tuple_count) {")
+        out.emit("if (!table->tuple_count) {", "} else", f"if ({last}.epoch == sw->epoch{same}) {{")
+        out.emit(f"entry = {last}.entry;", "} else {")
         out.emit(f"entry = {self._found(table)};")
         out.emit(f"{last}.epoch = sw->epoch;", f"{last}.entry = entry;")
         out.emit(*(f"{last}.key[{i}] = key[{i}];" for i in range(words)), "}")

@@ -6,7 +6,10 @@
 #include "flow.h"
 #include "trace.h"
 
-static struct sw_packet *take_clean(struct sw *sw) {
+// What every packet comes through, in as few calls as there can be.
+#define EVERY_PACKET static inline __attribute__((always_inline))
+
+EVERY_PACKET struct sw_packet *take_clean(struct sw *sw) {
     struct sw_packet *packet = sw_packet_take(sw);
     if (packet) program_reset(context_of(packet));
     return packet;
@@ -98,9 +101,12 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
 
 // A copy with headers, metadata and payload, all of it: truncate is for the packet that asked for
 // it, not for its copies (so does BMv2).
-static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
+EVERY_PACKET struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     struct sw_packet *copy = sw_packet_take(sw);
-    if (!copy) return NULL;
+    if (!copy) {
+        SW_TELL(sw, packet, "has no memory for a copy");
+        return NULL;
+    }
     SW_COPIED_FROM(sw, copy, packet);
     program_copy(context_of(copy), context_of(packet));
     copy->arrival = packet->arrival;
@@ -146,7 +152,7 @@ static void replicate(struct sw *sw, struct sw_packet *packet, const struct sw_r
 // Ingress
 
 // writable: bytes of the frame may be overwritten, those from `fragile` on for good.
-static void parse(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
+EVERY_PACKET void parse(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
                   int writable, uint32_t fragile) {
     uint32_t parsed = (uint32_t)program_parse(sw, packet, frame, length);
     packet->payload = frame + parsed;
@@ -222,6 +228,7 @@ static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *fra
     // Packets that never stop must leave room for those that arrive.
     if (sw->again.count > sw->pool_size / 2) {
         sw->stats.rounds_lost++;
+        SW_TELL(sw, packet, "is not to go round: too many do");
         return;
     }
     struct sw_packet *again = take_clean(sw);
@@ -253,7 +260,7 @@ static int leave_ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame
     return 0;
 }
 
-static void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *arrived,
+EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *arrived,
                     uint64_t now_us) {
     struct program_context *context = context_of(packet);
     struct sw_state *state = state_of(packet);
@@ -391,7 +398,7 @@ size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet) {
     return length > packet->truncate ? packet->truncate : length;
 }
 
-static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap,
+EVERY_PACKET size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap,
                       struct sw_leaving *leaving) {
     program_update_checksums(sw, packet);
     size_t headers = program_keeps_headers ? packet->whole - packet->payload_length

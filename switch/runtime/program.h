@@ -223,6 +223,7 @@ static inline void sw_clear(void *at, size_t bytes) {
         memset(to, 0, bytes);
         return;
     }
+#pragma GCC unroll 32
     for (size_t i = 0; i + 32 < bytes; i += 32) memcpy(to + i, &zeroes, 32);
     memcpy(to + bytes - 32, &zeroes, 32);
 }

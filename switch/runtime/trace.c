@@ -161,7 +161,7 @@ static uint32_t ones(const struct sw_trace_field *field, const uint64_t *words) 
 // What the entry wants of a field.
 static void say_wanted(struct sw *sw, const struct sw_table *table,
                        const struct sw_trace_field *field, const struct sw_entry *entry) {
-    const uint64_t *mask = table->records[entry->number].mask->words;
+    const uint64_t *mask = table->mask_words + (size_t)entry->mask * table->spec->key_words;
     if (field->match == SW_WITHIN) {
         const uint64_t *low = entry->words + table->spec->key_words + field->word;
         sw_trace_value(sw, low, 64);
@@ -194,9 +194,12 @@ void sw_trace_lookup(struct sw *sw, const struct sw_packet *packet, const struct
         sw_trace_say(sw, "%s", key ? ": misses" : "");
         return;
     }
-    const struct sw_entry_record *record = &table->records[entry->number];
+    const struct sw_table_spec *spec = table->spec;
+    size_t stride =
+        sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words, spec->counted);
+    uint32_t number = sw_number(table, entry, stride);
     sw_trace_say(sw, ": hits handle %llu [",
-                 (unsigned long long)((uint64_t)record->generation << 32 | entry->number));
+                 (unsigned long long)table->records[number].generation << 32 | number);
     int ranked = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (i) sw_trace_say(sw, ", ");

@@ -136,6 +136,7 @@ def compare(
         raise LaunchError("--target bmv2: virtual time has the embedded target only; leave it out")
     chosen: Target = "embedded" if clock == "virtual" else choose(target)
     loaded = read_topology(topology)
+    framing = framing or (clock == "virtual" and loaded.topology.costs.framing)
     if program is None and p4info is None:
         make_ready(say=say)
     if clock == "virtual":

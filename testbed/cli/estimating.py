@@ -182,7 +182,9 @@ def _on_topology(
         found = list(needs(Addressing(topology), sizes, plane, workers, file))
     try:
         network = Network.of(topology, workers, servers)
-        work = Work(Workload(tuple(sizes), plane.lanes, 1, 1).chunks, plane.frame_bytes, compute)
+        chunks = Workload(tuple(sizes), plane.lanes, 1, 1).chunks
+        in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
+        work = Work(chunks, plane.frame_bytes, compute, in_a_row)
     except ModelError as error:
         raise click.ClickException(f"{path}: {error}") from error
     predicted = predictions(network, work, replace(costs, slots=plane.slots))

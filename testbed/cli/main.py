@@ -7,6 +7,7 @@ import click
 
 from testbed.bench.cli import bench
 from testbed.cli import looking, observing, running
+from testbed.cli.calibrating import calibrate
 from testbed.cli.comparing import compare
 from testbed.cli.estimating import plan
 from testbed.cli.options import Group
@@ -29,6 +30,7 @@ for command in (
     plan,
     compare,
     sweep,
+    calibrate,
     bench,
 ):
     main.add_command(command)

@@ -70,6 +70,8 @@ def run_command(
         done = [job for job in summary["jobs"] if job["state"] == "done"]
         show_results(console, done, summary["links"])
         click.echo(f"\n{shown(directory.summary)}")
+        if trace is not None:
+            click.echo(f"{trace}: for ui.perfetto.dev or chrome://tracing")
     if not matches:
         raise LaunchError(
             "the weights differ from the reference's: some sum is not what it should be;"

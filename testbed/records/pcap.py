@@ -48,14 +48,17 @@ class Writer:
         lengths: npt.NDArray[np.int64],
     ) -> None:
         """Adds n packets. times: (n,) ns since 1970. frames: (n, kept) their first bytes. lengths:
-        (n,) of the whole."""
+        (n,) of the whole; what is behind the end of one is no part of it."""
         count, kept = frames.shape
         records = np.empty((count, _RECORD_HEADER + kept), np.uint8)
         fields = np.empty((count, 4), np.uint32)
         fields[:, 0], fields[:, 1] = np.divmod(times, 1_000_000_000)
-        fields[:, 2], fields[:, 3] = kept, lengths
+        fields[:, 2], fields[:, 3] = np.minimum(lengths, kept), lengths
         records[:, :_RECORD_HEADER] = fields.view(np.uint8)
         records[:, _RECORD_HEADER:] = frames
+        if count and int(lengths.min()) < kept:
+            there = np.arange(_RECORD_HEADER + kept) < _RECORD_HEADER + lengths[:, None]
+            records = records[there]
         self._file.write(records.data)
 
     def close(self) -> None:

@@ -7,26 +7,18 @@ No IPv4 options, don't fragment, TTL 64, the UDP checksum left out (RFC 768 allo
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.frames import ETHERTYPE_IPV4, OVERHEAD, Interface
-from protocol.header import PEER, Array, Batch, as_sent
+from protocol.header import HEADER_BYTES, PEER, Array, Batch, opaque, parts_of
 from testbed.virtual.trains import Frames, Lengths
 
 _UDP = 17
 _DONT_FRAGMENT = 0x4000
 _ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
-
-
-class Same(NamedTuple):
-    """Frames of one length in bytes; of each the first are stored."""
-
-    frames: Frames
-    length: int
 
 
 class Arrived(NamedTuple):
@@ -62,30 +54,25 @@ class Framing:
         words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")
         self._sum = int(words.astype(np.int64).sum())
 
-    def frames(self, batch: Batch) -> list[Same]:
-        """The packets of a batch in their order, as frames; those of one size in a row together."""
+    def frames(self, batch: Batch) -> tuple[Frames, Lengths]:
+        """The packets of a batch in their order as frames, and how long each is: what is behind
+        that in its row is no part of it."""
         n, full = len(batch), batch.full
-        large, small = as_sent(batch)
-        if len(large) == n or len(small) == n:
-            return (
-                [self._framed(large if len(large) else small, batch.peers, len(large))] if n else []
-            )
-        found, taken = [], [0, 0]
-        bounds = [0, *(np.flatnonzero(full[1:] != full[:-1]) + 1).tolist(), n]
-        for first, last in pairwise(bounds):
-            kind = int(full[first])
-            rows = slice(taken[kind], taken[kind] + last - first)
-            taken[kind] += last - first
-            found.append(self._framed((small, large)[kind][rows], batch.peers[first:last], kind))
-        return found
-
-    def _framed(self, datagrams: npt.NDArray[np.uint8], peers: Array, full: int) -> Same:
-        n, size = datagrams.shape
-        frames = np.empty((n, OVERHEAD + size), np.uint8)
+        if not full.any():
+            datagrams = _bytes_of(batch.headers)
+        elif batch.wire is not None:
+            datagrams = batch.wire
+        else:
+            datagrams = np.empty((n, HEADER_BYTES + 4 * batch.payloads.shape[1]), np.uint8)
+            headers, words = parts_of(datagrams)
+            opaque(headers)[:] = opaque(batch.headers)
+            words[:] = batch.payloads
+        frames = np.empty((n, OVERHEAD + datagrams.shape[1]), np.uint8)
         frames[:, :OVERHEAD] = self._template
         frames[:, OVERHEAD:] = datagrams
-        if full:
-            size += 4 * self.empty_lanes
+        payload = 4 * (self.empty_lanes or batch.payloads.shape[1])
+        size = HEADER_BYTES + payload * full.astype(np.int64)
+        peers = batch.peers
         total = _IPV4_BYTES + _UDP_BYTES + size
         target = peers["ipv4"].astype(np.int64)
         sums = self._sum + total + (target >> 16) + (target & 0xFFFF)
@@ -100,7 +87,11 @@ class Framing:
         ):
             width = np.dtype(kind).itemsize
             frames[:, at : at + width].view(kind)[:, 0] = values
-        return Same(frames, OVERHEAD + size)
+        return frames, OVERHEAD + size
+
+
+def _bytes_of(headers: Array) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(opaque(headers)).view(np.uint8).reshape(len(headers), -1)
 
 
 def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:

@@ -26,6 +26,8 @@ from testbed.nodes.serverhost import JobError
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.records import outcomes
+from testbed.records.series import FILE as SERIES
+from testbed.records.series import SeriesWriter
 from testbed.training import reference, worker, workloads
 from testbed.training.attendance import Attendance, entries
 from testbed.training.exact import InexactSumError
@@ -34,8 +36,10 @@ from testbed.training.trainer import digest
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
 from testbed.virtual.tracing import Tracer
+from testbed.virtual.trains import SECOND
 
 Message = dict[str, Any]
+_PLACES = 9  # of seconds in a series: nanoseconds
 
 
 class VirtualJob:
@@ -71,7 +75,10 @@ class VirtualJob:
         self._errors: dict[int, str] = {}
         self._started: dict[int, int] = {}  # first epoch, by rank
         self._counted: outcomes.Counts = {}
-        self._progress = Progress(len(placement.workers), self.spec.iterations)
+        self._now = 0.0  # s, at the worker that reported last
+        world, clock = len(placement.workers), lambda: self._now
+        self._series = SeriesWriter(folder / SERIES, clock, _PLACES)
+        self._progress = Progress(world, self.spec.iterations, 0, clock)
         self.forecast = Forecast(
             self.spec,
             placement.workers,
@@ -84,7 +91,7 @@ class VirtualJob:
         if file.restore is not None:
             self._checkpoint = known = read(file.restore)
             self.attendance = Attendance(known.calls)
-            self._progress = Progress(len(placement.workers), self.spec.iterations, known.calls)
+            self._progress = Progress(world, self.spec.iterations, known.calls, clock)
             contacted = known.lanes == dataplane.lanes
             self.forecast = replace(self.forecast, before=known.calls, contacted=contacted)
 
@@ -194,14 +201,17 @@ class VirtualJob:
     def _take(self, rank: int, what: str, fields: Message) -> None:
         """A report of a worker, see ``testbed.training.worker``."""
         report: Message = json.loads(json.dumps(fields))  # as a process tells it
+        self._now = self._network.hosts[self.placement.workers[rank]].now / SECOND
         if what == "started":
             self._started[rank] = report["plan"]
             if len(self._started) == len(self.placement.workers):
                 self.state = "running"
+                self._series.state(self.name, self.state)
                 self._emit({"event": "running", "job": self.name})
         elif what == "progress":
             self.attendance.take(rank, report["attendance"])
             if self._progress.take(rank, report):
+                self._series.iterations(self.name, self._progress.latest)
                 told = self._progress.message()
                 if "share_in_tree" in told:
                     share = told.pop("share_in_tree")
@@ -260,6 +270,7 @@ class VirtualJob:
             self.state, self.reason = "failed", str(error)
             return
         self.state = "done"
+        self._series.state(self.name, self.state)
         self._emit({"event": "done", "job": self.name})
 
     def _check_sums(self) -> None:

@@ -79,13 +79,23 @@ class StreamNode(HostNode):
             return
         # All have frames of one length; at one time those of the first port come first.
         times = np.concatenate([train.times for train in found])
+        lengths = np.concatenate([train.lengths for train in found])
         segments, good = decode(np.concatenate([train.frames for train in found]))
         good &= np.isin(segments.ports, list(self._ends))
         self.unwanted += int(len(good) - np.count_nonzero(good))
-        order = np.flatnonzero(good)
+        order = np.arange(len(times))
         if len(found) > 1:
-            order = order[np.argsort(times[order], kind="stable")]
-        self._found = times[order], segments.select(order)
+            order = np.argsort(times, kind="stable")
+        times = self.received(times[order], lengths[order])
+        kept = good[order]
+        times, segments = times[kept], segments.select(order[kept])
+        if self._found is not None and self._next_row < len(self._found[0]):  # being worked on
+            left = slice(self._next_row, None)
+            before = self._found[1].select(left)
+            pairs = zip(before, segments, strict=True)
+            times = np.concatenate((self._found[0][left], times))
+            segments = Segments(*(np.concatenate(pair) for pair in pairs))
+        self._found = times, segments
         self._next_row = 0
 
     def arrival(self) -> int:
@@ -143,6 +153,7 @@ class StreamNode(HostNode):
         return found
 
     def _emit(self, times: Times, leaving: list[_Leaving]) -> None:
+        trains = []
         for number in sorted({one.end.interface for one in leaving}):
             chosen = [one for one in leaving if one.end.interface == number and len(one.rows)]
             if not chosen:
@@ -157,7 +168,9 @@ class StreamNode(HostNode):
             )
             frames = encode(heads[order], Segments(data, data, number_, push))
             train = train_of(times[rows[order]], frames, data + frames.shape[1])
-            self.ports[number].send(train)
+            trains.append((number, train))
+        if trains:
+            self.transmit(trains)
 
 
 def connect(

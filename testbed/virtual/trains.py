@@ -38,7 +38,8 @@ class Train:
     """n packets that pass one place in this order.
 
     times: not decreasing: when a packet's last bit is there. lengths: (n,) bytes of the whole
-    frame without FCS; what is not stored has no content (a chunk that only occupies the wire).
+    frame without FCS; what is not stored has no content (a chunk that only occupies the wire), and
+    what is stored behind a frame's end is no part of it.
     priorities: (n,) 0 (lowest) .. 7, or None: all 0. Whoever gets a train may not write to its
     frames: others may have them, too.
     """
@@ -84,10 +85,10 @@ class Train:
             return
         if (times[1:] < times[:-1]).any():
             raise TrainError("the packets of a train are not in the order of their times")
-        if not LEAST_FRAME <= self.stored <= int(lengths.min()):
+        if self.stored < LEAST_FRAME or int(lengths.min()) < LEAST_FRAME:
             raise TrainError(
                 f"frames of {int(lengths.min())} bytes of which {self.stored} are stored; allowed:"
-                f" {LEAST_FRAME} to the whole frame"
+                f" {LEAST_FRAME} and more of each"
             )
 
 
@@ -115,19 +116,9 @@ def _filled(values: Any, n: int) -> npt.NDArray[np.int64]:
     return np.asarray(values, np.int64)
 
 
-def joined(trains: Sequence[Train]) -> list[Train]:
-    """As few trains as there can be, in the same order: neighbours whose frames are stored to the
-    same length become one."""
-    found: list[Train] = []
-    first = 0
-    for at in range(1, len(trains) + 1):
-        if at == len(trains) or trains[at].stored != trains[first].stored:
-            found.append(_concatenated(trains[first:at]))
-            first = at
-    return found
-
-
-def _concatenated(trains: Sequence[Train]) -> Train:
+def joined(trains: Sequence[Train]) -> Train:
+    """One train of some, of which there is at least one, in the same order. All frames are stored
+    as long as the longest, with zeros behind what there was."""
     if len(trains) == 1:
         return trains[0]
     priorities = None
@@ -140,7 +131,19 @@ def _concatenated(trains: Sequence[Train]) -> Train:
         )
     return Train(
         np.concatenate([one.times for one in trains]),
-        np.concatenate([one.frames for one in trains]),
+        _side_by_side([one.frames for one in trains]),
         np.concatenate([one.lengths for one in trains]),
         priorities,
     )
+
+
+def _side_by_side(parts: Sequence[Frames]) -> Frames:
+    widest = max(one.shape[1] for one in parts)
+    if all(one.shape[1] == widest for one in parts):
+        return np.concatenate(parts)
+    frames = np.zeros((sum(map(len, parts)), widest), np.uint8)
+    at = 0
+    for one in parts:
+        frames[at : at + len(one), : one.shape[1]] = one
+        at += len(one)
+    return frames

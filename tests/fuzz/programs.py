@@ -236,12 +236,12 @@ def corpus(name: str, fill: Callable[[Pipeline], None], seeds: dict[str, bytes])
 
 
 def router() -> Subject:
-    """Forty networks, and an address for each port."""
+    """A hundred networks, so that masks share hash tables, and an address for each port."""
 
     def fill(pipeline: Pipeline) -> None:
         draw = random.Random(5)
         routes = {(number(f"192.168.0.{port}"), 32): port for port in range(1, 6)}
-        while len(routes) < 40:
+        while len(routes) < 100:
             length = draw.randrange(33)
             address = draw.getrandbits(32) >> (32 - length) << (32 - length)
             routes[address, length] = draw.choice([1, 2, 3, 4, 5, CPU_PORT, 77])

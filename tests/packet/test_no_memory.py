@@ -44,12 +44,17 @@ def device() -> Iterator[Device]:
 
 @pytest.fixture
 def connection(device: Device) -> Iterator[Connection]:
+    """Pushes programs that may lack memory."""
     made = DeviceConnection("scarce", device)
     made.open()
     with mock.patch.object(loading, "Pipeline", partial(Pipeline, flags=SCARCE_FLAGS)):
-        made.push(P4INFO.message, PROGRAM)
-    yield made
+        yield made
     made.close()
+
+
+def allocations_left(device: Device) -> ctypes.c_long:
+    assert device.pipeline is not None
+    return ctypes.c_long.in_dll(device.pipeline.native, "allocations_left")
 
 
 def send(port: int) -> p4rt.TableAction:
@@ -95,8 +100,8 @@ EVERYTHING = [
 
 
 def test_updates_without_memory_change_nothing(device: Device, connection: Connection) -> None:
-    assert device.pipeline is not None
-    left = ctypes.c_long.in_dll(device.pipeline.native, "allocations_left")
+    connection.push(P4INFO.message, PROGRAM)
+    left = allocations_left(device)
 
     def state() -> tuple[object, Sequence[object]]:
         return connection.read(EVERYTHING), [device.inject(1, one) for one in FRAMES]
@@ -119,3 +124,47 @@ def test_updates_without_memory_change_nothing(device: Device, connection: Conne
         left.value = 0
         assert failures >= least
         assert state() != before
+
+
+def test_a_value_set_without_memory_reads_as_it_is(device: Device, connection: Connection) -> None:
+    program, p4info = program_files(HERE / "valuesets.json")
+    connection.push(p4info.message, program)
+    left = allocations_left(device)
+    [number] = [
+        one.preamble.id for one in p4info.message.value_sets if one.preamble.alias == "kinds"
+    ]
+
+    def holding(*values: int) -> p4rt.Update:
+        entity = p4rt.Entity(value_set_entry={"value_set_id": number})
+        for value in values:
+            match = entity.value_set_entry.members.add().match.add(field_id=1)
+            match.exact.value = bytes([value])
+        return modification(entity)
+
+    def seen() -> set[int]:
+        """Kinds whose packets' items are parsed: the parser counts them in the fourth byte."""
+        frames = [bytes([kind, 0, 0, 0, 1, 0]) for kind in range(1, 8)]
+        outputs = [device.inject(1, one) for one in frames]
+        return {frame[0] for [(_, frame)] in outputs if frame[3]}
+
+    def told() -> set[int]:
+        [found] = connection.read([p4rt.Entity(value_set_entry={"value_set_id": number})])
+        return {one.match[0].exact.value[0] for one in found.value_set_entry.members}
+
+    connection.write([holding(1, 2)])
+    failures = 0
+    while True:
+        left.value = failures + 1
+        try:
+            connection.write([holding(5, 6, 7)])
+        except WriteError as error:
+            [failure] = error.failures
+            assert failure.code == code.RESOURCE_EXHAUSTED
+            assert seen() == told() < {1, 2, 5, 6, 7}
+            failures += 1
+            connection.write([holding(1, 2)])
+        else:
+            break
+    left.value = 0
+    assert failures >= 3
+    assert seen() == told() == {5, 6, 7}

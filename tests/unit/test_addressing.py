@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.addressing import GATEWAY, Addressing, NoRouteError
+from topologies.addressing import GATEWAY, Addressing, NoRouteError, Route
 from topologies.spec import parse
 from topologies.topology import Link, LinkQuality, Node, Topology
 
@@ -114,6 +116,50 @@ def test_routes_without_some_switches_avoid_them_and_lead_wherever_a_way_is_left
             assert path[-1] == plan.attached_to(destination)
     again = plan.without(())
     assert all(again.routes(name) == whole.routes(name) for name in names)
+
+
+@given(topologies(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_prefixes_lead_as_routes_do_and_nothing_goes_round(
+    topology: Topology, data: st.DataObject
+) -> None:
+    names = [node.name for node in topology.switches]
+    missing = data.draw(st.sets(st.sampled_from(names), max_size=len(names) - 1))
+    plan = Addressing(topology).without(missing)
+    prefixes = {name: plan.prefixes(name) for name in set(names) - missing}
+    strangers = data.draw(st.lists(st.integers(10 << 24, (11 << 24) - 1), max_size=20))
+    strangers += [int(one) ^ 1 << data.draw(st.integers(0, 23)) for one in plan.destinations]
+
+    def next_hop(switch: str, address: IPv4Address) -> Route | None:
+        found = [way for prefix, way in prefixes[switch].items() if address in prefix]
+        assert len(found) < 2
+        return found[0] if found else None
+
+    for switch in prefixes:
+        ways = plan.routes(switch)
+        for destination in plan.destinations:
+            assert next_hop(switch, destination) == ways.get(destination)
+        for stranger in strangers:
+            passed, where = [switch], switch
+            while (way := next_hop(where, IPv4Address(stranger))) is not None:
+                port = plan.port(where, way.port)
+                if port.peer_is_host:
+                    break
+                where = port.peer
+                assert where not in passed
+                passed.append(where)
+
+
+def test_routes_of_many_hosts_are_few_prefixes() -> None:
+    """A switch of 64 racks with 16 workers each has one for each of its own hosts, and for others
+    no more than there are bits in the number of racks: one for each half that it is not in."""
+    racks = "[{workers: 16, servers: 1}, {workers: 16, count: 63}]"
+    plan = Addressing(parse(f"name: x\nracks: {racks}\ncores: [{{racks: 32, cores: 1}}, 1]\n"))
+    most = {name: len(plan.prefixes(name)) for name in ("tor0", "tor63", "core0", "core2")}
+    assert most["tor63"] <= 16 + 2 * 6 + 2
+    assert most["tor0"] <= 17 + 2 * 6 + 2
+    assert most["core0"] <= 2 * 32 + 2 * 6
+    assert most["core2"] <= 2 * 6 + 2
 
 
 def test_many_racks_and_hosts_have_addresses_of_their_own() -> None:

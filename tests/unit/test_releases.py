@@ -13,6 +13,7 @@ from controller.dataplane import DataPlane
 from hosts import transport
 from hosts.client import Client
 from hosts.jobservice import Service, create_service
+from hosts.native import VARIABLE
 from hosts.releases import release
 from testbed.nodes.dataplane import SOURCES
 from testbed.virtual.calls import ask
@@ -27,6 +28,7 @@ RACK = """
 name: rack
 defaults: {rate: %s, delay: %s, queue_bytes: %s}
 racks: [{workers: 2, servers: 1}]
+costs: {%s}
 """
 
 
@@ -43,13 +45,14 @@ class Case:
     late: float = 0.0
     outlier: float = 1.0  # a value of the second round: too large for its chunk's scale
     rounds: int = 4
+    costs: str = ""
 
 
 class Played:
     """What leaves on each link and when, and what workers know at the end."""
 
     def __init__(self, case: Case, *, trains: bool) -> None:
-        topology = parse(RACK % (case.rate, case.delay, case.queue_bytes))
+        topology = parse(RACK % (case.rate, case.delay, case.queue_bytes, case.costs))
         self.case = case
         self.addressing = Addressing(topology)
         self.network = network = Network(topology, self.addressing, DataPlane.load(*PLANE))
@@ -70,7 +73,11 @@ class Played:
         self.left = {
             way: (
                 np.concatenate([train.times for train in sent]).tolist(),
-                b"".join(train.frames.tobytes() for train in sent),
+                b"".join(
+                    frame[:length].tobytes()
+                    for train in sent
+                    for frame, length in zip(train.frames, train.lengths.tolist(), strict=True)
+                ),
             )
             for way, sent in left.items()
             if sent
@@ -132,17 +139,37 @@ class Played:
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("case", "native"),
     [
-        Case("10 Gbit/s", "0.005 ms", "128 KiB", late=0.0001),
-        Case("1 Gbit/s", "0.01 ms", window=16, streams=2),
-        Case("500 Mbit/s", queue_bytes="16 KiB", late=0.00037),
-        Case("1 Gbit/s", "0.001 ms", elements=10_000, outlier=1e6),
-        Case("20 Mbit/s", elements=10_000, outlier=1e6),
+        (Case("10 Gbit/s", "0.005 ms", "128 KiB", late=0.0001), True),
+        (Case("10 Gbit/s", "0.005 ms", "128 KiB", elements=8_000, late=0.0001), False),
+        (Case("1 Gbit/s", "0.01 ms", window=16, streams=2), True),
+        (Case("1 Gbit/s", "0.01 ms", window=16, streams=2), False),
+        (Case("500 Mbit/s", queue_bytes="16 KiB", late=0.00037), True),
+        (Case("1 Gbit/s", "0.001 ms", elements=10_000, outlier=1e6), True),
+        (Case("20 Mbit/s", elements=10_000, outlier=1e6), True),
+        (Case("10 Gbit/s", "0.005 ms", costs="host_per_packet: 2 us, host_per_byte: 0.3 ns"), True),
+        (
+            Case(
+                "1 Gbit/s",
+                "0.02 ms",
+                window=16,
+                late=0.0003,
+                costs="host_per_packet: 1 us, switch_latency: 2 us, framing: true",
+            ),
+            True,
+        ),
     ],
-    ids=["paced", "windows", "short-queue", "float32", "float32-waits"],
+    ids=[
+        *("paced", "paced-python", "windows", "windows-python", "short-queue", "float32"),
+        *("float32-waits", "hosts-cost", "all-cost"),
+    ],
 )
-def test_many_at_once_are_what_they_are_one_by_one(case: Case, monkeypatch: pytest.MonkeyPatch):
+def test_many_at_once_are_what_they_are_one_by_one(
+    case: Case, native: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not native:
+        monkeypatch.setenv(VARIABLE, "1")
     taken: list[int] = []
 
     def counted(*arguments: Any) -> Any:
@@ -153,7 +180,9 @@ def test_many_at_once_are_what_they_are_one_by_one(case: Case, monkeypatch: pyte
 
     monkeypatch.setattr(transport, "release", counted)
     together = Played(case, trains=True)
-    assert sum(taken) > case.elements // 256  # else this shows nothing
+    # Else this shows nothing: four rounds of two workers, and the exponents'.
+    assert sum(taken) > 3 * case.elements // 256
+    assert max(taken) > 3
     taken.clear()
     singly = Played(case, trains=False)
     assert not taken

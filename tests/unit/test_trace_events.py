@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from controller.dataplane import DataPlane
 from testbed.cli.main import main
-from testbed.nodes.dataplane import SOURCES
-from testbed.records import record
-from testbed.virtual.engine import Engine
 from testbed.virtual.errors import TraceFileError
-from testbed.virtual.session import Session, check
+from testbed.virtual.session import Session
 from testbed.virtual.traceevents import TraceFile
-from testbed.virtual.trains import SECOND
-from topologies.spec import read
+from tests.unit.virtual_session import StoppedError, one_by_one, run
 
-BUILD = SOURCES / "build"
 TOPOLOGY = """
 name: small
 defaults: {rate: 1 Gbit/s, delay: 0.02 ms, queue_bytes: 64 KiB}
@@ -53,38 +46,12 @@ DELAY = 20.0  # us
 Event = dict[str, Any]
 
 
-class StoppedError(Exception):
-    """Somebody ends a run."""
+FILES = {"topology.yaml": TOPOLOGY, "job.yaml": JOB, "layers.json": json.dumps(LAYERS)}
 
 
-def traced(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Session], None] = lambda session: None,
-    emit: Callable[[dict[str, Any]], None] = lambda message: None,
-) -> tuple[str, Session]:
+def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[str, Session]:
     """The trace of a run, and its session."""
-    folder.mkdir(exist_ok=True)
-    monkeypatch.setenv("RACKHUB_RUNS", str(folder / "runs"))
-    for name, text in (
-        ("topology.yaml", TOPOLOGY),
-        ("job.yaml", JOB),
-        ("layers.json", json.dumps(LAYERS)),
-    ):
-        (folder / name).write_text(text)
-    plane = DataPlane.load(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
-    checked = check(read(folder / "topology.yaml"), [folder / "job.yaml"], plane)
-    facts = {"topology": str(folder / "topology.yaml")}
-    with (
-        TraceFile(folder / "trace.json") as file,
-        record.create("small", chosen=False, facts=facts) as run,
-    ):
-        session = Session(checked, plane, run, emit, trace=file)
-        change(session)
-        try:
-            assert session.execute()
-        except StoppedError:
-            session = session
+    session = run(folder, monkeypatch, FILES, **options)
     return (folder / "trace.json").read_text(), session
 
 
@@ -183,14 +150,7 @@ def test_layers_take_the_times_of_their_file_and_wait_for_their_sums(
 def test_a_trace_depends_neither_on_batches_nor_on_the_order_of_nodes(
     ran: tuple[str, Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def change(session: Session) -> None:
-        engine = session.network.engine
-        other = Engine(span=SECOND // 10**6, order=lambda nodes: list(reversed(nodes)))
-        engine._span, engine._order = other._span, other._order
-        for host in session.network.hosts.values():
-            host.trains = False
-
-    text, session = traced(tmp_path, monkeypatch, change)
+    text, session = traced(tmp_path, monkeypatch, change=one_by_one)
     assert session.network.engine.rounds > ran[1].network.engine.rounds
     assert text == ran[0]
 

@@ -23,7 +23,7 @@ from testbed.records.record import known
 from testbed.virtual.calls import ask
 from testbed.virtual.engine import Engine
 from testbed.virtual.network import SERVICE, Network
-from testbed.virtual.trains import SECOND
+from testbed.virtual.trains import SECOND, Train
 from topologies.addressing import Addressing
 from topologies.spec import parse
 
@@ -42,7 +42,7 @@ PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
 class Played:
     """A job of clients on a network: what they got, when, and what the links carried."""
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    def __init__(self, engine: Engine | None = None, *, together: bool = True) -> None:
         topology = parse(SMALL)
         self.addressing = Addressing(topology)
         self.network = Network(topology, self.addressing, DataPlane.load(*PLANE), engine=engine)
@@ -51,13 +51,22 @@ class Played:
         self.refusals: list[Exception] = []
         self.over = False
         network = self.network
+        network.together = together
+        left: dict[Any, list[Train]] = {}
+        for way, link in network.links().items():
+            if way.node in network.hosts:
+                link.on_departure = left.setdefault(way, []).append
         network.controller.begin()
         network.operator.tasks.thread(self._conduct).start()
         try:
             network.engine.run(lambda: self.over)
             self.carried = [(way, load) for way, load in network.carried().items()]
+            self.counters = {way: link.counters for way, link in network.links().items()}
         finally:
             network.close()
+        self.left = {
+            way: [at for train in sent for at in train.times.tolist()] for way, sent in left.items()
+        }
 
     def values(self, rank: int, number: int) -> dict[str, np.ndarray]:
         random = np.random.default_rng([rank, number])
@@ -150,6 +159,14 @@ def test_neither_the_order_of_nodes_nor_the_size_of_rounds_matters(played: Playe
     assert other.times == sorted(other.times, key=other.times.index)
     assert sorted(other.times) == sorted(played.times)
     assert other.carried == played.carried
+
+
+def test_switches_that_run_together_do_what_each_does_by_itself(played: Played):
+    apart = Played(together=False)
+    assert apart.network.engine.rounds > played.network.engine.rounds
+    assert apart.times == played.times
+    assert apart.counters == played.counters
+    assert apart.left == played.left
 
 
 JOB = """

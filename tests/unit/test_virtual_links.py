@@ -302,8 +302,8 @@ def test_what_is_no_train_is_refused_and_not_sent() -> None:
     rows, lengths = frames(2), np.full(2, 100)
     with pytest.raises(TrainError, match="order of their times"):
         link.send(Train(np.array([5, 4]), rows, lengths))
-    with pytest.raises(TrainError, match="shorter than what is stored"):
-        link.send(Train(np.array([4, 5]), rows, np.array([100, STORED - 1])))
+    with pytest.raises(TrainError, match="less than an Ethernet header"):
+        link.send(Train(np.array([4, 5]), rows, np.array([100, 13])))
     with pytest.raises(TrainError, match="2 times, 3 frames"):
         train([4, 5], frames(3))
     link.send(Train(np.array([4, 5]), rows, lengths))
@@ -312,7 +312,12 @@ def test_what_is_no_train_is_refused_and_not_sent() -> None:
     assert link.counters.sent == 2
 
 
-def test_neighbours_of_one_length_become_one_train() -> None:
+def test_trains_become_one_whatever_is_stored_of_their_frames() -> None:
     parts = [train(at, frames(2, stored)) for at, stored in ((1, 50), (2, 50), (3, 60), (4, 50))]
-    assert [(len(one), one.stored) for one in joined(parts)] == [(4, 50), (2, 60), (2, 50)]
-    assert [at for one in joined(parts) for at in one.times.tolist()] == [1, 1, 2, 2, 3, 3, 4, 4]
+    one = joined(parts)
+    assert one.times.tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert one.lengths.tolist() == [50, 50, 50, 50, 60, 60, 50, 50]
+    assert one.stored == 60
+    stored = [frame for part in parts for frame in part.frames]
+    for found, frame in zip(one.frames, stored, strict=True):
+        assert found.tobytes() == frame.tobytes() + bytes(60 - len(frame))

@@ -105,7 +105,7 @@ static int check(const struct line *line, const struct line_offer *offer) {
     for (uint64_t i = 0; i < offer->n; i++) {
         backwards |= offer->times[i] < before;
         before = offer->times[i];
-        shorter |= offer->lengths[i] < (int64_t)offer->stored;
+        shorter |= offer->lengths[i] < LEAST_FRAME;
     }
     return backwards ? LINE_UNORDERED : shorter ? LINE_SHORT : 0;
 }

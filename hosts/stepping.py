@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker's transport sends, result by result, when many results were given at once.
+
+Windows move, data whose exponent round is done becomes due, what the link has room for goes, round
+trips are measured and timers set: in numbers alone, without payloads. In C (``runtime/releases.c``)
+where there is a compiler; `_Singly` is the same in Python and says what it is to come to.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.native import library
+from hosts.scheduler import Pacer
+from hosts.slots import DONE, HELD, Rows
+from protocol.header import Array
+
+if TYPE_CHECKING:
+    from hosts.transport import WorkerTransport
+
+Seconds = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
+
+# Whole numbers of a clock's resolution are exact in float64 up to here.
+_EXACT = 2.0**53
+
+
+class Clock(NamedTuple):
+    """What the driver of a transport does between results.
+
+    second: of what its clock counts; who waits is asked again at a whole number of them. tick:
+    seconds that it waits at least when there was nothing to send. room: whether frames of so many
+    bytes each, handed over at these times, all find room.
+    """
+
+    second: float
+    tick: float
+    room: Callable[[Seconds, Numbers], bool]
+
+    def alarm(self, now: float, seconds: float) -> float:
+        """The time at which it asks again that waits from now on."""
+        return (round(now * self.second) + round(seconds * self.second)) / self.second
+
+
+@dataclass
+class Steps:
+    """What is sent (n,): rows of the slots in their order, bytes on the wire, when they leave, and
+    when to ask about them. taken: by stream, how many entries of its queue entered the window.
+    rings: by stream, the time before which none of its timers rings; -inf: no result of it came.
+    sent: whether anything left at the last result; following: when to ask again."""
+
+    rows: Rows
+    sizes: Numbers
+    times: Seconds
+    deadlines: Seconds
+    taken: list[int]
+    rings: Seconds
+    sent: bool
+    following: float
+
+
+@dataclass
+class Before:
+    """What a transport is before the results, by row of its slots, stream, entry and result:
+    copies, which the steps write to.
+
+    entries[i]: those of stream i that could enter. after: of each entry, whether its exponent is
+    what the one before it finds.
+    """
+
+    times: Seconds
+    rows: Numbers
+    took: Seconds
+    clean: _Bytes
+    done: _Bytes
+    held: _Bytes
+    round: _Bytes
+    order: Numbers
+    ready: Numbers
+    left: list[int]
+    next: list[int]
+    entries: list[Array]
+    after: list[_Bytes]
+    smoothed: Seconds = field(default_factory=lambda: np.zeros(0))
+    variation: Seconds = field(default_factory=lambda: np.zeros(0))
+    timeouts: Seconds = field(default_factory=lambda: np.zeros(0))
+    pacer: Pacer = field(default_factory=lambda: Pacer(0))
+
+
+def before(
+    transport: WorkerTransport, times: Seconds, rows: Rows, entries: list[Array], after: list[Any]
+) -> Before:
+    """Of results that arrive at these times (n,) for these rows."""
+    slots, trips = transport._slots, transport.round_trips
+    return Before(
+        np.ascontiguousarray(times, np.float64),
+        np.ascontiguousarray(rows, np.int64),
+        times - slots.sent_last[rows],
+        slots.clean[rows].view(np.uint8),
+        (slots.stage == DONE).view(np.uint8),
+        (slots.stage == HELD).view(np.uint8),
+        np.ascontiguousarray(slots.exponent_round).view(np.uint8).copy(),
+        slots.order.copy(),
+        slots.due.nonzero()[0].astype(np.int64),
+        list(slots.left),
+        list(slots.next),
+        entries,
+        after,
+        *trips.copies(),
+        copy.copy(transport._pacer),
+    )
+
+
+def steps(transport: WorkerTransport, known: Before, clock: Clock) -> Steps:
+    """Writes to `known` what is so behind the last result."""
+    lib = library()
+    if lib is None or float(known.times[-1]) * clock.second >= _EXACT / 2:
+        return _Singly(transport, known, clock).run()
+    return _natively(lib, transport, known, clock)
+
+
+class _Singly:
+    """One result after the other."""
+
+    def __init__(self, transport: WorkerTransport, known: Before, clock: Clock) -> None:
+        self._known, self._clock, self._slots = known, clock, transport._slots
+        self._trips = transport.round_trips.fresh(len(known.timeouts))
+        self._trips.take(known.smoothed, known.variation, known.timeouts)
+        self._rows: list[int] = []
+        self._sizes: list[int] = []
+        self._times: list[float] = []
+        self._deadlines: list[float] = []
+        self._arrived: list[int] = []
+        self._rings: list[tuple[int, float]] = []  # of each result: its stream, and when
+        self._taken = [0] * len(known.left)
+        self._wake = self._following = math.inf
+        self._spent = 0
+        small, large = wire_sizes(transport)
+        self._size = [large, small]
+        self._heap: list[tuple[int, int, int]] = []
+        for row in known.ready.tolist():
+            self._push(row)
+
+    def run(self) -> Steps:
+        """All of them."""
+        known = self._known
+        for number, (time, row) in enumerate(
+            zip(known.times.tolist(), known.rows.tolist(), strict=True)
+        ):
+            while self._wake < time:
+                self._poll(self._wake)
+            self._arrive(number, time, row)
+            self._poll(time)
+        latest = np.full(len(self._taken), -np.inf)
+        result = len(self._rings)
+        for at in range(len(self._rows) - 1, -1, -1):
+            result = self._restart(latest, result, self._arrived[at])
+            ring = float(latest[self._slots.stream[self._rows[at]]])
+            self._deadlines[at] = max(self._deadlines[at], ring)
+        self._restart(latest, result, 0)
+        return Steps(
+            np.array(self._rows, np.intp),
+            np.array(self._sizes, np.int64),
+            np.array(self._times, np.float64),
+            np.array(self._deadlines, np.float64),
+            self._taken,
+            latest,
+            self._spent > 0,
+            self._following,
+        )
+
+    def _restart(self, latest: Seconds, result: int, first: int) -> int:
+        """A stream's timer restarts with every result, from the last to the first of these."""
+        for stream, ring in reversed(self._rings[first:result]):
+            latest[stream] = max(float(latest[stream]), ring)
+        return min(result, first)
+
+    def _push(self, row: int) -> None:
+        entry = -int(self._slots.priority[row]), int(self._known.order[row]), row
+        heapq.heappush(self._heap, entry)
+
+    def _arrive(self, number: int, time: float, row: int) -> None:
+        known, slots, trips = self._known, self._slots, self._trips
+        stream = int(slots.stream[row])
+        took = float(known.took[number])
+        if known.clean[number] and took <= trips.timeouts[stream]:
+            trips.sample_one(stream, took)
+        self._rings.append((stream, time + float(trips.timeouts[stream])))
+        known.done[row] = 1
+        base, mask = int(slots.bases[stream]), int(slots.masks[stream])
+        behind = base + ((row - base + 1) & mask)
+        is_last = (known.next[stream] - 1 - (row - base)) & mask == 0
+        if known.round[row] and not is_last and known.held[behind]:
+            known.held[behind] = 0
+            self._push(behind)
+        self._enter(stream)
+
+    def _enter(self, stream: int) -> None:
+        """Numbers for which there is room in the window now, see Slots.enter."""
+        known, slots = self._known, self._slots
+        entries, after = known.entries[stream], known.after[stream]
+        base, mask = int(slots.bases[stream]), int(slots.masks[stream])
+        left, following, at = known.left[stream], known.next[stream], self._taken[stream]
+        if at == len(entries):
+            return
+        while left < following and known.done[base + (left & mask)]:
+            left += 1
+        while at < len(entries) and following < left + slots.windows[stream]:
+            row = base + (following & mask)
+            known.done[row] = 0
+            known.order[row] = entries["order"][at]
+            known.round[row] = entries["exponent_round"][at]
+            known.held[row] = after[at] and not known.done[base + ((following - 1) & mask)]
+            if not known.held[row]:
+                self._push(row)
+            at, following = at + 1, following + 1
+        known.left[stream], known.next[stream], self._taken[stream] = left, following, at
+
+    def _poll(self, now: float) -> None:
+        """Sends what there is room for, see WorkerTransport.poll and hosts.udp.drive."""
+        known, heap = self._known, self._heap
+        room, spent = known.pacer.room(now), 0
+        while heap and spent < room:
+            row = heapq.heappop(heap)[2]
+            size = self._size[known.round[row]]
+            self._rows.append(row)
+            self._sizes.append(size)
+            self._times.append(now)
+            self._deadlines.append(now + float(self._trips.timeouts[self._slots.stream[row]]))
+            self._arrived.append(len(self._rings))
+            spent += size
+        if spent:
+            known.pacer.spend(now, spent)
+        self._spent, self._following, self._wake = spent, math.inf, math.inf
+        if heap:
+            self._following = max(now, known.pacer.next_time())
+            least = 0.0 if spent else self._clock.tick
+            self._wake = self._clock.alarm(now, max(least, self._following - now))
+
+
+def wire_sizes(transport: WorkerTransport) -> tuple[int, int]:
+    """Bytes on the wire of a packet without payload, and of one with it."""
+    small, large = Pacer.wire_bytes(np.array([False, True]), transport.lanes).tolist()
+    return small, large
+
+
+_POINTERS = (
+    "done", "held", "round", "order", "stream", "bases", "masks", "windows", "priorities", "left",
+    "next", "taken", "entries", "smoothed", "variation", "timeouts", "rings", "entry_order",
+    "entry_round", "entry_after", "times", "took", "rows", "clean", "ready", "sent_rows",
+    "sent_sizes", "sent_times", "sent_deadlines",
+)  # fmt: skip
+
+
+class _Releases(ctypes.Structure):
+    """`struct releases` of runtime/releases.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_int64) for name in ("streams", "results", "readies", "large", "small")),
+        *(
+            (name, ctypes.c_double)
+            for name in ("rate", "backlog", "clear", "least", "most", "tick", "second", "following")
+        ),
+        ("sent", ctypes.c_int64),
+        ("spent", ctypes.c_int64),
+    )
+
+
+def _natively(lib: ctypes.CDLL, transport: WorkerTransport, known: Before, clock: Clock) -> Steps:
+    slots, trips, pacer = transport._slots, transport.round_trips, known.pacer
+    streams, readies = len(known.left), len(known.ready)
+    most = readies + 2 * sum(slots.windows)
+    starts = np.zeros((5, streams + 1), np.int64)  # entries, windows, left, next, taken
+    np.cumsum([len(one) for one in known.entries], out=starts[0, 1:])
+    starts[1, :-1], starts[2, :-1], starts[3, :-1] = slots.windows, known.left, known.next
+    rings = np.empty(streams)
+    numbers, times = np.empty((2, most), np.int64), np.empty((2, most))
+    arrays: dict[str, Any] = {
+        "done": known.done, "held": known.held, "round": known.round, "order": known.order,
+        "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
+        "priorities": slots.priorities, "windows": starts[1], "left": starts[2],
+        "next": starts[3], "taken": starts[4], "entries": starts[0], "smoothed": known.smoothed,
+        "variation": known.variation, "timeouts": known.timeouts, "rings": rings,
+        "entry_order": np.concatenate([one["order"] for one in known.entries]),
+        "entry_round": np.concatenate([one["exponent_round"] for one in known.entries]),
+        "entry_after": np.concatenate(known.after), "times": known.times, "took": known.took,
+        "rows": known.rows, "clean": known.clean, "ready": known.ready, "sent_rows": numbers[0],
+        "sent_sizes": numbers[1], "sent_times": times[0], "sent_deadlines": times[1],
+    }  # fmt: skip
+    rings[:] = -np.inf
+    small, large = wire_sizes(transport)
+    native = _Releases(
+        *(arrays[name].ctypes.data for name in _POINTERS),
+        *(streams, len(known.times), readies, large, small),
+        *(pacer.rate, pacer.backlog, pacer.clear, trips.least, trips.most),
+        *(clock.tick, clock.second, math.inf, 0, 0),
+    )
+    if not lib.release_steps(ctypes.byref(native)):
+        raise MemoryError("no memory for what a worker sends")
+    pacer.clear = native.clear
+    known.left, known.next = starts[2, :-1].tolist(), starts[3, :-1].tolist()
+    sent = native.sent
+    return Steps(
+        numbers[0, :sent].astype(np.intp, copy=False),
+        numbers[1, :sent],
+        times[0, :sent],
+        times[1, :sent],
+        starts[4, :-1].tolist(),
+        rings,
+        native.spent > 0,
+        native.following,
+    )

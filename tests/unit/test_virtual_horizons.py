@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Horizons of any network, held against their definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.virtual.horizons import Horizons
+from testbed.virtual.links import Link, LinkSpec
+from testbed.virtual.trains import NEVER
+
+pytestmark = pytest.mark.unit
+TIMES = st.one_of(st.integers(0, 10**7), st.integers(0, 10**7), st.just(NEVER))
+Links = list[tuple[Link, int, int]]
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[int, Links]:
+    """Nodes with any number of links, both ways each, some with strict priorities."""
+    count = draw(st.integers(1, 9))
+    nodes = st.integers(0, count - 1)
+    ends = draw(st.lists(st.tuples(nodes, nodes).filter(lambda e: e[0] != e[1]), max_size=12))
+    links: Links = []
+    for a, b in ends if count > 1 else ():
+        spec = LinkSpec(
+            draw(st.sampled_from([10**8, 10**10])),
+            delay=draw(st.integers(0, 10**6)),
+            priorities=draw(st.integers(0, 9)) == 0,
+        )
+        for sender, receiver in ((a, b), (b, a)):
+            link = Link(spec, str(len(links)), len(links))
+            link.latency = sender * 1000
+            link.free = draw(st.integers(0, 10**7))
+            links.append((link, sender, receiver))
+    return count, links
+
+
+@given(networks(), st.data())
+@settings(max_examples=200, deadline=None)
+def test_horizons_are_shortest_ways(network: tuple[int, Links], data: st.DataObject) -> None:
+    count, links = network
+    calls = data.draw(st.integers(1, 10**7))
+    horizons = Horizons(count, links, calls)
+    for link, sender, _ in links:  # what was sent since
+        link.free += data.draw(st.integers(0, 10**6))
+        horizons.left(sender)
+    due = data.draw(st.lists(TIMES, min_size=count, max_size=count))
+
+    first = [min(one, min(due) + calls, NEVER) for one in due]
+    for _ in range(count):
+        for link, sender, receiver in links:
+            first[receiver] = min(first[receiver], link.earliest(first[sender]))
+    limits = []
+    for node in range(count):
+        told = [first[other] + calls for other in range(count) if other != node]
+        came = [link.earliest(first[sender]) for link, sender, to in links if to == node]
+        limits.append(min([NEVER, *told, *came]))
+
+    earliest, until = horizons.bounds(np.array(due, np.int64))
+    # Where nothing is due before NEVER, some time that no run comes to is as good.
+    far = NEVER - 10**9
+    assert np.minimum(earliest, far).tolist() == [min(one, far) for one in first]
+    assert np.minimum(until, far).tolist() == [min(one, far) for one in limits]
