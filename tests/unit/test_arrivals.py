@@ -126,7 +126,8 @@ def test_a_worker_that_died_comes_back_with_the_state_of_another(table: Returnin
     table.change(job, 6, 6, 6, 6)
     told = table.now(job, 1)
     assert told is not None
-    assert (told.plan.world, told.plan.rank, list(told.plan.members)) == (3, 1, [0, 1, 2])
+    assert (told.plan.world, told.plan.rank) == (3, 1)
+    assert list(told.plan.members) == []  # all are in it
     assert told.plan.epoch == 3
     assert job.status == ""
 

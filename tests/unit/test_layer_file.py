@@ -61,7 +61,7 @@ def test_a_time_of_all_layers_is_one_as_before(tmp_path: Path) -> None:
 
 
 def test_the_shipped_trace_is_of_its_workload() -> None:
-    text = (ROOT / "jobs" / "resnet50.yaml").read_text() + "compute: {layers: resnet50-layers.yaml}"
+    text = (ROOT / "jobs" / "resnet50.yaml").read_text() + "compute: {layers: layers/resnet50.yaml}"
     loaded = jobfile.parse(text, str(ROOT / "jobs" / "changed.yaml"))
     assert loaded.layer_times is not None
     loaded.layer_times.check(list(layers(loaded.spec)), "resnet50")

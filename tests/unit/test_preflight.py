@@ -17,6 +17,7 @@ from testbed.nodes.dataplane import SOURCES, DataPlaneError
 from testbed.plans import jobfile
 from testbed.training.trainer import Replica
 from testbed.training.workloads import shapes
+from testbed.virtual import session
 from tests.conftest import ROOT
 from topologies.documents import DocumentError
 from topologies.spec import read
@@ -233,8 +234,22 @@ def test_a_checkpoint_that_was_given_is_no_problem_of_the_job_file(tmp_path: Pat
         assert says in line
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "jobs").glob("*.yaml")), ids=lambda path: path.stem)
+EMULATED = sorted(path for path in SHIPPED.glob("*.yaml") if "thousand" not in path.name)
+JOBS = sorted(path for path in (ROOT / "jobs").glob("*.yaml") if path.stem != "allreduce")
+
+
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_files_for_virtual_time(path: Path) -> None:
+    file = ROOT / "jobs" / "allreduce.yaml"
+    *_, plane = program_for([file])
+    assert session.check(read(path), [file], plane).warnings == ()
+    if path not in EMULATED:
+        with pytest.raises(DocumentError, match=r"have a delay.*or --clock virtual"):
+            checked(path, JOBS[0])
+
+
+@pytest.mark.parametrize("file", JOBS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EMULATED, ids=lambda path: path.stem)
 def test_shipped_files(path: Path, file: Path) -> None:
     if file.stem == "core" and path.stem != "server-rack":
         with pytest.raises(DocumentError, match="tree core needs"):
@@ -265,7 +280,8 @@ def test_what_is_printed_is_what_the_job_gets() -> None:
 
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "files.md").read_text()
-    topology, job, faults = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    topology, job, layers, faults = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert layers.startswith("layer_times:")  # tests/unit/test_layer_file.py
     for name, example in (("topology", topology), ("job", job)):
         (tmp_path / f"{name}.yaml").write_text(example)
     read_back = checked(tmp_path / "topology.yaml", tmp_path / "job.yaml")
