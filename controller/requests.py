@@ -50,7 +50,7 @@ MOST_NAME_CHARACTERS = 1 << 20
 MOST_CHUNKS = 1 << 21
 # What a server sets aside for one job: 2 x window slots of each stream, each with a chunk of every
 # worker and the sum. It uses what chunks come to, but all of a host's jobs share the server.
-MOST_SERVER_BYTES = 4 << 30
+MOST_SERVER_BYTES = 8 << 30
 QUOTED = 80  # characters of what a caller sent
 # Members call every two seconds.
 SHORTEST_LEASE = 5.0

@@ -74,10 +74,6 @@ static size_t register_bytes(uint32_t array) {
     return (program_registers[array].size + 1) * program_registers[array].limbs * sizeof(uint64_t);
 }
 
-// Bytes in front of a register: cells of several that are used together would compete for the same
-// lines of the cache, did all begin where a page does.
-static size_t register_offset(uint32_t array) { return array % 16 * 192; }
-
 static int allocate(struct sw *sw, uint32_t pool) {
     sw->lock = calloc(1, sizeof *sw->lock);
     sw->tables = calloc(program_table_count + 1, sizeof *sw->tables);
@@ -111,9 +107,8 @@ static int allocate(struct sw *sw, uint32_t pool) {
         if (!sw->counters[i]) return -1;
     }
     for (uint32_t i = 0; i < program_register_count; i++) {
-        uint8_t *memory = map(register_offset(i) + register_bytes(i) + 1);
-        if (!memory) return -1;
-        sw->registers[i] = (uint64_t *)(memory + register_offset(i));
+        sw->registers[i] = map(register_bytes(i) + 1);
+        if (!sw->registers[i]) return -1;
     }
     for (uint32_t i = 0; i < program_meter_count; i++) {
         sw->meters[i] = map(program_meter_sizes[i] * sizeof **sw->meters + 1);
@@ -154,9 +149,7 @@ void sw_destroy(struct sw *sw) {
         for (uint32_t i = 0; i < program_counter_count; i++) free(sw->counters[i]);
     if (sw->registers)
         for (uint32_t i = 0; i < program_register_count; i++)
-            if (sw->registers[i])
-                munmap((uint8_t *)sw->registers[i] - register_offset(i),
-                       register_offset(i) + register_bytes(i) + 1);
+            if (sw->registers[i]) munmap(sw->registers[i], register_bytes(i) + 1);
     sw_profiles_free(sw);
     if (sw->meters)
         for (uint32_t i = 0; i < program_meter_count; i++)

@@ -140,9 +140,10 @@ class Outcome:
         ]
 
     @property
-    def wrong(self) -> int:
-        """Values that were not what they should be."""
-        return sum(one.wrong for reports in self.iterations for one in reports)
+    def wrong(self) -> int | None:
+        """Values that were not what they should be; None: there were no values."""
+        told = [one.wrong for reports in self.iterations for one in reports]
+        return None if None in told else sum(count or 0 for count in told)
 
     def row(self, addressing: Addressing, *, framing: bool) -> Message:
         """As JSON takes it; bytes and packets are of one iteration."""
@@ -173,7 +174,7 @@ class Outcome:
             "meaning": one.meaning,
             "workers": one.workers,
             "servers": [end.node for end in one.ends[one.workers :]],
-            "right": self.wrong == 0,
+            "right": None if self.wrong is None else self.wrong == 0,
             "wrong_values": self.wrong,
             "seconds_per_iteration": self.seconds,
             "seconds": seconds,

@@ -8,19 +8,18 @@ one for the last of a message (RFC 1122, 4.2.3.2; RFC 5681, 4.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from testbed.baselines.collectives import bounds
 from testbed.plans.expected import Direction, Load, way
 from testbed.virtual.queues import FRAMING
+from testbed.virtual.streams import HEADERS
 from topologies.addressing import Addressing, HostInterface
 from topologies.topology import LinkQuality
 
 VALUE = 4  # bytes of a float32
-# Ethernet; IPv4; TCP with the timestamps that all systems send by default (RFC 7323, 3.2).
-HEADERS = 14 + 20 + 32
 _IP_AND_TCP = HEADERS - 14
 
 Pair: TypeAlias = tuple[int, int]
@@ -176,6 +175,3 @@ def seconds(
         return 8 * (load.bytes + extra) / lines[way].rate
 
     return sum(max(time(*one) for one in loads.items()) for loads in rounds if loads)
-
-
-Rounds: TypeAlias = Callable[[int, int], list[Round]]

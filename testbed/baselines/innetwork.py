@@ -18,7 +18,7 @@ class InNetwork:
     """A worker whose sums are made as its job says: by switches, or servers.
 
     sizes: values of each key. create: what ``create_service`` takes, for the one that creates the
-    job; None for the others.
+    job; None for the others. Where chunks have no payload (see Outside) there is nothing to check.
     """
 
     def __init__(
@@ -61,6 +61,8 @@ class InNetwork:
         began = clock()
         sums = self._client.push_pull(parts)
         ended = clock()
+        if not self._outside.payload:
+            return Report(began, ended, None)
         came = np.concatenate([sums[key].reshape(-1) for key in parts])
         return Report(began, ended, wrong(came, self._workers, number))
 

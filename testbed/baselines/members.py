@@ -36,11 +36,11 @@ _NUMBERS = 16
 @dataclass(frozen=True)
 class Report:
     """Of an iteration at one member: when it began and ended (s), and how many values of the sum
-    were wrong."""
+    were wrong; None: there were none, only chunks."""
 
     began: float
     ended: float
-    wrong: int = 0
+    wrong: int | None = 0
 
 
 class Member(Protocol):

@@ -65,7 +65,7 @@ def _panel(
         _write(picture, _LEFT - 6, y + 15, row["name"], "end", "#222222")
         text = f"{row[field] * factor:.4g} {unit}"
         if row[ideal] and field == "seconds":
-            text += f" ({row['ratio']:.3f} times the line)"
+            text += f", line x {row['ratio']:.3f}"
         end = max(_LEFT + wide, line)
         _write(picture, end + 6, y + 15, text, "start", "#222222")
 

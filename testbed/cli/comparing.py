@@ -41,7 +41,7 @@ from testbed.cli.run import bringing_up
 from testbed.cli.view import show_rows
 from testbed.jobs import preflight
 from testbed.jobs.preflight import JobPlan, read_program
-from testbed.lifecycle.launcher import LaunchError, compile_once, program_files
+from testbed.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
 from testbed.nodes.dataplane import make_ready
 from testbed.nodes.targets import Target, choose
 from testbed.plans import jobfile
@@ -139,8 +139,12 @@ def compare(
     framing = framing or (clock == "virtual" and loaded.topology.costs.framing)
     if program is None and p4info is None:
         make_ready(say=say)
-    program, p4info = program_files(program, p4info)
-    plane = read_program(program, p4info)
+    if clock == "virtual":
+        path = job or DEFAULT_JOB
+        program, p4info, plane = program_for([path] if size is None else [], program, p4info)
+    else:
+        program, p4info = program_files(program, p4info)
+        plane = read_program(program, p4info)
     plan, work = _work(loaded, job, size, plane, chosen, clock == "virtual")
     work = replace(work, iterations=iterations)
     addressing = Addressing(loaded.topology)
@@ -189,7 +193,7 @@ def compare(
         print_json({**facts, "rows": rows})
     else:
         _show(console_for(), facts, rows)
-    wrong = [row["name"] for row in rows if not row["right"]]
+    wrong = [row["name"] for row in rows if row["right"] is False]
     if wrong:
         raise ContestError(f"wrong sums: {', '.join(wrong)}")
 
@@ -282,5 +286,7 @@ def _told(row: Message) -> Message:
         "core": megabytes(row["core_bytes"]),
         "total": megabytes(row["total_bytes"]),
         "bytes": "same on every link" if same else expected,
-        "right": "right" if row["right"] else f"{row['wrong_values']:,} values wrong",
+        "right": {True: "right", None: "no payload"}.get(
+            row["right"], f"{row['wrong_values']} values wrong"
+        ),
     }

@@ -22,7 +22,7 @@ Message = dict[str, Any]
 _POLL_SECONDS = 0.2
 
 
-class _EndedError(SystemExit):
+class EndedError(SystemExit):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
@@ -31,11 +31,11 @@ class _EndedError(SystemExit):
 
 
 @contextlib.contextmanager
-def _ending_on_signals() -> Iterator[None]:
+def ending_on_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP become exceptions like Ctrl-C does, so that contexts are left in order."""
 
     def end(number: int, _: object) -> None:
-        raise _EndedError(number)
+        raise EndedError(number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -51,15 +51,15 @@ def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> I
     run: RunDirectory | None = None
     text = ""
     try:
-        with _ending_on_signals(), launch(topology, **options) as launched:
+        with ending_on_signals(), launch(topology, **options) as launched:
             run = launched.run
             try:
                 yield launched
-            except (KeyboardInterrupt, _EndedError) as error:
+            except (KeyboardInterrupt, EndedError) as error:
                 text = f"ended by {getattr(error, 'name', 'SIGINT')}"
                 say(f"{text}: taking the testbed down; its record is {shown(run.path)}")
                 raise
-    except (KeyboardInterrupt, _EndedError):
+    except (KeyboardInterrupt, EndedError):
         if run is not None:
             run.note_failure(text or "ended by a signal", None)
         raise
@@ -133,4 +133,4 @@ def run(
     return launched, all(summary["matches_reference"] is not False for summary in summaries)
 
 
-__all__ = ["ControlError", "bringing_up", "follow", "run"]
+__all__ = ["ControlError", "EndedError", "bringing_up", "ending_on_signals", "follow", "run"]

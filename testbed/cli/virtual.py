@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from testbed.cli.run import EndedError, ending_on_signals
 from testbed.cli.view import View, count
 from testbed.lifecycle.launcher import LaunchError, compile_once, program_for
 from testbed.nodes.dataplane import make_ready
@@ -60,6 +61,7 @@ def run_virtually(
     }
     wanted = checked.topology.name if name is None else name
     with contextlib.ExitStack() as stack:
+        stack.enter_context(ending_on_signals())
         events = stack.enter_context(TraceFile(trace)) if trace is not None else None
         run = stack.enter_context(record.create(wanted, chosen=name is not None, facts=facts))
         nodes = checked.topology
@@ -75,6 +77,6 @@ def run_virtually(
         except JobError as error:
             log = run.logs / "virtual.log"
             raise LaunchError(f"{error}\nits log: {shown(log)}") from error
-        except KeyboardInterrupt:
-            run.note_failure("ended by SIGINT", None)
+        except (KeyboardInterrupt, EndedError) as error:
+            run.note_failure(f"ended by {getattr(error, 'name', 'SIGINT')}", None)
             raise

@@ -30,7 +30,7 @@ from hosts.explanation import Outline
 from hosts.outside import HERE, Outside
 from protocol.world import REAL, World
 from testbed.nodes.processes import CONSEQUENCE
-from testbed.plans.jobfile import JobFileError, load
+from testbed.plans.jobfile import JobFile, JobFileError, load
 from testbed.records.scheduling import CpuWatch
 from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
@@ -187,14 +187,15 @@ def work(
     emit: Emit = emit,
     outside: Outside = HERE,
     observer: Observer = NOBODY,
+    file: JobFile | None = None,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
     questions: a line each asks what it does. outside: where it runs. observer: is
-    told what it does.
+    told what it does. file: the job's, if whoever calls has read it.
     """
     world = outside.world
-    file = load(options.job)
+    file = load(options.job) if file is None else file
     job = file.spec
     replica = Replica(job, options.rank, options.world)
     try:

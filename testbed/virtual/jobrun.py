@@ -72,6 +72,7 @@ class VirtualJob:
         self._tracer = tracer
         self._observers: Sequence[Observer] = [NOBODY] * len(placement.workers)
         self._service = Service("", 0, "", ())
+        self._parser = worker.parser()
         self._errors: dict[int, str] = {}
         self._started: dict[int, int] = {}  # first epoch, by rank
         self._counted: outcomes.Counts = {}
@@ -164,7 +165,7 @@ class VirtualJob:
     def _work(self, rank: int) -> None:
         network, name = self._network, self.placement.workers[rank]
         host, nonce = network.hosts[name], self._service.nonce
-        options = worker.parser().parse_args(self._options(rank))
+        options = self._parser.parse_args(self._options(rank))
 
         def work() -> int:
             return worker.work(
@@ -174,6 +175,7 @@ class VirtualJob:
                 lambda what, /, **fields: self._take(rank, what, fields),
                 network.outside(host),
                 self._observers[rank],
+                self.file,
             )
 
         status = ask(network.engine, network.operator, host, work)

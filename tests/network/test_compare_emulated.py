@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.network.testbeds import Rackhub
+
+pytestmark = pytest.mark.network
 
 SIZE = 200_000  # bytes
 WORKERS, SERVERS = 4, 2
