@@ -244,8 +244,8 @@ class Engine:
         return moved or bool(ready)
 
     def _apart(self, nodes: Sequence[Node], limits: Sequence[int]) -> list[Node]:
-        """Those of eager nodes that get furthest, and no two of them linked: by turns neighbours get
-        twice as far as when both go on at once, each not knowing what the other does."""
+        """Those of eager nodes that get furthest, no two of them linked: by turns neighbours get
+        twice as far as both at once, each not knowing what the other does."""
         due = self._due
         chosen: dict[int, Node] = {}
         for node in sorted(nodes, key=lambda one: due[one.number] - limits[one.number]):
