@@ -67,8 +67,8 @@ class Run:
         each = chunks * (head + head + CHUNK)  # the exponents' round, then the sum's
         for (sender, receiver), load in self.loads.items():
             assert load == (0 if "s0" in (sender, receiver) else each)
-        # The link's rate is the bound; the first and the last chunk have a round trip beside it. (As
-        # a window has exponents' rounds for longer than a round trip, no link waits between.)
+        # The link is the bound, and the first and the last chunk have a round trip beside it.
+        # (A window's exponent rounds take longer than a round trip, so no link waits between.)
         bound = each * 8 / RATE
         way = HOST_DELAY + (hops - 1) * CORE_DELAY + hops * (head + CHUNK) * 8 / RATE
         assert bound < self.seconds < bound + 2 * 2 * way
