@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +71,10 @@ class Call:
             sums, workers = completed.sums, completed.workers
         else:
             at, sums, workers = at[mine], completed.sums[mine], completed.workers[mine]
-        self._sums[at], self._workers[at] = sums, workers
+        into: Any = at
+        if len(at) and (np.diff(at) == 1).all():
+            into = slice(int(at[0]), int(at[-1]) + 1)  # copies faster
+        self._sums[into], self._workers[into] = sums, workers
         self.missing -= len(at)
 
     @property

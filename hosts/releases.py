@@ -94,12 +94,12 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     due, last = slots.due, float(times[-1])
     if slots.wanted.any() or transport._questions.suspicious:
         return None
-    if slots.sent[due].any() or slots.flags[due].any():
+    if slots.sent[due].any():
         return None
-    waiting = (due & ~slots.exponent_round).nonzero()[0]  # they are quantised when they are sent
-    if len(waiting):
-        own, flags = exponents_at(slots.values, waiting)
-        if flags.any() or (own > slots.exponent[waiting]).any():
+    data = (due & ~slots.exponent_round).nonzero()[0]
+    if len(data):  # in windows before, and not sent yet: they are quantised when they are
+        own, flags = exponents_at(slots.values, data)
+        if flags.any() or (own > slots.exponent[data]).any():
             return None
     # No timer rings meanwhile, neither of what was sent before nor of what is.
     if slots.deadline.min() <= last or times[0] + transport.round_trips.least <= last:

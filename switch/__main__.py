@@ -32,6 +32,8 @@ from switch.program import Program, ProgramError, UnsupportedConstruct
 log = logging.getLogger("switch")
 # What the program says itself: log_msg(), failed assertions.
 _program_log = logging.getLogger("switch.program")
+# What becomes of every packet, with -L trace.
+_trace_log = logging.getLogger("switch.trace")
 
 _LEVELS = {
     "trace": logging.DEBUG,
@@ -70,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     pipeline = None
     if options.program is not None:
-        pipeline = _load(options.program)
-    device = Device(options.device_id, options.cpu_port, pipeline=pipeline)
+        pipeline = _load(options.program, options.traced)
+    device = Device(options.device_id, options.cpu_port, pipeline=pipeline, traced=options.traced)
     stack.callback(device.close)
     ports = Ports(
         pipeline,
@@ -81,11 +83,17 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         plain=options.plain,
         on_packet_in=device.packet_in,
     )
+
+    def listen(new: Pipeline) -> None:
+        new.set_log(_program_log.info)
+        if options.traced:
+            new.set_trace(_trace_log.debug)
+
     if pipeline is not None:
-        pipeline.set_log(_program_log.info)
+        listen(pipeline)
 
     def commit(new: Pipeline) -> None:
-        new.set_log(_program_log.info)
+        listen(new)
         ports.attach(new)
 
     device.on_commit = commit
@@ -122,7 +130,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     log.info("stopping")
 
 
-def _load(path: Path) -> Pipeline:
+def _load(path: Path, traced: bool) -> Pipeline:
     """Raises ProgramError, CompilerError, PipelineError, OSError (nowhere to keep the library)."""
     try:
         program = Program.load(path)
@@ -131,7 +139,7 @@ def _load(path: Path) -> Pipeline:
     except UnsupportedConstruct as error:
         raise ProgramError(f"{path}: {error}") from error
     try:
-        return Pipeline(program)
+        return Pipeline(program, traced=traced)
     except UnsupportedConstruct as error:  # what only the generator knows
         raise ProgramError(f"{path}: {error}") from error
 

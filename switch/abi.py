@@ -84,6 +84,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
         (pointer, c_uint32, POINTER(Replica), c_size_t, c_uint32, c_uint32),
     ),
     "sw_session_delete": (c_int, (pointer, c_uint32)),
+    "sw_set_trace": (c_int, (pointer, LOG_FUNCTION, pointer)),
     "sw_inject": (
         c_int,
         (

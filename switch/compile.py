@@ -41,6 +41,8 @@ FLAGS = (
     "-Wno-unused-variable",
     "-Wno-unused-but-set-variable",
 )
+# Beside them, for a program that tells what it does (runtime/trace.h).
+TRACED = ("-DSW_TRACE", "-O1")
 
 
 class CompilerError(RuntimeError):

@@ -38,6 +38,7 @@ from switch.program import (
     ProgramError,
     Register,
     Set,
+    Source,
     Stack,
     Table,
     Transition,
@@ -372,7 +373,9 @@ class _Loader:
 
     def _calculation(self, node: Json) -> Calculation:
         if node["algo"] not in ALGORITHMS:
-            raise UnsupportedConstruct(f"hash algorithm '{node['algo']}'", source_of(node))
+            raise UnsupportedConstruct(
+                f"hash algorithm '{node['algo']}' ('{node['name']}')", self._place_of(node)
+            )
         inputs = []
         for one in node["input"]:
             if one["type"] == "header":
@@ -386,6 +389,15 @@ class _Loader:
                 width = value.width if isinstance(value, FieldValue) else one.get("bitwidth", 1)
                 inputs.append(CalculationInput(value, width, None, False))
         return Calculation(node["name"], node["algo"], tuple(inputs))
+
+    def _place_of(self, calculation: Json) -> Source | None:
+        """Where it is used, for p4c says nothing of the calculation itself but in a selector."""
+        name, document = calculation["name"], self.document
+        statements = [one for action in document["actions"] for one in action["primitives"]]
+        called = {"type": "calculation", "value": name}
+        users = [calculation, *(one for one in statements if called in one["parameters"])]
+        users += [one for one in document["checksums"] if one["calculation"] == name]
+        return next((place for place in map(source_of, users) if place is not None), None)
 
     def _checksum(self, node: Json) -> Checksum:
         if node["type"] != "generic":

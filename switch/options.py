@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from switch.p4runtime import AddressError, Tls, socket_path
@@ -72,15 +73,22 @@ class Options:
     log_level: str
     ignored: list[str] = field(default_factory=list)
 
+    @property
+    def traced(self) -> bool:
+        """Whether programs tell what becomes of every packet."""
+        return self.log_level == "trace"
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m switch",
+        usage="%(prog)s [-i PORT@IF ...] [OPTION ...] (PROGRAM.json | --no-p4); --help: options",
         description="A v1model P4 switch with P4Runtime; takes simple_switch_grpc's command line.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     parser.add_argument("program", nargs="?", type=Path, help="BMv2 JSON to start with")
     parser.add_argument("--no-p4", action="store_true", help="wait for a program over P4Runtime")
     parser.add_argument(
@@ -106,7 +114,11 @@ def _parser() -> argparse.ArgumentParser:
         "--log-file", type=Path, metavar="FILE", help="log there (default: standard error)"
     )
     parser.add_argument(
-        "-L", "--log-level", choices=LEVELS, default="info", help="default info; trace is debug"
+        "-L",
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="default info; trace: all that becomes of every packet, slowly",
     )
     for option, reason in _IGNORED.items():
         parser.add_argument(option, metavar="X", help=f"ignored: {reason}")
@@ -159,10 +171,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _version() -> str:
+    """Of the distribution that this is part of."""
+    try:
+        return metadata.version("rackhub")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
 def parse(arguments: Sequence[str]) -> Options:
     """Options of a command line (without the program's name).
 
-    Exits with status 2 and a message on standard error if they are wrong, 0 for --help.
+    Exits with status 2 and a message on standard error if they are wrong, with 0 for --help and
+    --version.
     """
     rest = list(arguments)
     if "--" in rest:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
 from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
-from switch.compile import FLAGS, build
+from switch.compile import FLAGS, TRACED, build
 from switch.keys import KeyElement, PackedKey, Reference, check_range, pack_arguments, pack_key
 from switch.program import Action, Program, Table, consistent
 
@@ -91,14 +91,17 @@ class Pipeline:
         pool: int = 8192,
         flags: Sequence[str] = FLAGS,
         clock: Callable[[], int] | None = None,
+        traced: bool = False,
     ) -> None:
         """Compiles (or finds compiled) and starts the program; pool = packets alive at once,
-        flags = for the C compiler (a sanitizer's, say), clock = now_us of a program without ports.
+        flags = for the C compiler (a sanitizer's, say), clock = now_us of a program without ports,
+        traced = so that set_trace works, which costs most of the speed.
 
         Raises ProgramError, UnsupportedConstruct, switch.compile.CompilerError, MemoryError.
         """
         self.program = program
-        source = _source(program)
+        source = _source(program, traced)
+        flags = (*flags, *TRACED) if traced else flags
         self.layout = _layout(program)
         self.native = declare(ctypes.CDLL(str(build(source, tuple(flags)))))
         handle = self.native.sw_create(pool)
@@ -110,6 +113,7 @@ class Pipeline:
         self._initial: dict[str, tuple[int, ...]] = {}
         self._clock = clock
         self._log: Any = None
+        self._trace: Any = None
         self._outputs: Any = None
         self._output_bytes: Any = None
         self._injecting = threading.Lock()  # one thread at a time uses these
@@ -398,13 +402,19 @@ class Pipeline:
 
     def set_log(self, receive: Callable[[str], None] | None) -> None:
         """Who gets the program's log_msg() and failed assertions; called while packets wait."""
-        function = (
-            LOG_FUNCTION()
-            if receive is None
-            else LOG_FUNCTION(lambda _, text: receive(text.decode(errors="replace")))
-        )
+        function = _receiver(receive)
         self.native.sw_set_log(self.handle, function, None)
         self._log = function  # the library keeps only its address
+
+    def set_trace(self, receive: Callable[[str], None] | None) -> None:
+        """Who gets, line by line, what becomes of every packet; called while packets wait.
+        PipelineError: the pipeline is not traced."""
+        function = _receiver(receive)
+        result = self.native.sw_set_trace(self.handle, function, None)
+        if result == _NOT_FOUND:
+            raise PipelineError(f"{self.program.name} is not compiled for tracing")
+        self.done(result, "trace")
+        self._trace = function
 
     # Checks
 
@@ -457,9 +467,16 @@ def _layout(program: Program) -> Layout:
 
 
 @lru_cache(maxsize=8)
-def _source(program: Program) -> str:
+def _source(program: Program, traced: bool) -> str:
     """A program's C source, written once however many switches run it."""
-    return generate(program)
+    return generate(program, traced)
+
+
+def _receiver(receive: Callable[[str], None] | None) -> Any:
+    """As the library calls it."""
+    if receive is None:
+        return LOG_FUNCTION()
+    return LOG_FUNCTION(lambda _, text: receive(text.decode(errors="replace")))
 
 
 def _words(values: Sequence[int]) -> Any:

@@ -36,7 +36,9 @@ def nodes(document: Json) -> list[Json]:
 def selectors(document: Json) -> list[Json]:
     """The calculations of selectors, which the JSON does not name."""
     return [
-        {**one["selector"], "name": _selector(one)} for one in nodes(document) if "selector" in one
+        {**one["selector"], "name": _selector(one), "source_info": one.get("source_info")}
+        for one in nodes(document)
+        if "selector" in one
     ]
 
 

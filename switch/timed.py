@@ -18,6 +18,7 @@ from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from switch.pipeline import Pipeline
 from switch.ports import library as ports_library
 
 __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
+
+PORTS = 511
+"""A switch's ports are below this."""
 
 _EXISTS, _RANGE, _NO_MEMORY = -1, -5, -4
 
@@ -39,12 +43,14 @@ class TimedPortsError(Exception):
 class Arrivals:
     """Packets that arrive on a port: times (n,) int64 ps, not decreasing; frames (n, stored) uint8,
     the rows one behind the other; lengths (n,) int64 bytes of the whole frames. What is not stored
-    the program sees as zeros, and what is behind the end of a frame not at all."""
+    the program sees as zeros, and what is behind the end of a frame not at all. rank: of packets
+    that arrive at one time the lowest come first."""
 
     port: int
     times: npt.NDArray[np.int64]
     frames: npt.NDArray[np.uint8]
     lengths: npt.NDArray[np.int64]
+    rank: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +90,8 @@ class _Program(ctypes.Structure):
 class _Train(ctypes.Structure):
     _fields_ = (
         ("times", pointer), ("lengths", pointer), ("frames", pointer), ("count", c_uint64),
-        ("first", c_uint64), ("port", c_uint64), ("stored", c_uint64),
+        ("first", c_uint64), ("port", c_uint64), ("stored", c_uint64), ("rank", c_uint64),
+        ("taken", c_uint64),
     )  # fmt: skip
 
 
@@ -97,6 +104,19 @@ class _Departures(ctypes.Structure):
 
 class _Totals(ctypes.Structure):
     _fields_ = (("ports", c_uint64), ("packets", c_uint64), ("bytes", c_uint64))
+
+
+class _Part(ctypes.Structure):
+    _fields_ = (
+        ("timed", pointer), ("trains", pointer), ("count", c_uint64), ("totals", _Totals),
+    )  # fmt: skip
+
+
+class _Carried(ctypes.Structure):
+    _fields_ = (
+        ("packets", c_uint64), ("bytes", c_uint64), ("wire", c_uint64), ("arrived", c_uint64),
+        ("free", c_int64),
+    )  # fmt: skip
 
 
 _PORT_FIELDS = 6  # of struct timed_port, 64 bits each
@@ -119,9 +139,11 @@ def _library() -> ctypes.CDLL:
     lib.timed_next.restype = c_int64
     lib.timed_next.argtypes = [pointer]
     lib.timed_run.restype = c_int
-    lib.timed_run.argtypes = [
-        pointer, POINTER(_Train), c_uint64, c_int64, POINTER(_Totals),
-    ]  # fmt: skip
+    lib.timed_run.argtypes = [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]
+    lib.timed_echoes.restype = None
+    lib.timed_echoes.argtypes = [pointer, pointer]
+    lib.timed_wire.argtypes = [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]
+    lib.timed_wire_read.argtypes = [pointer, c_uint32, POINTER(_Carried)]
     lib.timed_collect.restype = None
     lib.timed_collect.argtypes = [pointer, POINTER(_Departures)]
     return lib
@@ -143,7 +165,6 @@ class TimedPorts:
         self._open: pointer | None = pointer(handle)
         self._ports: list[int] = []
         self._last: dict[int, LineCounters] = {}  # of ports that are closed
-        self._totals = _Totals()
 
     def close(self) -> None:
         """Frees all of it, before the pipeline is closed; only `counters` still answers. May be
@@ -186,7 +207,8 @@ class TimedPorts:
         self._ports.append(port)
 
     def next(self) -> int:
-        """When something that goes round comes back to ingress (ps); NEVER if nothing does."""
+        """When something that goes round comes back to ingress, or a packet arrives by a wire (ps);
+        NEVER if nothing does."""
         return int(self._native.timed_next(self._handle))
 
     def run(self, arrivals: Sequence[Arrivals], until: int) -> list[Departures]:
@@ -197,31 +219,35 @@ class TimedPorts:
         TimedPortsError if packets go round without time passing, or have priorities on a line that
         knows none; MemoryError.
         """
-        count, totals = len(arrivals), self._totals
-        trains, first, kept = (_Train * count)(), 0, []
-        for train, one in zip(trains, arrivals, strict=True):
-            # The C library keeps addresses alone.
-            times, lengths = np.ascontiguousarray(one.times), np.ascontiguousarray(one.lengths)
-            frames = np.ascontiguousarray(one.frames)
-            kept.append((times, lengths, frames))
-            train.times, train.lengths = address(times), address(lengths)
-            train.frames = address(frames)
-            train.count, train.first, train.port = len(one.times), first, one.port
-            train.stored = one.frames.shape[1]
-            first += len(one.times)
-        result = self._native.timed_run(self._handle, trains, count, until, byref(totals))
-        if result == _RANGE:
-            raise TimedPortsError(
-                "packets were recirculated or resubmitted more than 65536 times at one moment: the"
-                " program sends them round without end; a latency above 0 lets time pass"
-            )
-        if result == _EXISTS:
-            raise TimedPortsError(
-                "the program gives packets priorities: its lines must be unqueued ones"
-            )
+        return run_together([(self, arrivals)], NEVER, until).departures[0]
+
+    def wire(self, port: int, to: TimedPorts, to_port: int, delay: int, rank: int) -> None:
+        """What leaves by a port that has a line arrives at one of another switch, so many ps later,
+        and nothing else does; it is no departure. rank: see Arrivals. From then on the two run
+        together only. Raises TimedPortsError if there is no line, or a wire already."""
+        result = self._native.timed_wire(self._handle, port, to._handle, to_port, delay, rank)
         if result == _NO_MEMORY:
-            raise MemoryError("no memory for what leaves the ports of a switch")
-        return self._collected() if totals.packets else []
+            raise MemoryError("no memory for a wire between switches")
+        if result:
+            raise TimedPortsError(f"port {port} has no line, or a wire already, or is unqueued")
+
+    def answered(self, echoes: npt.NDArray[np.int64]) -> None:
+        """Who is at the ports may answer, and nothing is forwarded that such an answer could come
+        before (`run_together` only).
+
+        echoes: (PORTS, 3) ps by port, read at each call: when the other end's line is free (NEVER
+        if nobody answers), how long a packet takes to get there, and an answer back at least.
+        """
+        self._echoes = echoes
+        self._native.timed_echoes(self._handle, address(echoes))
+
+    def carried(self, port: int) -> tuple[int, int, int, int, int]:
+        """Of a port's wire since this was asked last: packets, their bytes without and with all
+        that goes with a frame, and packets that have arrived; then when the line is free (ps)."""
+        found = _Carried()
+        if self._native.timed_wire_read(self._handle, port, byref(found)):
+            raise TimedPortsError(f"port {port} has no wire")
+        return found.packets, found.bytes, found.wire, found.arrived, found.free
 
     def counters(self, port: int) -> LineCounters:
         """Of a port that has a line, until the ports were closed. KeyError."""
@@ -243,8 +269,7 @@ class TimedPorts:
         """Packets that arrived while no program was attached."""
         return int(self._native.timed_no_program(self._handle))
 
-    def _collected(self) -> list[Departures]:
-        totals = self._totals
+    def _collected(self, totals: _Totals) -> list[Departures]:
         count = totals.packets
         ports = np.empty((totals.ports, _PORT_FIELDS), np.uint64)
         numbers = np.empty((3, count), np.int64)
@@ -271,3 +296,60 @@ class TimedPorts:
             at += packets
             used += kept
         return found
+
+
+class Together(NamedTuple):
+    """What came of several switches' packets: departures by switch; taken: by switch, how many of
+    each of its arrivals were due; until: as far as they have run."""
+
+    departures: list[list[Departures]]
+    taken: list[list[int]]
+    until: int
+
+
+def run_together(
+    parts: Sequence[tuple[TimedPorts, Sequence[Arrivals]]], lookahead: int, until: int
+) -> Together:
+    """As `run` of each of several switches, which have wires among them alone; no further than to
+    the first time at which an answer could come (`TimedPorts.answered`). lookahead: ps that each
+    wire takes at least. Arrivals of a switch are in the order of their ranks."""
+    native = (_Part * len(parts))()
+    kept: list[Any] = []
+    given: list[Any] = []
+    for part, (ports, arrivals) in zip(native, parts, strict=True):
+        count, first = len(arrivals), 0
+        trains = (_Train * count)()
+        for train, one in zip(trains, arrivals, strict=True):
+            # The C library keeps addresses alone.
+            times, lengths = np.ascontiguousarray(one.times), np.ascontiguousarray(one.lengths)
+            frames = np.ascontiguousarray(one.frames)
+            kept.append((times, lengths, frames))
+            train.times, train.lengths = address(times), address(lengths)
+            train.frames = address(frames)
+            train.count, train.first, train.port = len(one.times), first, one.port
+            train.stored, train.rank = one.frames.shape[1], one.rank
+            first += len(one.times)
+        given.append(trains)
+        part.timed, part.count = ports._handle, count
+        part.trains = ctypes.addressof(trains) if count else None
+    end = c_int64(until)
+    result = _library().timed_run(native, len(parts), lookahead, byref(end))
+    if result == _RANGE:
+        raise TimedPortsError(
+            "packets were recirculated or resubmitted more than 65536 times at one moment: the"
+            " program sends them round without end; a latency above 0 lets time pass"
+        )
+    if result == _EXISTS:
+        raise TimedPortsError(
+            "the program gives packets priorities: its lines must be unqueued ones"
+        )
+    if result == _NO_MEMORY:
+        raise MemoryError("no memory for what leaves the ports of a switch")
+    return Together(
+        [
+            ports._collected(part.totals) if part.totals.packets else []
+            for part, (ports, _) in zip(native, parts, strict=True)
+        ],
+        [[train.taken for train in trains] for trains in given],
+        end.value,
+    )

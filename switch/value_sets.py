@@ -86,9 +86,14 @@ class ValueSetState:
         self._index = pipeline.layout.table_index[name]
         self._handles: dict[Member, int] = {}
 
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Those that are there."""
+        return tuple(self._handles)
+
     def replace(self, members: Iterable[Member]) -> None:
         """Makes these the members; those that stay are never missing. ValueError: more than the
-        program declares, or values that do not fit."""
+        program declares, or values that do not fit. MemoryError: only some of them are there."""
         wanted = dict.fromkeys(members)
         if len(wanted) > self._table.max_size:
             raise ValueError(f"value set '{self._table.name}' takes {self._table.max_size} members")

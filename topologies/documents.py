@@ -48,7 +48,7 @@ _KINDS = {
     "iterations": "a job",
     "faults": "a file of faults",
     "axes": "a sweep",
-    "layers": "a layer trace",
+    "layer_times": "a layer trace",
 }
 
 

@@ -17,6 +17,7 @@ file says what. The format, explained in docs/files.md::
       - {ends: [w3, tor0], loss: 1 %}     # both directions of one link
       - {from: tor1, to: core0, rate: 5 Mbit/s}
       - {ends: [s1, tor0], add: true}     # one more link (and address) for a server
+    costs: {switch_latency: 1 us}         # in virtual time
     tls: false
 """
 
@@ -33,8 +34,8 @@ from topologies.documents import Document, DocumentError, Location, Name, Proble
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.shape import Level, Rack, Shape
-from topologies.topology import Link, LinkQuality, Node, Topology
-from topologies.units import Fraction, Rate, Size, Time, size
+from topologies.topology import Costs, Link, LinkQuality, Node, Topology
+from topologies.units import Fraction, Rate, Size, Time, duration, size
 
 __all__ = [
     "Link",
@@ -83,6 +84,14 @@ class _Quality(_Strict):
     duplicate: Fraction | None = None
     reorder: Fraction | None = None
     corrupt: Fraction | None = None
+
+
+class _Costs(_Strict):
+    framing: StrictBool = False
+    switch_latency: Annotated[float, duration("0 s", "1 s", "1 us")] = 0.0
+    host_per_packet: Annotated[float, duration("0 s", "1 s", "1 us")] = 0.0
+    host_per_byte: Annotated[float, duration("0 s", "1 us", "0.1 ns")] = 0.0
+    server_rate: Rate | None = None
 
 
 class _Rack(_Strict):
@@ -140,6 +149,7 @@ class _File(_Strict):
     )
     uplinks: _Quality = _Quality()
     links: list[_LinkChange] = []
+    costs: _Costs = _Costs()
     tls: StrictBool = False
 
 
@@ -262,7 +272,8 @@ def _build(document: Document[_File]) -> TopologyFile:
         for draft in drafts
     )
     document.check()
-    topology = Topology(content.name, tuple(nodes), links, content.tls, document.file)
+    costs = Costs(**content.costs.model_dump())
+    topology = Topology(content.name, tuple(nodes), links, content.tls, document.file, costs)
     places = tuple((draft.forward.places, draft.backward.places) for draft in drafts)
     entries = tuple(n for n, entry in enumerate(content.racks) for _ in range(entry.count))
     return TopologyFile(topology, places, entries, document)

@@ -31,6 +31,23 @@ class LinkQuality:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """What takes time beside the bytes on links, in virtual time.
+
+    framing: preamble, FCS and gap of each frame. switch_latency: s from a packet's arrival until it
+    is queued. host_per_packet, host_per_byte: s that a worker's host spends on a frame that it
+    sends, and on one that it gets. server_rate: bit/s of payloads that a server process takes in,
+    with all that it does for them; None: any.
+    """
+
+    framing: bool = False
+    switch_latency: float = 0.0
+    host_per_packet: float = 0.0
+    host_per_byte: float = 0.0
+    server_rate: int | None = None
+
+
+@dataclass(frozen=True)
 class Node:
     """A host or a switch. ``level``: 0 hosts, 1 ToRs, 2.. cores; ``rack``: None for cores.
 
@@ -72,6 +89,7 @@ class Topology:
     links: tuple[Link, ...]
     tls: bool
     source: str  # the file it was read from
+    costs: Costs = Costs()
 
     @cached_property
     def by_name(self) -> dict[str, Node]:

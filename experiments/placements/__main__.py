@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -18,6 +18,7 @@ from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Message, Row, failed, judge, workload
 from testbed.cli.run import bringing_up
 from testbed.cli.view import View, show
+from testbed.cli.virtual import run_virtually
 from testbed.jobs.preflight import read_program
 from testbed.lifecycle.launcher import Launch, LaunchError, program_files
 from testbed.nodes.targets import TargetError, choose
@@ -25,11 +26,22 @@ from testbed.plans import jobfile
 from testbed.records.record import machine
 from testbed.training.workloads import shapes
 
+VIRTUAL = "virtual time"  # in place of a target
 _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--target", "targets", multiple=True, help="embedded, bmv2 or auto; repeatable.")
+@click.option(
+    "--clock",
+    "clocks",
+    multiple=True,
+    type=click.Choice(["emulated", "virtual"]),
+    default=("emulated",),
+    show_default=True,
+    help="Repeatable. virtual: each job on a simulated network of its own, without root; the larger"
+    " model only with --only.",
+)
 @click.option(
     "--only",
     multiple=True,
@@ -39,7 +51,11 @@ _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
 @click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write the page.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
-    targets: tuple[str, ...], only: tuple[str, ...], write: Path | None, as_json: bool
+    targets: tuple[str, ...],
+    clocks: tuple[str, ...],
+    only: tuple[str, ...],
+    write: Path | None,
+    as_json: bool,
 ) -> None:
     """Train with every placement, and hold weights and links against what they must be; then train
     a larger model with each, with float32 and with float16 gradients.
@@ -49,20 +65,28 @@ def main(
     if write is not None and only:
         raise click.UsageError("--write takes all placements; leave --only out")
     console = Console(stderr=as_json, highlight=False)
+    if targets and "emulated" not in clocks:
+        raise click.UsageError("--target is for --clock emulated; leave it out")
+    found: list[str] = []
     try:
-        found = list(dict.fromkeys(choose(target) for target in targets or ("auto",)))
+        if "emulated" in clocks:
+            found += dict.fromkeys(choose(target) for target in targets or ("auto",))
     except TargetError as error:
         raise click.ClickException(str(error)) from error
+    if "virtual" in clocks:
+        found.append(VIRTUAL)
     rows = [row for row in ROWS if row.name in only or not only]
     larger_rows = [row for row in larger.ROWS if row.name in only or not only]
     lines: list[Line] = []
     larger_lines: list[larger.Line] = []
     with tempfile.TemporaryDirectory(prefix="placements-") as name:
         for target in found:
-            names = ", ".join(name for name in _NAMES if name in only or not only)
+            own = larger_rows if only or target != VIRTUAL else []
+            names = ", ".join([*(row.name for row in rows), *(row.name for row in own)])
             console.rule(f"{target}: {names}", align="left")
+            playing = play_virtually if target == VIRTUAL else play
             with View(console) as view:
-                more, larger_more = play(rows, larger_rows, target, Path(name), view)
+                more, larger_more = playing(rows, own, target, Path(name), view)
             lines += more
             larger_lines += larger_more
     larger.compare(larger_lines)
@@ -75,8 +99,10 @@ def main(
                 show(console)
                 show(console, told)
     if write is not None:
-        options = "".join(f" --target {target}" for target in found)
-        write.write_text(page(lines, larger_lines, machine(found[0]), options))
+        options = "".join(f" --target {one}" for one in found if one != VIRTUAL)
+        options += "".join(f" --clock {one}" for one in clocks if clocks != ("emulated",))
+        given = machine("embedded" if found[0] == VIRTUAL else found[0])
+        write.write_text(page(lines, larger_lines, given, options))
     for line in every:
         for problem in line.problems:
             what = f"tree {line.tree}" if isinstance(line, Line) else line.gradients
@@ -84,17 +110,15 @@ def main(
     sys.exit(any(line.problems for line in every))
 
 
+Rows = Sequence[Row]
+LargerRows = Sequence[larger.Row]
+
+
 def play(
-    rows: Sequence[Row], larger_rows: Sequence[larger.Row], target: str, folder: Path, view: View
+    rows: Rows, larger_rows: LargerRows, target: str, folder: Path, view: View
 ) -> tuple[list[Line], list[larger.Line]]:
     """Runs the rows' jobs one after the other on one testbed; a line for each."""
-    topology = folder / "placements.yaml"
-    topology.write_text(TOPOLOGY)
-    files: dict[Row | larger.Row, Path] = {}
-    every: list[Row | larger.Row] = [*rows, *larger_rows]
-    for row in every:
-        files[row] = folder / f"{row.name}.yaml"
-        files[row].write_text(yaml.safe_dump(row.job, sort_keys=False))
+    topology, files = _files(rows, larger_rows, folder)
     try:
         with bringing_up(topology, view.note, jobs=list(files.values()), target=target) as launched:
             launched.wait_until_up()
@@ -102,6 +126,47 @@ def play(
             where = launched.run.path.name
     except LaunchError as error:
         told, where = dict.fromkeys(files, str(error)), ""
+    return _lines(rows, larger_rows, target, files, told, where)
+
+
+def play_virtually(
+    rows: Rows, larger_rows: LargerRows, target: str, folder: Path, view: View
+) -> tuple[list[Line], list[larger.Line]]:
+    """The same, each job on a network of its own: nothing stays up in virtual time."""
+    topology, files = _files(rows, larger_rows, folder)
+    told: dict[Row | larger.Row, Message | str] = {}
+    for row, file in files.items():
+        try:
+            run, _ = run_virtually(topology, [file], view)
+            told[row] = json.loads(run.summary.read_text())["jobs"][0]
+        except LaunchError as error:
+            told[row] = str(error)
+    return _lines(rows, larger_rows, target, files, told, "")
+
+
+def _files(
+    rows: Rows, larger_rows: LargerRows, folder: Path
+) -> tuple[Path, dict[Row | larger.Row, Path]]:
+    """The topology, and the rows' jobs."""
+    topology = folder / "placements.yaml"
+    topology.write_text(TOPOLOGY)
+    files: dict[Row | larger.Row, Path] = {}
+    every: list[Row | larger.Row] = [*rows, *larger_rows]
+    for row in every:
+        files[row] = folder / f"{row.name}.yaml"
+        files[row].write_text(yaml.safe_dump(row.job, sort_keys=False))
+    return topology, files
+
+
+def _lines(
+    rows: Rows,
+    larger_rows: LargerRows,
+    target: str,
+    files: Mapping[Row | larger.Row, Path],
+    told: Mapping[Row | larger.Row, Message | str],
+    where: str,
+) -> tuple[list[Line], list[larger.Line]]:
+    """A line for each, of their summaries."""
     lines = [_judge(row, files[row], target, told[row], where) for row in rows]
     larger_lines = []
     for one in larger_rows:

@@ -43,7 +43,8 @@ rack's switch sums, {each} where it does not. With `inc-server` the parameters t
 with go to the server from every worker before the first iteration, which no switch sums, and that
 is in *expected*. Both are held to 2 %. *sums in network*: by the switches' own counters. *in
 float32*: chunks that did not fit fixed point, and *again*: packets sent again, which come on top.
-*s/iteration*: the median, with this machine's CPUs shared by all of these processes.
+*s/iteration*: the median, with this machine's CPUs shared by all of these processes; in *virtual
+time* (docs/virtual.md), where no CPU matters, the network's alone.
 """
 _LARGER = """
 ## A larger job

@@ -8,6 +8,7 @@ from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
 from switch.codegen.fused import FusedWriter, Runs, following, is_fixed
 from switch.codegen.layout import (
+    LASTS,
     LIMB,
     Layout,
     argument_offsets,
@@ -18,6 +19,13 @@ from switch.codegen.layout import (
 from switch.codegen.limbs import literal
 from switch.codegen.parser import unsigned
 from switch.codegen.primitives import PrimitiveWriter, action_name, meter_tokens
+from switch.codegen.tracing import (
+    trace_action,
+    trace_condition,
+    trace_lookup,
+    trace_member,
+    trace_plain,
+)
 from switch.program import Conditional, Control, Meter, Table, refused_at
 
 
@@ -34,6 +42,9 @@ class ControlWriter:
         self.ahead = {one.name for one in tables if one and one.key}
         self.framed = layout.usage.framed if control is self.program.ingress else set()
         self.runs = Runs(layout, control)
+        if layout.traced:  # statement by statement
+            self.runs.nodes.clear()
+            self.runs.inner.clear()
         self.fused = FusedWriter(layout, self.runs, primitives, self.framed)
 
     def write(self) -> list[str]:
@@ -47,7 +58,7 @@ class ControlWriter:
             out.emit("{")
             with refused_at(table.source, f"table '{table.name}'"):
                 if table.name in self.runs.nodes:
-                    self._run(out, self.runs.nodes[table.name])
+                    self._run(out, table.name)
                 else:
                     self._open(out, table)
                     self._table(out, table)
@@ -57,12 +68,12 @@ class ControlWriter:
             out.emit("{")
             self._open(out, conditional)
             with refused_at(conditional.source, "a condition"):
-                self._conditional(out, conditional)
+                self._conditional(out, conditional, self.layout.traced)
             out.emit("}")
         return out.lines
 
     def look_ahead(self) -> list[str]:
-        """Body of the function that looks up what the control asks first."""
+        """Body of the function that looks up what the control asks first, or where to search it."""
         out = Emitter(self.layout)
         if not self.ahead:
             return out.lines
@@ -74,11 +85,37 @@ class ControlWriter:
             if name in self.control.conditionals:
                 self._conditional(out, self.control.conditionals[name])
             elif name in self.ahead:
-                table = self.control.tables[name]
-                out.emit(f"packet->hint.table = &sw->tables[{self.layout.table_index[name]}];")
-                self._key(out, table)
-                out.emit(f"packet->hint.entry = {self._found('packet->hint.table', table)};")
+                self._ahead(out, self.control.tables[name])
             out.emit("return;", "}")
+        return out.lines
+
+    def _ahead(self, out: Emitter, table: Table) -> None:
+        index, words = self.layout.table_index[table.name], self.layout.tables[table.name].words
+        out.emit(f"const struct sw_table *table = packet->hint.table = &sw->tables[{index}];")
+        self._key(out, table)
+        if not _is_exact(table):
+            out.emit(
+                "if (table->filtered) {",
+                f"packet->hint.waits = {index + 1};",
+                f"packet->hint.maybe = sw_candidates(table, key, 0, {words});",
+                "} else",
+            )
+        out.emit(f"packet->hint.entry = {self._found(table)};")
+
+    def look_up(self) -> list[str]:
+        """Body of the function that does the rest of it."""
+        out = Emitter(self.layout)
+        out.emit("switch (packet->hint.waits) {")
+        for name in sorted(self.ahead):
+            table = self.control.tables[name]
+            if _is_exact(table):
+                continue
+            out.emit(f"case {self.layout.table_index[name] + 1}: {{")
+            out.emit("const struct sw_table *table = packet->hint.table;")
+            self._key(out, table)
+            found = f"sw_search(table, key, {self._sizes(table)}, packet->hint.maybe)"
+            out.emit(f"packet->hint.entry = {found};", "break;", "}")
+        out.emit("}")
         return out.lines
 
     def _first_nodes(self) -> list[str]:
@@ -95,11 +132,12 @@ class ControlWriter:
                 waiting += [one.true_next, one.false_next]
         return found
 
-    def _run(self, out: Emitter, run: list[Table]) -> None:
+    def _run(self, out: Emitter, first: str) -> None:
+        run = self.runs.nodes[first]
         for table in run:
             self._open_tail(out, table)
         self.fused.write(out, run)
-        out.emit(self._go(following(run[-1])))
+        out.emit(self._go(self.runs.after[first]))
 
     def _open(self, out: Emitter, node: Table | Conditional) -> None:
         self._open_tail(out, node)
@@ -113,8 +151,10 @@ class ControlWriter:
     def _go(self, node: str | None) -> str:
         return f"goto {self.labels[node]};" if node is not None else "return;"
 
-    def _conditional(self, out: Emitter, one: Conditional) -> None:
+    def _conditional(self, out: Emitter, one: Conditional, traced: bool = False) -> None:
         condition = out.boolean(one.condition)
+        if traced:
+            condition = trace_condition(out, one, condition)
         out.emit(f"if ({condition}) {self._go(one.true_next)}", self._go(one.false_next))
 
     def _table(self, out: Emitter, table: Table) -> None:
@@ -135,10 +175,12 @@ class ControlWriter:
             out.emit("if (hit) {", f"entry->words[{counters}]++;")
             out.emit(f"entry->words[{counters + 1}] += c->state.ingress_length;", "}")
         if table.ages:
-            out.emit("if (hit) table->hit_us[entry->number] = sw->now_us;")
+            out.emit(f"if (hit) table->hit_us[{self._number(table)}] = sw->now_us;")
         if table.meter is not None:
-            self._meter(out, self.program.meters[table.meter])
+            self._meter(out, table, self.program.meters[table.meter])
         out.emit("if (!hit) entry = table->fallback;")
+        if self.layout.traced:
+            trace_lookup(out, table, layout)
         if table.profile is not None:
             self._member(out, table)
         else:
@@ -158,6 +200,8 @@ class ControlWriter:
 
     def _case(self, out: Emitter, table: Table, number: int, action: int, arguments: str) -> None:
         out.emit(f"case {number}:")
+        if self.layout.traced:
+            trace_action(out, self.program.actions[action], arguments)
         name = action_name(self.program.actions[action])
         out.emit(f"    {name}(sw, packet, c, l, {arguments});")
         self._exit(out, action)
@@ -183,6 +227,8 @@ class ControlWriter:
                 f"    member = sw_member_of(profile, number, (uint32_t){selector}(sw, packet, c), "
                 f"{words});",
             )
+        if self.layout.traced:
+            trace_member(out)
         out.emit("if (member) {", "switch (member->action) {")
         numbers = self.layout.member_actions[profile.name]
         for action in table.action_ids:
@@ -190,35 +236,44 @@ class ControlWriter:
             self._case(out, table, number, action, "member->args")
         out.emit("default:", "    break;", "}", "}")
 
-    def _meter(self, out: Emitter, meter: Meter) -> None:
+    def _meter(self, out: Emitter, table: Table, meter: Meter) -> None:
         """A direct meter runs at each hit, before the action."""
         assert meter.target is not None
         out.emit("if (hit) {")
         tokens = meter_tokens(meter)
-        color = out.keep(f"sw_meter_run(&table->meters[entry->number], sw->now_us, {tokens})")
+        place = f"&table->meters[{self._number(table)}]"
+        color = out.keep(f"sw_meter_run({place}, sw->now_us, {tokens})")
         self.primitives.store_limb(out, meter.target, color)
         out.emit("}")
 
     def _lookup(self, out: Emitter, table: Table) -> None:
         """The entry of a key, found at once if it was looked up ahead, or if the packet before had
-        the same key, as those of one flow have."""
+        the same key, as those of one flow have. In egress that is the packet before to a port like
+        this one: copies for several ports take turns."""
         index, layout = self.layout.table_index[table.name], self.layout.tables[table.name]
         last, words = f"sw->lasts->t{index}", layout.words + layout.ranges
+        if self.control is self.program.egress:
+            last += f"[packet->port % {LASTS}]"
         same = "".join(f" && {last}.key[{i}] == key[{i}]" for i in range(words))
         out.emit("struct sw_entry *entry = 0;")
         if table.name in self.ahead:
             out.emit("if (packet->hint.table == table) {", "entry = packet->hint.entry;", "} else")
-        out.emit(f"if ({last}.epoch == sw->epoch{same}) {{", f"entry = {last}.entry;")
-        out.emit("} else if (table->mask_count) {")
-        out.emit(f"entry = {self._found('table', table)};")
+        out.emit("if (!table->tuple_count) {", "} else", f"if ({last}.epoch == sw->epoch{same}) {{")
+        out.emit(f"entry = {last}.entry;", "} else {")
+        out.emit(f"entry = {self._found(table)};")
         out.emit(f"{last}.epoch = sw->epoch;", f"{last}.entry = entry;")
         out.emit(*(f"{last}.key[{i}] = key[{i}];" for i in range(words)), "}")
 
-    def _found(self, pointer: str, table: Table) -> str:
+    def _found(self, table: Table) -> str:
+        return f"sw_lookup(table, key, {self._sizes(table)}, {int(_is_exact(table))})"
+
+    def _number(self, table: Table) -> str:
+        return f"sw_number(table, entry, sw_entry_stride({self._sizes(table)}))"
+
+    def _sizes(self, table: Table) -> str:
+        """What the size of an entry is made of."""
         layout = self.layout.tables[table.name]
-        exact = all(one.match == "exact" for one in table.key)
-        numbers = f"{layout.words}, {layout.ranges}, {layout.arg_words}, {int(table.with_counters)}"
-        return f"sw_lookup({pointer}, key, {numbers}, {int(exact)})"
+        return f"{layout.words}, {layout.ranges}, {layout.arg_words}, {int(table.with_counters)}"
 
     def _exit(self, out: Emitter, action: int) -> None:
         if any(one.op == "exit" for one in self.program.actions[action].primitives):
@@ -236,6 +291,8 @@ class ControlWriter:
                 out.emit(
                     f"static const uint64_t args[] = {{{', '.join(literal(v) for v in values)}}};"
                 )
+            if self.layout.traced:
+                trace_plain(out, table, action)
             name = action_name(action)
             out.emit(f"{name}(sw, packet, c, l, {'args' if values else '0'});")
             self._exit(out, action.id)
@@ -260,3 +317,7 @@ class ControlWriter:
                     words[place.word + i].append(f"{array}[{i}]")
         items = [" | ".join(one) or "0" for one in words] + ranges
         out.emit("const uint64_t key[] = {", *(f"{item}," for item in items), "};")
+
+
+def _is_exact(table: Table) -> bool:
+    return all(one.match == "exact" for one in table.key)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of statements on wide fields as one loop over vectors of four limbs.
 
-p4c puts plain statements one by one into tables without key. Where some of them follow each other
-and compute limb by limb (bitwise operations, sums that cannot carry) on fields and register cells
-of equal size, they become one loop: each operand is read once, each result written once, what only
-these statements look at is not written at all, and a header that still lies in the frame is read
-from there.
+p4c puts plain statements one by one into tables without key. Where some of them follow each other,
+also past conditions that cannot surprise any more (foreseen.py), and compute limb by limb (bitwise
+operations, sums that cannot carry) on fields and register cells of equal size, they become one
+loop: each operand is read once, each result written once, what only these statements look at is not
+written at all, and a header that still lies in the frame is read from there.
 
 Indices beyond a register lead to a spare cell, which reads as zero. Where a target is to stay as it
 is instead, the statements are executed one by one for such an index.
@@ -20,14 +20,16 @@ from typing import Any
 
 from switch import expressions as ex
 from switch.codegen.expressions import Emitter
+from switch.codegen.foreseen import beyond, known_at
 from switch.codegen.layout import LIMB, Layout, limbs, words_of
 from switch.codegen.limbs import carries, literal, possible_ones
 from switch.codegen.primitives import PrimitiveWriter
-from switch.codegen.usage import Uses, note_primitive
+from switch.codegen.usage import Place, Uses, note_primitive
 from switch.program import Action, Control, ObjectName, Primitive, Table
 
 _VECTOR = 4  # limbs
 _LEAST = 8  # limbs that are worth a loop
+_SHORT = 12  # variables of a loop's body, of which two are better at a time
 
 _JUMPS = ("_jump", "_jump_if_zero", "exit")
 
@@ -49,7 +51,9 @@ def following(table: Table) -> str | None:
 class Runs:
     """The chains of fixed tables in a control that nothing leads into but at their beginning.
 
-    nodes: first table's name -> all tables of the run. inner: names of all but the first.
+    nodes: first table's name -> all tables of the run. inner: names of all but the first. after:
+    first table's name -> node that follows. Where it is certain that one run leads to another of
+    the same width, the first has that one's statements, too, which stay for other ways there.
     """
 
     def __init__(self, layout: Layout, control: Control) -> None:
@@ -87,6 +91,8 @@ class Runs:
                     run.append(control.tables[after])
                 self.nodes[table.name] = run
         self._drop_dull()
+        self.after: dict[str, str | None] = {}
+        self._foresee(references)
         self.users: dict[int, int] = {}
         for control_ in (self.program.ingress, self.program.egress):
             for table in control_.tables.values():
@@ -100,6 +106,37 @@ class Runs:
             if not any(_size(self.layout, one) for one in self.statements(run)):
                 del self.nodes[name]
                 self.inner -= {one.name for one in run[1:]}
+
+    def _foresee(self, references: dict[str | None, int]) -> None:
+        alone, continued = dict(self.nodes), set()
+        for name, run in alone.items():
+            self.after[name] = following(run[-1])
+            known = known_at(self.control, name, references, self.layout.usage.local)
+            width = self._width(run)
+            if known is None or not width or name in continued:
+                continue
+            longer, last = list(run), run
+            while not self._writes(last, known[0]):
+                after = beyond(self.control, following(last[-1]), known)
+                self.after[name] = after
+                if after not in alone or self._width(alone[after]) != width:
+                    break
+                last = alone[after]
+                longer += last
+                continued.add(after)
+                self.after[name] = following(last[-1])
+            self.nodes[name] = longer
+
+    def _width(self, run: Sequence[Table]) -> int:
+        """Limbs of all statements of a run; 0: they differ, or are not part of a loop."""
+        sizes = {_size(self.layout, one) for one in self.statements(run)}
+        return sizes.pop() if len(sizes) == 1 else 0
+
+    def _writes(self, run: Sequence[Table], place: Place) -> bool:
+        uses = Uses()
+        for one in self.statements(run):
+            note_primitive(uses, one)
+        return place in uses.written or place[0] in uses.whole
 
     def _action(self, table: Table) -> Action | None:
         if table.default_action_id is None:
@@ -261,7 +298,9 @@ class FusedWriter:
             beyond = f"{at} < {limit}u ? {text} : sw_beyond(sw, {array}, {uses})"
             out.emit(f"limb *{name} = {beyond if spare else text};")
         out.emit(*loop.before)
-        out.emit("#pragma GCC unroll 2", f"for (int i = 0; i < {size}; i += {_VECTOR}) {{")
+        times = 2 if len(loop.body) <= _SHORT else 1
+        out.emit(f"#pragma GCC unroll {times}")
+        out.emit(f"for (int i = 0; i < {size}; i += {_VECTOR}) {{")
         out.emit(*loop.body)
         for place in loop.written:
             if place not in dead:

@@ -18,6 +18,7 @@ from switch.codegen.usage import Usage
 from switch.program import Action, Field, Header, HeaderType, KeyField, Program, Table
 
 LIMB = 64
+LASTS = 8  # last keys that a table of egress keeps, by port: a power of two
 MOST_MOVES = 8  # wide fields of headers: to write out the moves of more takes the compiler long
 
 
@@ -106,9 +107,10 @@ def argument_offsets(action: Action) -> tuple[list[int], int]:
 
 @dataclass
 class Layout:
-    """Names and places of everything in one program's C."""
+    """Names and places of everything in one program's C. traced: it tells what it does."""
 
     program: Program
+    traced: bool = False
     usage: Usage = field(init=False)
     types: dict[str, str] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
@@ -251,7 +253,8 @@ class Layout:
                 index, layout = self.table_index[table.name], self.tables[table.name]
                 words = layout.words + layout.ranges
                 lines.append("    struct { uint64_t epoch; struct sw_entry *entry; ")
-                lines.append(f"             uint64_t key[{words}]; }} t{index};")
+                many = f"[{LASTS}]" if table.name in self.program.egress.tables else ""
+                lines.append(f"             uint64_t key[{words}]; }} t{index}{many};")
         lines += ["};", "struct program_locals {", "    uint8_t none;"]
         for header in self.program.headers.values():
             for one in header.type.fields:

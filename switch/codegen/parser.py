@@ -15,6 +15,7 @@ from switch.codegen.expressions import Emitter
 from switch.codegen.headers import emit_extract
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.limbs import literal
+from switch.codegen.tracing import trace_state
 from switch.program import (
     Advance,
     Extract,
@@ -102,6 +103,8 @@ class ParserWriter:
 
     def _state(self, state: ParserState) -> None:
         out = self.out
+        if self.layout.traced:
+            trace_state(out, state.name)
         if self._loops():
             out.emit(f"if (++states > {IDLE_STATES} + at) {self.error('ParserTimeout')}")
         for operation in state.operations:

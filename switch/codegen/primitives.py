@@ -14,6 +14,8 @@ from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
 from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
+from switch.codegen.tracing import c_string, trace_result, trace_statement
+from switch.codegen.wide import UNROLLED
 from switch.program import (
     Action,
     MessageParameters,
@@ -45,7 +47,11 @@ class PrimitiveWriter:
             if position in targets:
                 out.lines.append(f"at{position}:;")
             out.emit("{")
+            if self.layout.traced:
+                trace_statement(out, primitive)
             self.write(out, primitive)
+            if self.layout.traced:
+                trace_result(out, primitive)
             out.emit("}")
         if any(target >= len(action.primitives) for target in targets):
             for target in sorted(one for one in targets if one >= len(action.primitives)):
@@ -160,7 +166,7 @@ class PrimitiveWriter:
         cell = f"(sw->registers[{self.layout.register_index[register.name]}] + {index} * {size})"
         path = out.field(target)
         if register.width == target.width and target.width > LIMB:
-            out.emit(f"memcpy({path}, {cell}, {8 * size});")
+            out.emit(*_move(path, cell, size))
         else:
             out.emit(f"const limb *args = {cell};")
             inner = Emitter(self.layout, None)
@@ -182,7 +188,7 @@ class PrimitiveWriter:
         if register.width <= LIMB:
             out.store("cell[0]", register.width, _masked(value, register.width))
         elif isinstance(value, ex.FieldValue) and value.width == register.width:
-            out.emit(f"memcpy(cell, {out.field(value)}, {8 * size});")
+            out.emit(*_move("cell", out.field(value), size))
         else:
             out.store("cell", register.width, value)
         out.emit("}")
@@ -365,14 +371,12 @@ def standard_field(layout: Layout, name: str) -> str | None:
     return None
 
 
-def c_string(text: str) -> str:
-    """A C string literal."""
-    out = []
-    for byte in text.encode():
-        char = chr(byte)
-        plain = 32 <= byte < 127 and char not in '"\\?'
-        out.append(char if plain else f"\\{byte:03o}")
-    return '"' + "".join(out) + '"'
+def _move(to: str, source: str, size: int) -> list[str]:
+    """Limbs to another place: written out as those of other statements are (wide.py), so that the
+    compiler keeps them in registers and nothing is loaded across several stores just before."""
+    if size <= UNROLLED:
+        return [f"{to}[{i}] = {source}[{i}];" for i in range(size)]
+    return [f"memcpy({to}, {source}, {8 * size});"]
 
 
 def _masked(value: ex.Data, width: int) -> ex.Data:

@@ -15,20 +15,24 @@ from switch.codegen.limbs import literal
 from switch.codegen.parser import ParserWriter
 from switch.codegen.primitives import PrimitiveWriter, standard_field
 from switch.codegen.state import learn_function, state_declarations
+from switch.codegen.tracing import trace_errors
 from switch.program import Control, FieldList, Header, Program, Table, consistent, refused_at
 
 
-def generate(program: Program) -> str:
-    """The whole source file. Raises UnsupportedConstruct for what cannot be expressed, ProgramError
-    for what the loader did not see to be inconsistent."""
+def generate(program: Program, traced: bool = False) -> str:
+    """The whole source file; traced: of a program that tells what it does.
+
+    Raises UnsupportedConstruct for what cannot be expressed, ProgramError for what the loader did
+    not see to be inconsistent.
+    """
     with refused_at(None), consistent(program.name):
-        return _Writer(program).source()
+        return _Writer(program, traced).source()
 
 
 class _Writer:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, traced: bool) -> None:
         self.program = program
-        self.layout = Layout(program)
+        self.layout = Layout(program, traced)
         self.primitives = PrimitiveWriter(self.layout)
         self.calculations = CalculationWriter(self.layout)
         self.lines: list[str] = []
@@ -38,6 +42,7 @@ class _Writer:
             "// Generated from a P4 program; see switch/codegen.",
             '#include "program.h"',
             '#include "lookup.h"',
+            *(['#include "trace.h"'] if self.layout.traced else []),
             "",
             *self.layout.declarations(),
         ]
@@ -223,6 +228,7 @@ class _Writer:
                 *body[: body.index("end:") + 1],
                 "    packet->payload = (uint8_t *)frame + at;",
                 "    packet->payload_length = (uint32_t)(length - at);",
+                *(trace_errors(self.program) if self.layout.traced else []),
                 *(
                     f"    if ({one}.touched && !{one}.valid) memset(&{one}, 0, sizeof {one});"
                     for one in late
@@ -244,15 +250,17 @@ class _Writer:
         )
 
     def _look_ahead(self) -> None:
-        self.function(
-            "void program_look_ahead(struct sw *sw, struct sw_packet *packet)",
-            [
-                "    struct program_context *c = (struct program_context *)packet->context;",
-                "    struct program_locals locals = {0}, *l = &locals;",
-                "    (void)sw, (void)c, (void)l;",
-                *ControlWriter(self.layout, self.program.ingress, self.primitives).look_ahead(),
-            ],
-        )
+        writer = ControlWriter(self.layout, self.program.ingress, self.primitives)
+        for name, body in (("ahead", writer.look_ahead()), ("up", writer.look_up())):
+            self.function(
+                f"void program_look_{name}(struct sw *sw, struct sw_packet *packet)",
+                [
+                    "    struct program_context *c = (struct program_context *)packet->context;",
+                    "    struct program_locals locals = {0}, *l = &locals;",
+                    "    (void)sw, (void)c, (void)l;",
+                    *body,
+                ],
+            )
 
     def _deparse(self) -> None:
         head = "void program_update_checksums(struct sw *sw, struct sw_packet *packet)"

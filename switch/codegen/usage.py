@@ -3,8 +3,8 @@
 
 Facts, each found without running the program and each on the safe side:
 
-- *transient* fields: wide local variables (p4c makes metadata of them) of one control that are
-  written before they are read on every path. They need no zeroing and travel with no packet.
+- *transient* fields: very wide local variables (p4c makes metadata of them) of one control that
+  are written before they are read on every path. They need no zeroing and travel with no packet.
 - *local* fields: other metadata that one control uses and nothing else does. They are variables of
   its function, which the compiler can follow, and travel with no packet either.
 - *parsed early*: headers that the parser itself may read or write without having extracted them in
@@ -41,7 +41,8 @@ from switch.program import (
     VarbitField,
 )
 
-WIDE = 64  # fields of more bits are worth it
+WIDE = 64  # bits of a field from which on it is an array of limbs
+FOLLOWED = 512  # bits of a field that compilers keep in registers
 LARGE = 128  # bytes of a header that are worth keeping as bytes
 VECTOR = 256  # bits that the generated code handles at a time
 MOST_TAIL = 31  # headers: bits of sw_state.sealed, below SW_COPIED
@@ -95,7 +96,7 @@ def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
 
 
 # Operations that write their first operand, a field, and only read the others.
-_WRITES_FIRST = {
+WRITES_FIRST = {
     "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
     "modify_field_rng_uniform",
 }  # fmt: skip
@@ -108,7 +109,7 @@ _CHANGE_HEADERS = {
 
 
 def note_primitive(uses: Uses, one: Primitive) -> None:
-    if one.op in _WRITES_FIRST:
+    if one.op in WRITES_FIRST:
         note(uses, one.operands[:1], written=True)
         note(uses, one.operands[1:])
     else:
@@ -376,7 +377,9 @@ class Usage:
 
     def _transient(self, control: Control, own: Uses, other: Uses) -> set[Place]:
         wide = {
-            (name, one.name) for name, one in self._of_one_control(own, other) if one.width > WIDE
+            (name, one.name)
+            for name, one in self._of_one_control(own, other)
+            if one.width > FOLLOWED
         }
         return _Assignments(self, control, wide).transient()
 
@@ -385,7 +388,7 @@ class Usage:
         return {
             (name, one.name)
             for name, one in self._of_one_control(own, other)
-            if one.width <= WIDE and name not in known
+            if one.width <= FOLLOWED and name not in known
         }
 
     def _of_one_control(self, own: Uses, other: Uses) -> Iterator[tuple[str, Field]]:
@@ -484,7 +487,7 @@ class _Assignments:
         must, may = set(must), set(may)
         jumps = any(one.op in ("_jump", "_jump_if_zero") for one in action.primitives)
         for one in action.primitives:
-            if one.op not in _WRITES_FIRST:
+            if one.op not in WRITES_FIRST:
                 self._read(one.operands, must)
                 continue
             self._read(one.operands[1:], must)

@@ -34,6 +34,7 @@ from .errors import (
     invalid_argument,
     not_found,
     permission_denied,
+    resource_exhausted,
     unimplemented,
 )
 from .forwarding import Forwarding
@@ -67,6 +68,7 @@ class Device:
                 None: it is injected in process
     on_output   called with [(port, frame)] that a packet-out injected in process sends
     clock       microseconds, for pushed programs that forward in process only; None: the system's
+    traced      pushed programs are compiled for Pipeline.set_trace
     """
 
     def __init__(
@@ -79,13 +81,14 @@ class Device:
         on_packet_out: Callable[[int, bytes], None] | None = None,
         on_output: Callable[[Sequence[Output]], None] | None = None,
         clock: Callable[[], int] | None = None,
+        traced: bool = False,
     ) -> None:
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.on_commit = on_commit
         self.on_packet_out = on_packet_out
         self.on_output = on_output
-        self._clock = clock
+        self._clock, self._traced = clock, traced
         self._notice_to = -1
         self.packet_ins = 0  # sent to a controller
         self.packet_ins_lost = 0  # no primary, no P4Info, or shorter than the header
@@ -244,7 +247,7 @@ class Device:
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _verify(self, request: Any) -> None:
-        built = build(request, self._clock)
+        built = build(request, self._clock, self._traced)
         try:
             if request.action == SetConfig.VERIFY:
                 built.close()
@@ -287,7 +290,7 @@ class Device:
                 committed.config.CopyFrom(config)
                 self._drop_saved()
                 return
-        built = build(request, self._clock)
+        built = build(request, self._clock, self._traced)
         try:
             with self._lock:
                 self._require_primary(request, "SetForwardingPipelineConfig")
@@ -403,6 +406,8 @@ class Device:
             action()
         except P4RuntimeError as error:
             return error.to_error()
+        except MemoryError as error:
+            return resource_exhausted(str(error) or "no memory").to_error()
         except Exception as error:
             log.exception("a request could not be handled")
             return internal(f"{type(error).__name__}: {error}").to_error()

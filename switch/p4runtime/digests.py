@@ -32,7 +32,6 @@ class _Enabled:
 
     digest: Digest
     config: p4runtime_pb2.DigestEntry.Config
-    last_list: int = 0
     lists: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     ends: deque[int] = field(default_factory=deque)
 
@@ -50,6 +49,13 @@ class Digests:
         self._schema = schema
         self._upkeep = upkeep
         self._enabled: dict[int, _Enabled] = {}
+        # An acknowledgement may come late: no list gets an id that one before it had, even if the
+        # digest was disabled in between.
+        self._last_list = 0
+
+    def number_after(self, other: Digests) -> None:
+        """Lists get ids that those of `other` never had."""
+        self._last_list = max(self._last_list, other._last_list)
 
     def write(self, kind: int, message: p4runtime_pb2.DigestEntry) -> None:
         """INSERT enables, MODIFY configures, DELETE disables. Raises P4RuntimeError."""
@@ -129,16 +135,16 @@ class Digests:
     ) -> p4runtime_pb2.StreamMessageResponse:
         codec = enabled.digest.codec
         assert codec is not None
-        enabled.last_list += 1
+        self._last_list += 1
         slots = [one.slot for one in messages]
         if enabled.config.ack_timeout_ns:
-            enabled.lists[enabled.last_list] = (now_us, slots)
-            enabled.ends.append(enabled.last_list)
+            enabled.lists[self._last_list] = (now_us, slots)
+            enabled.ends.append(self._last_list)
         else:
             self._upkeep.release(enabled.digest.name, slots)
         response = p4runtime_pb2.StreamMessageResponse()
         told = response.digest
-        told.digest_id, told.list_id = enabled.digest.id, enabled.last_list
+        told.digest_id, told.list_id = enabled.digest.id, self._last_list
         told.timestamp = time.time_ns()
         for one in messages:
             codec.fill(told.data.add(), iter(one.values))

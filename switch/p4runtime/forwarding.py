@@ -120,6 +120,10 @@ class Forwarding:
         """See Digests.acknowledge."""
         self._digests.acknowledge(message)
 
+    def follow(self, other: Forwarding) -> None:
+        """Takes the place of another one of whose messages clients may still have some."""
+        self._digests.number_after(other._digests)
+
     def notices(self, now_us: int, ready: bool) -> list[p4runtime_pb2.StreamMessageResponse]:
         """What is to be told at this time, if somebody is there to hear it (ready)."""
         found = list(self._digests.lists(now_us, ready))

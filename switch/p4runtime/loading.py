@@ -22,8 +22,10 @@ from .schema import Schema
 def build(
     request: p4runtime_pb2.SetForwardingPipelineConfigRequest,
     clock: Callable[[], int] | None = None,
+    traced: bool = False,
 ) -> Forwarding:
-    """Loads and compiles the program of a request; changes nothing else. clock: of the pipeline.
+    """Loads and compiles the program of a request; changes nothing else. clock, traced: of the
+    pipeline.
 
     Raises INVALID_ARGUMENT with the reason if it is missing or cannot be realized.
     """
@@ -42,7 +44,7 @@ def build(
     try:
         program = Program.parse_text(config.p4_device_config, name)
         bound = bind(schema, program)
-        pipeline = Pipeline(program, clock=clock)
+        pipeline = Pipeline(program, clock=clock, traced=traced)
     except (ProgramError, PipelineError, CompilerError, MemoryError) as error:
         raise invalid_argument(f"the program cannot be realized: {error}") from error
     return Forwarding(_copy(config), bound, pipeline)

@@ -143,8 +143,14 @@ class _Profile:
 
     def _make(self, action: Action, arguments: tuple[int, ...], count: int) -> list[int]:
         made = [self.numbers.take() for _ in range(count)]
-        for one in made:
-            self.state.set_member(one, action.name, arguments)
+        for i, one in enumerate(made):
+            try:
+                self.state.set_member(one, action.name, arguments)
+            except MemoryError:
+                self._drop(made[:i])
+                for other in made[i:]:
+                    self.numbers.give(other)
+                raise
         return made
 
     def _drop(self, numbers: Iterable[int]) -> None:
@@ -191,10 +197,18 @@ class _Profile:
         self._check_room(
             sum(max(0, weight - len(self.members[one].numbers)) for one, weight in weights.items())
         )
-        if kind == Update.INSERT:
-            self.groups[number] = _Group(self.group_numbers.take(), max_size, message)
-        self._set_weights(self.groups[number], weights)
-        self.groups[number].message = _kept_group(message, max_size)
+        kept = _kept_group(message, max_size)
+        if kind == Update.MODIFY:
+            self._set_weights(self.groups[number], weights)
+            self.groups[number].message = kept
+            return
+        group = _Group(self.group_numbers.take(), max_size, kept)
+        try:
+            self._set_weights(group, weights)
+        except MemoryError:
+            self.group_numbers.give(group.number)
+            raise
+        self.groups[number] = group
 
     def _weights(self, message: p4runtime_pb2.ActionProfileGroup, what: str) -> dict[int, int]:
         weights: dict[int, int] = {}
@@ -227,25 +241,29 @@ class _Profile:
             )
 
     def _set_weights(self, group: _Group, weights: dict[int, int]) -> None:
-        for number in sorted(weights):
-            member = self.members[number]
-            missing = weights[number] - len(member.numbers)
-            if missing > 0:
-                member.numbers += self._make(member.action, member.arguments, missing)
-        before, group.weights = group.weights, weights
-        listed = sorted(
-            one
-            for number, weight in weights.items()
-            for one in self.members[number].numbers[:weight]
-        )
-        self.state.set_group(group.number, listed)
-        self._shrink(sorted({*before, *weights}))
+        touched = sorted({*group.weights, *weights})
+        try:
+            for number in sorted(weights):
+                member = self.members[number]
+                missing = weights[number] - len(member.numbers)
+                if missing > 0:
+                    member.numbers += self._make(member.action, member.arguments, missing)
+            listed = sorted(
+                one
+                for number, weight in weights.items()
+                for one in self.members[number].numbers[:weight]
+            )
+            self.state.set_group(group.number, listed)
+            group.weights = weights
+        finally:
+            self._shrink(touched, group)
 
-    def _shrink(self, numbers: Iterable[int]) -> None:
-        """Gives back what no group's weight needs any more."""
+    def _shrink(self, numbers: Iterable[int], *new: _Group) -> None:
+        """Gives back what no group's weight needs any more. new: perhaps not among them yet."""
         for number in numbers:
             member = self.members[number]
-            most = max([1, *(one.weights.get(number, 0) for one in self.groups.values())])
+            groups = (*self.groups.values(), *new)
+            most = max([1, *(one.weights.get(number, 0) for one in groups)])
             member.numbers, spare = member.numbers[:most], member.numbers[most:]
             self._drop(reversed(spare))
 
@@ -260,10 +278,13 @@ class _Profile:
 
     # -- entries of tables ---------------------------------------------------------------------
 
-    def take(self, table: Table, message: p4runtime_pb2.TableAction) -> Target:
+    def take(
+        self, table: Table, message: p4runtime_pb2.TableAction, replaced: Target | None
+    ) -> Target:
         kind = message.WhichOneof("type")
         if kind == "action_profile_action_set":
-            return self._take_set(table, message.action_profile_action_set)
+            others = self.set_size - (replaced.set_size if replaced is not None else 0)
+            return self._take_set(table, message.action_profile_action_set, others)
         if kind == "action_profile_member_id":
             member = self.members.get(message.action_profile_member_id)
             if member is None:
@@ -289,7 +310,10 @@ class _Profile:
         kept.CopyFrom(message)
         return Target(self.profile.id, reference, kept)
 
-    def _take_set(self, table: Table, message: p4runtime_pb2.ActionProfileActionSet) -> Target:
+    def _take_set(
+        self, table: Table, message: p4runtime_pb2.ActionProfileActionSet, others: int
+    ) -> Target:
+        """others: the size of all sets that will be there beside it."""
         self._check_selector()
         if self.members or self.groups:
             raise invalid_argument(
@@ -312,13 +336,18 @@ class _Profile:
         what, most = f"{table.name}: the action set", self.profile.max_group_size
         if 0 < most < self._size(weights):
             raise invalid_argument(f"{what} has size {self._size(weights)}, more than {most}")
-        self._check_sizes(what, weights, 0, self.set_size)
+        self._check_sizes(what, weights, 0, others)
         self._check_room(sum(weights))
         numbers: list[int] = []
-        for action, arguments, weight in chosen:
-            numbers += self._make(action, arguments, weight)
         group = self.group_numbers.take()
-        self.state.set_group(group, sorted(numbers))
+        try:
+            for action, arguments, weight in chosen:
+                numbers += self._make(action, arguments, weight)
+            self.state.set_group(group, sorted(numbers))
+        except MemoryError:
+            self._drop(numbers)
+            self.group_numbers.give(group)
+            raise
         size = self._size(weights)
         self.set_size += size
         return Target(self.profile.id, Reference(group, group=True), kept, tuple(numbers), size)
@@ -389,9 +418,15 @@ class Profiles:
             for _, group in _select(groups, query.group_id, f"{one.profile.name}: group"):
                 yield group.message
 
-    def take(self, table: Table, message: p4runtime_pb2.TableAction) -> Target:
-        """What an entry names, which stays as long as the entry does: until `release`."""
-        return self._of(table.action_profile).take(table, message)
+    def take(
+        self,
+        table: Table,
+        message: p4runtime_pb2.TableAction,
+        replaced: Target | None = None,
+    ) -> Target:
+        """What an entry names, which stays as long as the entry does: until `release`. replaced:
+        what it names now, and releases next."""
+        return self._of(table.action_profile).take(table, message, replaced)
 
     def release(self, target: Target) -> None:
         self._profiles[target.profile].release(target)

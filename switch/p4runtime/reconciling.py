@@ -41,6 +41,7 @@ def carry(old: Forwarding, new: Forwarding) -> None:
     except P4RuntimeError as error:
         raise _unfit(error.message) from error
     _carry_cells(old.pipeline, new.pipeline)
+    new.follow(old)
 
 
 def _entities(old: Forwarding) -> Iterator[p4runtime_pb2.Entity]:

@@ -153,11 +153,11 @@ class Tables:
             entry.handle = self._pipeline.insert(
                 table.name, key, entry.does, entry.arguments, priority
             )
-        except (TableFull, EntryExists) as error:
+        except (TableFull, EntryExists, MemoryError) as error:
             self._release(entry.target)
-            if isinstance(error, TableFull):
-                raise resource_exhausted(str(error)) from error
-            raise already_exists(f"{table.name}: {error}") from error
+            if isinstance(error, EntryExists):
+                raise already_exists(f"{table.name}: {error}") from error
+            raise resource_exhausted(str(error)) from error
         self._set_metadata(entry, message)
         contents.entries[key, priority] = entry
         self._extras.write(table, entry, message)
@@ -170,7 +170,7 @@ class Tables:
         if message.HasField("action"):
             if table.is_const or entry.is_const:
                 raise permission_denied(f"{table.name}: the entry is const, its action stays")
-            new = self._entry(table, message)
+            new = self._entry(table, message, replaced=entry.target)
             self._pipeline.modify(table.name, entry.live, new.does, new.arguments)
             self._release(entry.target)
             entry.action, entry.arguments, entry.target = new.action, new.arguments, new.target
@@ -220,10 +220,12 @@ class Tables:
         message: p4runtime_pb2.TableEntry,
         key: Key = (),
         priority: int = 0,
+        replaced: Target | None = None,
     ) -> Entry:
-        """What the message says an entry does. Its target is taken: `_release` it in the end."""
+        """What the message says an entry does. Its target is taken: `_release` it in the end.
+        replaced: which is released when that is done."""
         if table.action_profile:
-            target = self._profiles.take(table, message.action)
+            target = self._profiles.take(table, message.action, replaced)
             return Entry(None, (), key, priority, target=target)
         action, arguments = decode_action(
             self._schema, table, message.action, default=message.is_default_action

@@ -40,7 +40,12 @@ class ValueSets:
         members = tuple(decode_key(one, member.match) for member in message.members)
         if len(set(members)) < len(members):
             raise already_exists(f"{one.name}: a member is given twice")
-        self._states[one.id].replace([_masked(one, key) for key in members])
+        keys = {_masked(one, key): key for key in (*self._members[one.id], *members)}
+        try:
+            self._states[one.id].replace([_masked(one, key) for key in members])
+        except MemoryError:
+            self._members[one.id] = tuple(keys[held] for held in self._states[one.id].members)
+            raise
         self._members[one.id] = members
 
     def read(self, query: p4runtime_pb2.ValueSetEntry) -> Iterator[p4runtime_pb2.ValueSetEntry]:

@@ -4,8 +4,12 @@
 // ingress and egress processing" of BMv2's simple_switch.md.
 
 #include "flow.h"
+#include "trace.h"
 
-static struct sw_packet *take_clean(struct sw *sw) {
+// What every packet comes through, in as few calls as there can be.
+#define EVERY_PACKET static inline __attribute__((always_inline))
+
+EVERY_PACKET struct sw_packet *take_clean(struct sw *sw) {
     struct sw_packet *packet = sw_packet_take(sw);
     if (packet) program_reset(context_of(packet));
     return packet;
@@ -73,6 +77,7 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
                     uint64_t now_us) {
     if (port >= SW_DROP_PORT || priority >= SW_PRIORITIES) {
         sw->stats.dropped++;
+        SW_GONE(sw, packet, "is dropped");
         sw_packet_free(sw, packet);
         return;
     }
@@ -80,6 +85,7 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
     packet->priority = priority;
     packet->whole = (uint32_t)program_header_length(context_of(packet)) + packet->payload_length;
     packet->length = packet->whole > packet->truncate ? packet->truncate : packet->whole;
+    SW_TELL(sw, packet, "goes to port %u, priority %u, %u bytes", port, priority, packet->length);
     packet->enq_us = now_us;
     packet->enq_qdepth = 0;
     packet->deq_qdepth = 0;
@@ -95,10 +101,15 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
 
 // A copy with headers, metadata and payload, all of it: truncate is for the packet that asked for
 // it, not for its copies (so does BMv2).
-static struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
+EVERY_PACKET struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     struct sw_packet *copy = sw_packet_take(sw);
-    if (!copy) return NULL;
+    if (!copy) {
+        SW_TELL(sw, packet, "has no memory for a copy");
+        return NULL;
+    }
+    SW_COPIED_FROM(sw, copy, packet);
     program_copy(context_of(copy), context_of(packet));
+    copy->arrival = packet->arrival;
     copy->payload_length = packet->payload_length;
     copy->sum_start = packet->sum_start;
     copy->sum_field = packet->sum_field;
@@ -133,6 +144,7 @@ static void replicate(struct sw *sw, struct sw_packet *packet, const struct sw_r
         enqueue(sw, copy, list->replica[i].port, priority, now_us);
         if (last) return;
     }
+    SW_GONE(sw, packet, "is dropped: there are no replicas");
     sw_packet_free(sw, packet);
 }
 
@@ -140,7 +152,7 @@ static void replicate(struct sw *sw, struct sw_packet *packet, const struct sw_r
 // Ingress
 
 // writable: bytes of the frame may be overwritten, those from `fragile` on for good.
-static void parse(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
+EVERY_PACKET void parse(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
                   int writable, uint32_t fragile) {
     uint32_t parsed = (uint32_t)program_parse(sw, packet, frame, length);
     packet->payload = frame + parsed;
@@ -182,15 +194,19 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *fr
                             uint64_t now_us) {
     struct sw_state *state = state_of(packet);
     const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
+    SW_TELL(sw, packet, "is cloned to session %u%s", state->clone_session & (SW_SESSIONS - 1),
+            session ? "" : ", which there is not");
     if (!session) {
         sw->stats.no_session++;
         return;
     }
     struct sw_packet *clone = take_clean(sw);
     if (!clone) return;
+    SW_COPIED_FROM(sw, clone, packet);
     struct sw_state *own = state_of(clone);
     own->packet_length = state->ingress_length;
     own->ingress_length = state->ingress_length;
+    clone->arrival = packet->arrival;
     program_set_port(context_of(clone), packet->arrival);
     parse(sw, clone, frame, length, 0, 0);
     sw_packet_keep(sw, clone);
@@ -199,6 +215,7 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *fr
     program_set_kind(context_of(clone), SW_INGRESS_CLONE);
     if (!seal(sw, clone)) {
         sw->stats.oversized++;
+        SW_GONE(sw, clone, "is dropped: too long");
         sw_packet_free(sw, clone);
         return;
     }
@@ -211,10 +228,14 @@ static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *fra
     // Packets that never stop must leave room for those that arrive.
     if (sw->again.count > sw->pool_size / 2) {
         sw->stats.rounds_lost++;
+        SW_TELL(sw, packet, "is not to go round: too many do");
         return;
     }
     struct sw_packet *again = take_clean(sw);
     if (!again) return;
+    SW_COPIED_FROM(sw, again, packet);
+    SW_TELL(sw, packet, "is %s as %zu bytes, copy %u",
+            kind == SW_RESUBMITTED ? "resubmitted" : "recirculated", length, again->trace_copy);
     memcpy(again->buffer, frame, length);
     again->frame_length = (uint32_t)length;
     again->arrival = packet->arrival;
@@ -234,11 +255,12 @@ static int leave_ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame
         return 1;
     }
     sw->stats.oversized++;
+    SW_GONE(sw, packet, "is dropped: too long");
     sw_packet_free(sw, packet);
     return 0;
 }
 
-static void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *arrived,
+EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *arrived,
                     uint64_t now_us) {
     struct program_context *context = context_of(packet);
     struct sw_state *state = state_of(packet);
@@ -248,6 +270,7 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_fra
     state->exited = 0;
     if (state->failed) {
         sw->stats.assertions++;
+        SW_GONE(sw, packet, "is dropped: an assertion failed");
         sw_packet_free(sw, packet);
         return;
     }
@@ -261,6 +284,7 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_fra
     }
     if (state->resubmit_list) {
         go_round(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
+        SW_GONE(sw, packet, "ends here");
         sw_packet_free(sw, packet);
         return;
     }
@@ -269,10 +293,12 @@ static void ingress(struct sw *sw, struct sw_packet *packet, const struct sw_fra
         const struct sw_replicas *replicas = group < SW_GROUPS ? sw->groups[group] : NULL;
         program_set_kind(context, SW_REPLICATED);
         if (replicas) {
+            SW_TELL(sw, packet, "goes to group %u: %zu replicas", group, replicas->count);
             if (!leave_ingress(sw, packet, frame, length)) return;
             replicate(sw, packet, replicas, priority, now_us);
         } else {
             sw->stats.no_group++;
+            SW_GONE(sw, packet, "is dropped: there is no group %u", group);
             sw_packet_free(sw, packet);
         }
         return;
@@ -295,6 +321,7 @@ static inline struct sw_packet *arrive(struct sw *sw, uint32_t port, const struc
     }
     struct sw_packet *packet = take_clean(sw);
     if (!packet) return NULL;
+    SW_ARRIVES(sw, packet, port, length);
     packet->arrival = port;
     packet->on_loan = frame->lasting;
     packet->sum_start = frame->sum_start;
@@ -329,6 +356,7 @@ struct sw_packet *sw_take_round(struct sw *sw) {
 
 void sw_round(struct sw *sw, struct sw_packet *packet, uint64_t now_us) {
     if (program_uses_time) sw->now_us = now_us;
+    SW_TELL(sw, packet, "comes again on port %u, %u bytes", packet->arrival, packet->frame_length);
     struct sw_frame frame = {
         .bytes = packet->buffer, .length = packet->frame_length, .writable = 1};
     parse(sw, packet, frame.bytes, frame.length, 1, 0);
@@ -347,6 +375,8 @@ size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit) {
 static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us) {
     struct sw_state *state = state_of(packet);
     const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
+    SW_TELL(sw, packet, "is cloned to session %u%s", state->clone_session & (SW_SESSIONS - 1),
+            session ? "" : ", which there is not");
     if (!session) {
         sw->stats.no_session++;
         return;
@@ -356,7 +386,6 @@ static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t no
     program_reset_metadata(context_of(clone));
     program_copy_list(context_of(clone), context_of(packet), state->clone_list);
     program_set_kind(context_of(clone), SW_EGRESS_CLONE);
-    clone->arrival = packet->arrival;
     state_of(clone)->packet_length = state->packet_length;
     state_of(clone)->ingress_length = state->ingress_length;
     replicate(sw, clone, session, session->priority, now_us);
@@ -369,7 +398,7 @@ size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet) {
     return length > packet->truncate ? packet->truncate : length;
 }
 
-static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap,
+EVERY_PACKET size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap,
                       struct sw_leaving *leaving) {
     program_update_checksums(sw, packet);
     size_t headers = program_keeps_headers ? packet->whole - packet->payload_length
@@ -377,6 +406,7 @@ static size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, siz
     size_t length = headers + packet->payload_length;
     if (length > cap || length > SW_MAX_FRAME) {
         sw->stats.oversized++;
+        SW_TELL(sw, packet, "is dropped: %zu bytes are too many", length);
         return 0;
     }
     program_emit(context_of(packet), out);
@@ -406,17 +436,20 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
     struct sw_state *state = state_of(packet);
     size_t length = 0;
     if (program_uses_time) sw->now_us = now_us;
+    SW_TELL(sw, packet, "egress on port %u", packet->port);
     program_depart(context, packet, now_us);
     program_egress(sw, packet);
     state->exited = 0;
     if (state->failed) {
         sw->stats.assertions++;
+        SW_GONE(sw, packet, "is dropped: an assertion failed");
         sw_packet_free(sw, packet);
         return 0;
     }
     if (state->clone_session) clone_at_egress(sw, packet, now_us);
     if (program_egress_spec(context) == SW_DROP_PORT) {
         sw->stats.dropped++;
+        SW_TELL(sw, packet, "is dropped");
     } else {
         length = deparse(sw, packet, out, cap, leaving);
         if (state->recirculate_list && length) {
@@ -424,6 +457,7 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
             length = 0;
         }
         sw->stats.sent += length != 0;
+        if (length) SW_TELL(sw, packet, "leaves port %u, %zu bytes", packet->port, length);
     }
     sw_packet_release(sw, packet);
     return length;

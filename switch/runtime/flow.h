@@ -36,8 +36,12 @@ static inline struct sw_packet *sw_packet_take(struct sw *sw) {
     packet->truncate = SW_WHOLE;
     packet->sum_field = SW_COMPLETE;
     packet->hint.table = NULL;
+    packet->hint.waits = 0;
     packet->payload_length = packet->room = packet->fragile = packet->on_loan = 0;
     packet->spare = 0;
+#ifdef SW_TRACE
+    packet->trace_copy = packet->trace_over = 0;
+#endif
     return packet;
 }
 

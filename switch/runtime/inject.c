@@ -54,6 +54,8 @@ static void several(struct sw *sw, size_t count, const uint32_t *ports, const ui
     }
     for (size_t i = 0; i < count; i++)
         if (packets[i]) program_look_ahead(sw, packets[i]);
+    for (size_t i = 0; i < count; i++)
+        if (packets[i] && packets[i]->hint.waits) program_look_up(sw, packets[i]);
     for (size_t i = 0; i < count; i++) {
         struct sw_frame one = frame_of(sw, frames + offsets[i], lengths[i]);
         if (packets[i]) sw_ingress(sw, packets[i], &one, now_us);

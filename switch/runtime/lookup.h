@@ -7,60 +7,68 @@
 
 #include "tables.h"
 
-#ifdef __AVX2__
-// Four words at once, without immintrin.h, which takes compilers most of a second to read.
-typedef uint64_t sw_four __attribute__((vector_size(32), may_alias));
-typedef int sw_eight_halves __attribute__((vector_size(32), may_alias));
-typedef double sw_four_doubles __attribute__((vector_size(32), may_alias));
-
-// The products of the lower halves.
-static inline sw_four sw_times(sw_four words, uint32_t factor) {
-    sw_four factors = {factor, factor, factor, factor};
-    return (sw_four)__builtin_ia32_pmuludq256((sw_eight_halves)words, (sw_eight_halves)factors);
-}
-
-static inline sw_four sw_four_at(const void *at) { return *(const sw_four *)at; }
-
-// sw_maybe for masks m .. m + 3.
-static inline uint32_t sw_maybe4(const struct sw_group *group, uint32_t m, const uint64_t *key,
-                                 uint32_t words) {
-    sw_four hash = {0, 0, 0, 0};
-    for (uint32_t i = 0; i < words; i++) {
-        sw_four masked = {key[i], key[i], key[i], key[i]};
-        masked &= sw_four_at(group->words + SW_TOGETHER * i + m);
-        hash += sw_times(masked, SW_LOW(i)) + sw_times(masked >> 32, SW_HIGH(i));
-    }
-    hash = sw_times(hash ^ hash >> 32, SW_SPREAD);
-    sw_four at = (hash >> SW_WORD_AT & sw_four_at(group->filter_masks + m)) +
-                 sw_four_at(group->filters + m);
-    // Four loads: the instruction that gathers takes longer.
-    sw_four word = {*(const uint64_t *)at[0], *(const uint64_t *)at[1],
-                    *(const uint64_t *)at[2], *(const uint64_t *)at[3]};
-    sw_four all = word << (hash >> SW_FIRST_AT & 63) & word << (hash >> SW_SECOND_AT & 63) &
-                  word << (hash >> SW_THIRD_AT & 63);
-    return (uint32_t)__builtin_ia32_movmskpd256((sw_four_doubles)all);
-}
-#endif
-
-// Which masks of a group may hold the key: a bit for each.
+// Which tuples of a group may hold the key: a bit for each.
 static inline uint32_t sw_maybe(const struct sw_group *group, const uint64_t *key,
                                 uint32_t words) {
 #ifdef __AVX2__
-    return sw_maybe4(group, 0, key, words) | sw_maybe4(group, 4, key, words) << 4;
+    // Without immintrin.h, which takes compilers most of a second to read.
+    typedef uint32_t eight __attribute__((vector_size(32), may_alias));
+    typedef float eight_floats __attribute__((vector_size(32)));
+    eight sum = {0};
+    for (uint32_t i = 0; i < words; i++) {
+        uint32_t low = (uint32_t)key[i], high = (uint32_t)(key[i] >> 32);
+        sum += (*(const eight *)group->halves[2 * i] & low) * SW_FACTOR(2 * i);
+        if (high) sum += (*(const eight *)group->halves[2 * i + 1] & high) * SW_FACTOR(2 * i + 1);
+    }
+    eight mixed = SW_MIXED(sum);
+    eight hash = SW_FIELDS(mixed);
+    uint32_t at[SW_TOGETHER] __attribute__((aligned(32)));
+    *(eight *)at = hash >> *(const eight *)group->filter_shifts;
+    
+    const uint32_t *const *filters = group->filters;
+    // Eight loads: the instruction that gathers takes longer.
+    eight word = {filters[0][at[0]], filters[1][at[1]], filters[2][at[2]], filters[3][at[3]],
+                  filters[4][at[4]], filters[5][at[5]], filters[6][at[6]], filters[7][at[7]]};
+    eight all = word << (hash >> SW_FIRST_AT & 31) & word << (hash >> SW_SECOND_AT & 31) &
+                word << (hash >> SW_THIRD_AT & 31);
+    return (uint32_t)__builtin_ia32_movmskps256((eight_floats)all);
 #else
     uint32_t maybe = 0;
     for (uint32_t m = 0; m < SW_TOGETHER; m++) {
-        uint64_t masked[words];
-        for (uint32_t i = 0; i < words; i++)
-            masked[i] = key[i] & group->words[SW_TOGETHER * i + m];
-        uint64_t hash = sw_filter_hash(masked, words);
-        uint64_t word = *sw_filter_word(group->filters[m], group->filter_masks[m], hash);
-        uint64_t all = word << (hash >> SW_FIRST_AT & 63) & word << (hash >> SW_SECOND_AT & 63) &
-                       word << (hash >> SW_THIRD_AT & 63);
-        maybe |= (uint32_t)(all >> 63) << m;
+        uint32_t halves[2 * words];
+        for (uint32_t i = 0; i < words; i++) {
+            halves[2 * i] = (uint32_t)key[i] & group->halves[2 * i][m];
+            halves[2 * i + 1] = (uint32_t)(key[i] >> 32) & group->halves[2 * i + 1][m];
+        }
+        uint32_t hash = sw_filter_hash(halves, 2 * words);
+        uint32_t word = group->filters[m][hash >> group->filter_shifts[m]];
+        uint32_t all = word << (hash >> SW_FIRST_AT & 31) & word << (hash >> SW_SECOND_AT & 31) &
+                       word << (hash >> SW_THIRD_AT & 31);
+        maybe |= (all >> 31) << m;
     }
     return maybe;
 #endif
+}
+
+// Of `together` slots, 1 or SW_SLOTS, which remember the tag, a bit for each, and which are empty.
+static inline uint32_t sw_same(const struct sw_table *table, const uint32_t *slots,
+                               uint32_t together, uint32_t tag, uint32_t *empty) {
+#ifdef __SSE2__
+    if (together == SW_SLOTS) {
+        typedef uint32_t four __attribute__((vector_size(16)));
+        typedef uint32_t four_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
+        typedef float four_floats __attribute__((vector_size(16)));
+        four all = *(const four_anywhere *)slots, tags = all & ~table->number_mask;
+        *empty = (uint32_t)__builtin_ia32_movmskps((four_floats)(all == 0));
+        return (uint32_t)__builtin_ia32_movmskps((four_floats)(tags == tag));
+    }
+#endif
+    uint32_t same = *empty = 0;
+    for (uint32_t i = 0; i < together; i++) {
+        *empty |= (uint32_t)!slots[i] << i;
+        same |= (uint32_t)((slots[i] & ~table->number_mask) == tag) << i;
+    }
+    return same;
 }
 
 static inline int sw_in_ranges(const uint64_t *low, const uint64_t *values, uint32_t ranges) {
@@ -69,34 +77,68 @@ static inline int sw_in_ranges(const uint64_t *low, const uint64_t *values, uint
     return 1;
 }
 
-// The entry with this mask that a key hits, or NULL.
-static inline struct sw_entry *sw_probe(const struct sw_table *table, const struct sw_mask *mask,
-                                        uint64_t hash, const uint64_t *key, uint32_t words,
-                                        uint32_t ranges, size_t stride) {
-    uint32_t tag = sw_tag(table, hash);
-    for (uint32_t at = (uint32_t)hash & mask->slot_mask;; at = (at + 1) & mask->slot_mask) {
-        uint32_t slot = mask->slots[at];
-        if (!slot) return 0;
-        if ((slot & ~table->number_mask) != tag) continue;
-        struct sw_entry *entry =
-            (struct sw_entry *)(table->entries + stride * ((slot & table->number_mask) - 1));
-        uint64_t difference = 0;
-        for (uint32_t i = 0; i < words; i++)
-            difference |= (key[i] & mask->words[i]) ^ entry->words[i];
-        if (difference) continue;
-        while (!sw_in_ranges(entry->words + words, key + words, ranges)) {
-            if (!entry->weaker) return 0;
-            entry = (struct sw_entry *)(table->entries + stride * (entry->weaker - 1));
+// The strongest entry of a tuple that a key hits, or NULL. together: slots that are looked at at
+// once; exact: all entries have one mask, which the key is masked with.
+static inline struct sw_entry *sw_probe(const struct sw_table *table, const struct sw_tuple *tuple,
+                                        const uint64_t *key, uint32_t words, uint32_t ranges,
+                                        size_t stride, uint32_t together, int exact) {
+    uint64_t hash = sw_hash_words(key, tuple->words, words);
+    uint32_t tag = sw_tag(table, hash), at = (uint32_t)hash & tuple->slot_mask;
+    const uint32_t *slots = tuple->slots;
+    if (!slots[at]) return 0;
+    for (;; at = (at + together) & tuple->slot_mask) {
+        uint32_t empty, same = sw_same(table, slots + at, together, tag, &empty);
+        for (; same; same &= same - 1) {
+            uint32_t next = slots[at + (uint32_t)__builtin_ctz(same)] & table->number_mask;
+            do {
+                struct sw_entry *entry = (struct sw_entry *)(table->entries + stride * (next - 1));
+                const uint64_t *mask = table->mask_words + (size_t)entry->mask * words;
+                uint64_t difference = 0;
+                for (uint32_t i = 0; i < words; i++)
+                    difference |= (exact ? key[i] : key[i] & mask[i]) ^ entry->words[i];
+                if (!difference && sw_in_ranges(entry->words + words, key + words, ranges))
+                    return entry;
+                next = entry->weaker;
+            } while (next);
         }
-        return entry;
+        if (empty) return 0;
     }
 }
 
-// Whether `entry` wins over `other`: by priority, among equals the older one.
-static inline int sw_beats(const struct sw_table *table, const struct sw_entry *entry,
-                           const struct sw_entry *other) {
-    if (entry->priority != other->priority) return entry->priority > other->priority;
-    return table->records[entry->number].sequence < table->records[other->number].sequence;
+#define SW_AT_ONCE (2 * SW_TOGETHER)
+
+// Which of SW_AT_ONCE tuples of a table with filters may hold the key, from one on: a bit for each.
+// More than one group before any entry is looked at: processors are bad at guessing which it is.
+static inline uint32_t sw_candidates(const struct sw_table *table, const uint64_t *key,
+                                     uint32_t from, uint32_t words) {
+    size_t stride = sw_group_stride(words);
+    const uint8_t *group = table->groups + stride * (from / SW_TOGETHER);
+    uint32_t maybe = sw_maybe((const struct sw_group *)group, key, words);
+    if (table->tuple_count - from > SW_TOGETHER)
+        maybe |= sw_maybe((const struct sw_group *)(group + stride), key, words) << SW_TOGETHER;
+    return maybe;
+}
+
+// sw_lookup in a table with filters; maybe: sw_candidates of the first tuples.
+static inline struct sw_entry *sw_search(const struct sw_table *table, const uint64_t *key,
+                                         uint32_t words, uint32_t ranges, uint32_t args,
+                                         uint32_t counted, uint32_t maybe) {
+    size_t stride = sw_entry_stride(words, ranges, args, counted);
+    struct sw_tuple *const *tuples = table->tuples;
+    struct sw_entry *best = 0;
+    for (uint32_t from = 0;;) {
+        for (; maybe; maybe &= maybe - 1) {
+            const struct sw_tuple *tuple = tuples[from + (uint32_t)__builtin_ctz(maybe)];
+            if (best && tuple->strongest < best->priority) return best;
+            struct sw_entry *entry =
+                sw_probe(table, tuple, key, words, ranges, stride, SW_SLOTS, 0);
+            if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
+        }
+        from += SW_AT_ONCE;
+        if (from >= table->tuple_count) return best;
+        if (best && tuples[from]->strongest < best->priority) return best;
+        maybe = sw_candidates(table, key, from, words);
+    }
 }
 
 // The entry that a key hits, or NULL. Numbers are the table's own, passed as constants so that the
@@ -105,38 +147,20 @@ static inline struct sw_entry *sw_lookup(const struct sw_table *table, const uin
                                          uint32_t words, uint32_t ranges, uint32_t args,
                                          uint32_t counted, int exact) {
     size_t stride = sw_entry_stride(words, ranges, args, counted);
-    struct sw_mask *const *masks = table->masks;
-    struct sw_entry *best = 0;
+    struct sw_tuple *const *tuples = table->tuples;
     if (exact) {
-        if (!table->mask_count) return 0;
-        uint64_t hash = sw_hash_words(key, masks[0]->words, words);
-        return sw_probe(table, masks[0], hash, key, words, ranges, stride);
+        if (!table->tuple_count) return 0;
+        return sw_probe(table, tuples[0], key, words, ranges, stride, SW_SLOTS, 1);
     }
-    if (!table->filtered) {
-        for (uint32_t m = 0; m < table->mask_count; m++) {
-            if (best && masks[m]->strongest < best->priority) break;
-            uint64_t hash = sw_hash_words(key, masks[m]->words, words);
-            struct sw_entry *entry = sw_probe(table, masks[m], hash, key, words, ranges, stride);
-            if (entry && (!best || sw_beats(table, entry, best))) best = entry;
-        }
-        return best;
+    if (table->filtered) {
+        uint32_t maybe = sw_candidates(table, key, 0, words);
+        return sw_search(table, key, words, ranges, args, counted, maybe);
     }
-    // Two groups before any entry is looked at: processors are bad at guessing which mask it is.
-    const uint8_t *groups = table->groups;
-    for (uint32_t from = 0; from < table->mask_count; from += 2 * SW_TOGETHER) {
-        if (best && masks[from]->strongest < best->priority) break;
-        uint32_t maybe = sw_maybe((const struct sw_group *)groups, key, words);
-        groups += sw_group_stride(words);
-        if (table->mask_count - from > SW_TOGETHER)
-            maybe |= sw_maybe((const struct sw_group *)groups, key, words) << SW_TOGETHER;
-        groups += sw_group_stride(words);
-        for (; maybe; maybe &= maybe - 1) {
-            const struct sw_mask *mask = masks[from + (uint32_t)__builtin_ctz(maybe)];
-            if (best && mask->strongest < best->priority) return best;
-            uint64_t hash = sw_hash_words(key, mask->words, words);
-            struct sw_entry *entry = sw_probe(table, mask, hash, key, words, ranges, stride);
-            if (entry && (!best || sw_beats(table, entry, best))) best = entry;
-        }
+    struct sw_entry *best = 0;
+    for (uint32_t m = 0; m < table->tuple_count; m++) {
+        if (best && tuples[m]->strongest < best->priority) break;
+        struct sw_entry *entry = sw_probe(table, tuples[m], key, words, ranges, stride, 1, 0);
+        if (entry && (!best || sw_beats(table, entry, best, stride))) best = entry;
     }
     return best;
 }

@@ -50,7 +50,7 @@ int sw_table_meter_write(struct sw *sw, uint32_t index, int64_t handle, const ui
     if (index >= program_table_count || !sw->tables[index].meters) return SW_RANGE;
     sw_lock_control(sw);
     const struct sw_entry *entry = sw_table_entry(&sw->tables[index], handle);
-    if (entry) configure(&sw->tables[index].meters[entry->number], rates);
+    if (entry) configure(&sw->tables[index].meters[sw_handle_number(handle)], rates);
     sw_unlock(sw);
     return entry ? 0 : SW_NOT_FOUND;
 }
@@ -59,7 +59,7 @@ int sw_table_meter_read(struct sw *sw, uint32_t index, int64_t handle, uint64_t 
     if (index >= program_table_count || !sw->tables[index].meters) return SW_RANGE;
     sw_lock_control(sw);
     const struct sw_entry *entry = sw_table_entry(&sw->tables[index], handle);
-    int result = entry ? rates_of(&sw->tables[index].meters[entry->number], rates) : SW_NOT_FOUND;
+    int result = entry ? rates_of(&sw->tables[index].meters[sw_handle_number(handle)], rates) : SW_NOT_FOUND;
     sw_unlock(sw);
     return result;
 }
@@ -68,8 +68,8 @@ int sw_table_touch(struct sw *sw, uint32_t index, int64_t handle, uint64_t now_u
     if (index >= program_table_count || !sw->tables[index].hit_us) return SW_RANGE;
     sw_lock_control(sw);
     const struct sw_entry *entry = sw_table_entry(&sw->tables[index], handle);
-    if (entry && sw->tables[index].hit_us[entry->number] < now_us)
-        sw->tables[index].hit_us[entry->number] = now_us;
+    if (entry && sw->tables[index].hit_us[sw_handle_number(handle)] < now_us)
+        sw->tables[index].hit_us[sw_handle_number(handle)] = now_us;
     sw_unlock(sw);
     return entry ? 0 : SW_NOT_FOUND;
 }
@@ -80,7 +80,7 @@ int sw_table_hits(struct sw *sw, uint32_t index, size_t count, const int64_t *ha
     sw_lock_control(sw);
     for (size_t i = 0; i < count; i++) {
         const struct sw_entry *entry = sw_table_entry(&sw->tables[index], handles[i]);
-        hit_us[i] = entry ? sw->tables[index].hit_us[entry->number] : UINT64_MAX;
+        hit_us[i] = entry ? sw->tables[index].hit_us[sw_handle_number(handles[i])] : UINT64_MAX;
     }
     sw_unlock(sw);
     return 0;

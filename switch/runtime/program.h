@@ -50,6 +50,7 @@ struct sw_ring { // first in, first out
 };
 
 struct sw_replicas; // replicate.c
+struct sw_trace;
 
 struct sw {
     struct sw_table *tables;
@@ -61,6 +62,7 @@ struct sw {
     struct sw_stats stats;
     sw_log_fn log;
     void *log_user;
+    struct sw_trace *trace; // trace.c
 
     sw_enqueue_fn enqueue;
     void *tm;
@@ -123,8 +125,11 @@ extern const int program_uses_time;
 // checksum of the frame that is still to be completed (packet->sum_field) is completed when the
 // parser comes to it, or noted as pending.
 size_t program_parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length);
-// After that: looks up what the ingress will ask first, if what the key is made of is known.
+// After that: looks up what the ingress will ask first, if what the key is made of is known. Of a
+// table with several tuples it is only found which of them to search, without a branch that depends
+// on the key; that is done for many packets before any of them is to wait for the rest of it.
 void program_look_ahead(struct sw *sw, struct sw_packet *packet);
+void program_look_up(struct sw *sw, struct sw_packet *packet);
 void program_ingress(struct sw *sw, struct sw_packet *packet);
 // Adds the message of a learn list to its digest.
 void program_learn(struct sw *sw, struct program_context *context, uint32_t list);
@@ -218,6 +223,7 @@ static inline void sw_clear(void *at, size_t bytes) {
         memset(to, 0, bytes);
         return;
     }
+#pragma GCC unroll 32
     for (size_t i = 0; i + 32 < bytes; i += 32) memcpy(to + i, &zeroes, 32);
     memcpy(to + bytes - 32, &zeroes, 32);
 }

@@ -13,6 +13,7 @@
 
 #include "flow.h"
 #include "program.h"
+#include "trace.h"
 
 struct sw_lock {
     pthread_mutex_t mutex;
@@ -167,6 +168,7 @@ void sw_destroy(struct sw *sw) {
     free(sw->registers);
     free(sw->meters);
     free(sw->lasts);
+    sw_trace_free(sw);
     free(sw);
 }
 
@@ -183,7 +185,13 @@ struct sw_packet *sw_packet_new(struct sw *sw) {
     return packet;
 }
 
-void sw_packet_free(struct sw *sw, struct sw_packet *packet) { sw_packet_release(sw, packet); }
+void sw_packet_free(struct sw *sw, struct sw_packet *packet) {
+#ifdef SW_TRACE
+    if (!packet->trace_over)
+        sw_trace_tell(sw, packet, "is dropped by the queue of port %u", packet->port);
+#endif
+    sw_packet_release(sw, packet);
+}
 
 // ---------------------------------------------------------------------------------------------
 // Control plane

@@ -10,10 +10,7 @@
 
 #include "flow.h"
 
-#define FIRST_SLOTS 16
 #define LARGE_BYTES (128 * 1024) // of entries: they may be out of the second cache
-#define FEW_ENTRIES 64 // are found sooner without the filters
-#define SLOTS_PER_WORD 16 // of the filter
 
 static size_t stride_of(const struct sw_table_spec *spec) {
     return sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words, spec->counted);
@@ -47,184 +44,11 @@ int sw_table_start(struct sw_table *table, const struct sw_table_spec *spec) {
 }
 
 void sw_table_free(struct sw_table *table) {
-    for (uint32_t i = 0; i < table->mask_count; i++) {
-        free(table->masks[i]->slots);
-        free(table->masks[i]->filter);
-        free(table->masks[i]);
-    }
-    free(table->masks);
-    free(table->groups);
+    sw_tuples_free(table);
     free(table->entries);
     free(table->records);
     free(table->free_numbers);
     free(table->fallback);
-}
-
-// ---------------------------------------------------------------------------------------------
-// One mask's hash table
-
-static struct sw_entry *entry_in(const struct sw_table *table, uint32_t slot) {
-    return entry_at(table, (slot & table->number_mask) - 1);
-}
-
-static uint64_t hash_of(const struct sw_table *table, const struct sw_mask *mask,
-                        const struct sw_entry *entry) {
-    return sw_hash_words(entry->words, mask->words, table->spec->key_words);
-}
-
-// The slot of an entry's masked key, or the empty one that it would get.
-static uint32_t *slot_of(const struct sw_table *table, const struct sw_mask *mask,
-                         const struct sw_entry *entry) {
-    size_t bytes = table->spec->key_words * sizeof *entry->words;
-    uint64_t hash = hash_of(table, mask, entry);
-    for (uint32_t at = (uint32_t)hash & mask->slot_mask;; at = (at + 1) & mask->slot_mask) {
-        uint32_t *slot = &mask->slots[at];
-        if (!*slot) return slot;
-        if ((*slot & ~table->number_mask) == sw_tag(table, hash) &&
-            memcmp(entry_in(table, *slot)->words, entry->words, bytes) == 0)
-            return slot;
-    }
-}
-
-static void filter_add(const struct sw_table *table, struct sw_mask *mask,
-                       const struct sw_entry *entry) {
-    uint64_t hash = sw_filter_hash(entry->words, table->spec->key_words);
-    *sw_filter_word(mask->filter, mask->filter_mask, hash) |=
-        sw_filter_bit(hash, SW_FIRST_AT) | sw_filter_bit(hash, SW_SECOND_AT) |
-        sw_filter_bit(hash, SW_THIRD_AT);
-}
-
-static void filter_renew(const struct sw_table *table, struct sw_mask *mask) {
-    memset(mask->filter, 0, mask->filter_mask + sizeof *mask->filter);
-    for (uint64_t i = 0; i <= mask->slot_mask; i++)
-        if (mask->slots[i])
-            filter_add(table, mask, entry_in(table, mask->slots[i]));
-    mask->stale = 0;
-}
-
-// Gives the mask room for `size` slots: what it had goes into them.
-static int mask_resize(const struct sw_table *table, struct sw_mask *mask, uint32_t size) {
-    uint32_t *slots = calloc(size, sizeof *slots), *old = mask->slots;
-    uint64_t *filter = malloc(size / SLOTS_PER_WORD * sizeof *filter);
-    if (!slots || !filter) {
-        free(slots);
-        free(filter);
-        return SW_NO_MEMORY;
-    }
-    uint64_t old_size = old ? (uint64_t)mask->slot_mask + 1 : 0;
-    mask->slot_mask = size - 1;
-    for (uint64_t i = 0; i < old_size; i++) {
-        if (!old[i]) continue;
-        uint32_t at = (uint32_t)hash_of(table, mask, entry_in(table, old[i])) & (size - 1);
-        while (slots[at]) at = (at + 1) & (size - 1);
-        slots[at] = old[i];
-    }
-    free(old);
-    free(mask->filter);
-    mask->slots = slots;
-    mask->filter = filter;
-    mask->filter_mask = (size / SLOTS_PER_WORD - 1) * 8;
-    filter_renew(table, mask);
-    return 0;
-}
-
-static int mask_grow(const struct sw_table *table, struct sw_mask *mask) {
-    if (mask->used < mask->slot_mask / 2) return 0;
-    return mask_resize(table, mask, 2 * (mask->slot_mask + 1));
-}
-
-// Empties a slot and moves back those behind it that would no longer be found.
-static void slot_clear(const struct sw_table *table, struct sw_mask *mask, uint32_t *slot) {
-    uint32_t hole = (uint32_t)(slot - mask->slots), at = hole;
-    for (;;) {
-        at = (at + 1) & mask->slot_mask;
-        if (!mask->slots[at]) break;
-        uint32_t home = (uint32_t)hash_of(table, mask, entry_in(table, mask->slots[at]));
-        if (((at - home) & mask->slot_mask) < ((at - hole) & mask->slot_mask)) continue;
-        mask->slots[hole] = mask->slots[at];
-        hole = at;
-    }
-    mask->slots[hole] = 0;
-    mask->used--;
-    if (++mask->stale > mask->used) filter_renew(table, mask);
-}
-
-// ---------------------------------------------------------------------------------------------
-// The masks of a table
-
-static struct sw_mask *mask_find(struct sw_table *table, const uint64_t *words) {
-    size_t bytes = table->spec->key_words * sizeof(uint64_t);
-    for (uint32_t i = 0; i < table->mask_count; i++)
-        if (memcmp(table->masks[i]->words, words, bytes) == 0) return table->masks[i];
-    return NULL;
-}
-
-static struct sw_mask *mask_add(struct sw_table *table, const uint64_t *words) {
-    if (table->mask_count == table->mask_room) {
-        uint32_t room = table->mask_room ? 2 * table->mask_room : 8;
-        struct sw_mask **masks = realloc(table->masks, room * sizeof(struct sw_mask *));
-        if (!masks) return NULL;
-        table->masks = masks;
-        size_t stride = sw_group_stride(table->spec->key_words);
-        uint8_t *groups = aligned_alloc(64, room / SW_TOGETHER * stride);
-        if (!groups) return NULL;
-        free(table->groups);
-        table->groups = groups;
-        table->mask_room = room;
-    }
-    size_t bytes = table->spec->key_words * sizeof(uint64_t);
-    struct sw_mask *mask = calloc(1, sizeof *mask + bytes);
-    if (!mask) return NULL;
-    mask->strongest = INT32_MIN;
-    memcpy(mask->words, words, bytes);
-    if (mask_resize(table, mask, FIRST_SLOTS)) {
-        free(mask);
-        return NULL;
-    }
-    table->masks[table->mask_count++] = mask;
-    return mask;
-}
-
-static int by_strongest(const void *a, const void *b) {
-    int32_t one = (*(struct sw_mask *const *)a)->strongest;
-    int32_t other = (*(struct sw_mask *const *)b)->strongest;
-    return (one < other) - (one > other);
-}
-
-static void masks_order(struct sw_table *table) {
-    qsort(table->masks, table->mask_count, sizeof *table->masks, by_strongest);
-    table->filtered = table->entry_count > FEW_ENTRIES;
-    static const uint64_t nothing;
-    uint32_t words = table->spec->key_words;
-    for (uint32_t m = 0; m < (table->mask_count + SW_TOGETHER - 1) / SW_TOGETHER * SW_TOGETHER; m++) {
-        struct sw_group *group =
-            (struct sw_group *)(table->groups + sw_group_stride(words) * (m / SW_TOGETHER));
-        const struct sw_mask *mask = m < table->mask_count ? table->masks[m] : NULL;
-        group->filters[m % SW_TOGETHER] = mask ? mask->filter : &nothing;
-        group->filter_masks[m % SW_TOGETHER] = mask ? mask->filter_mask : 0;
-        for (uint32_t i = 0; i < words; i++)
-            group->words[SW_TOGETHER * i + m % SW_TOGETHER] = mask ? mask->words[i] : 0;
-    }
-}
-
-static void mask_remove(struct sw_table *table, struct sw_mask *mask) {
-    for (uint32_t i = 0; i < table->mask_count; i++)
-        if (table->masks[i] == mask) {
-            table->masks[i] = table->masks[--table->mask_count];
-            break;
-        }
-    free(mask->slots);
-    free(mask->filter);
-    free(mask);
-}
-
-static void mask_find_strongest(const struct sw_table *table, struct sw_mask *mask) {
-    mask->strongest = INT32_MIN;
-    for (uint64_t i = 0; i <= mask->slot_mask; i++) {
-        if (!mask->slots[i]) continue;
-        int32_t priority = entry_in(table, mask->slots[i])->priority;
-        if (priority > mask->strongest) mask->strongest = priority;
-    }
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -247,9 +71,9 @@ static int entries_grow(struct sw_table *table) {
     if (!records || !numbers) return SW_NO_MEMORY;
     table->entry_room = room;
     // What slots remember of hashes becomes shorter.
-    for (uint32_t m = 0; m < table->mask_count; m++)
-        for (uint64_t i = 0; i <= table->masks[m]->slot_mask; i++)
-            table->masks[m]->slots[i] &= ~(room & ~table->number_mask);
+    for (uint32_t m = 0; m < table->tuple_count; m++)
+        for (uint64_t i = 0; i < table->tuples[m]->slot_mask + (uint64_t)SW_SLOTS; i++)
+            table->tuples[m]->slots[i] &= ~(room & ~table->number_mask);
     table->number_mask = room;
     return 0;
 }
@@ -266,8 +90,7 @@ static struct sw_entry *entry_take(struct sw_table *table) {
     }
     struct sw_entry *entry = entry_at(table, number);
     memset(entry, 0, stride_of(table->spec));
-    entry->number = number;
-    table->records[number].mask = NULL;
+    table->records[number].taken = 0;
     if (table->meters) memset(&table->meters[number], 0, sizeof *table->meters);
     if (table->hit_us) table->hit_us[number] = 0;
     return entry;
@@ -278,95 +101,14 @@ static int64_t handle_of(const struct sw_table *table, uint32_t number) {
 }
 
 struct sw_entry *sw_table_entry(const struct sw_table *table, int64_t handle) {
-    uint64_t number = (uint64_t)handle & 0xffffffffu;
+    uint32_t number = sw_handle_number(handle);
     if (handle < 0 || number >= table->entry_used) return NULL;
-    if (!table->records[number].mask || handle_of(table, (uint32_t)number) != handle) return NULL;
-    return entry_at(table, (uint32_t)number);
-}
-
-// Behind which of the entries of its slot an entry of this priority belongs; NULL: before all. Says
-// whether one with the same priority and ranges is there.
-static struct sw_entry *place_of(struct sw_table *table, uint32_t slot, struct sw_entry *entry,
-                                 int *exists) {
-    const struct sw_table_spec *spec = table->spec;
-    size_t bytes = 2 * (size_t)spec->ranges * sizeof(uint64_t);
-    struct sw_entry *before = NULL;
-    *exists = 0;
-    for (uint32_t next = slot & table->number_mask; next;) {
-        struct sw_entry *other = entry_at(table, next - 1);
-        if (other->priority < entry->priority) break;
-        if (other->priority == entry->priority &&
-            memcmp(ranges_of(spec, other), ranges_of(spec, entry), bytes) == 0)
-            *exists = 1;
-        before = other;
-        next = other->weaker;
-    }
-    return before;
-}
-
-static void slot_set(const struct sw_table *table, uint32_t *slot, uint32_t number_1) {
-    *slot = (*slot & ~table->number_mask) | number_1;
-}
-
-static int entry_link(struct sw_table *table, struct sw_entry *entry, const uint64_t *mask_words) {
-    const struct sw_table_spec *spec = table->spec;
-    struct sw_mask *mask = mask_find(table, mask_words);
-    if (!mask && !(mask = mask_add(table, mask_words))) return SW_NO_MEMORY;
-    int exists, result = mask_grow(table, mask);
-    uint32_t *slot = slot_of(table, mask, entry);
-    struct sw_entry *before = place_of(table, *slot, entry, &exists);
-    if (!result && exists) result = SW_EXISTS;
-    if (!result && table->entry_count >= spec->max_size) result = SW_FULL;
-    if (result) {
-        if (!mask->entries) mask_remove(table, mask);
-        masks_order(table);
-        return result;
-    }
-    if (!*slot) {
-        filter_add(table, mask, entry);
-        *slot = sw_tag(table, hash_of(table, mask, entry));
-        mask->used++;
-    }
-    entry->weaker = before ? before->weaker : *slot & table->number_mask;
-    if (before)
-        before->weaker = entry->number + 1;
-    else
-        slot_set(table, slot, entry->number + 1);
-    table->records[entry->number].mask = mask;
-    table->records[entry->number].sequence = table->sequence++;
-    table->entry_count++;
-    mask->entries++;
-    if (entry->priority > mask->strongest) mask->strongest = entry->priority;
-    masks_order(table);
-    return 0;
+    if (!table->records[number].taken || handle_of(table, number) != handle) return NULL;
+    return entry_at(table, number);
 }
 
 static void entry_give_back(struct sw_table *table, struct sw_entry *entry) {
-    table->free_numbers[table->free_count++] = entry->number;
-}
-
-static void entry_unlink(struct sw_table *table, struct sw_entry *entry) {
-    struct sw_entry_record *record = &table->records[entry->number];
-    struct sw_mask *mask = record->mask;
-    uint32_t *slot = slot_of(table, mask, entry);
-    struct sw_entry *other = entry_in(table, *slot);
-    if (other != entry) {
-        while (other->weaker != entry->number + 1) other = entry_at(table, other->weaker - 1);
-        other->weaker = entry->weaker;
-    } else if (entry->weaker) {
-        slot_set(table, slot, entry->weaker);
-    } else {
-        slot_clear(table, mask, slot);
-    }
-    if (--mask->entries == 0)
-        mask_remove(table, mask);
-    else if (entry->priority == mask->strongest)
-        mask_find_strongest(table, mask);
-    masks_order(table);
-    record->mask = NULL;
-    record->generation = (record->generation + 1) & 0x7fffffffu;
-    table->entry_count--;
-    entry_give_back(table, entry);
+    table->free_numbers[table->free_count++] = sw_number(table, entry, stride_of(table->spec));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -398,9 +140,9 @@ int64_t sw_table_insert(struct sw *sw, uint32_t index, const uint64_t *value, co
     if (spec->arg_words) memcpy(args_of(spec, entry), args, spec->arg_words * sizeof *args);
     entry->action = action;
     entry->priority = priority;
-    int64_t result = entry_link(table, entry, mask);
+    int64_t result = sw_tuples_add(table, entry, mask);
     if (result == 0)
-        result = handle_of(table, entry->number);
+        result = handle_of(table, sw_number(table, entry, stride_of(spec)));
     else
         entry_give_back(table, entry);
     sw_unlock(sw);
@@ -427,7 +169,12 @@ int sw_table_delete(struct sw *sw, uint32_t index, int64_t handle) {
     if (!table) return SW_RANGE;
     sw_lock_control(sw);
     struct sw_entry *entry = sw_table_entry(table, handle);
-    if (entry) entry_unlink(table, entry);
+    if (entry) {
+        struct sw_entry_record *record = &table->records[sw_handle_number(handle)];
+        record->generation = (record->generation + 1) & 0x7fffffffu;
+        sw_tuples_remove(table, entry);
+        entry_give_back(table, entry);
+    }
     sw_unlock(sw);
     return entry ? 0 : SW_NOT_FOUND;
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Match-action tables of every kind, by tuple space search (Srinivasan, Suri, Varghese, "Packet
-// classification using tuple space search", SIGCOMM 1999): entries with the same mask share a hash
-// table over the masked key. An exact table has one mask, an lpm table one per prefix length in
-// use, a ternary table one per distinct mask; range fields are left out of the masks and compared
-// entry by entry. Masks are searched in the order of the best priority that they hold, so that
-// most lookups end early.
+// classification using tuple space search", SIGCOMM 1999): a tuple is a hash table of entries by the
+// bits of the key that all of them look at, and an entry found there is compared by the mask of its
+// own. Up to a few dozen entries each mask has a tuple; of more, masks with enough bits in common
+// share one (tuples.c), as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking, 2019),
+// so that often one tuple is all of an lpm table. Range fields are left out of the masks.
 //
-// Of most masks a key hits nothing. A filter for each (Bloom, "Space/time trade-offs in hash coding
-// with allowable errors", CACM 1970; a key's bits all in one word) says so out of the first cache,
-// for eight masks at once and without a branch.
+// Several tuples are searched in the order of the best priority that they hold, so that most
+// lookups end early. In most of them a key hits nothing. A filter for each (Bloom, "Space/time
+// trade-offs in hash coding with allowable errors", CACM 1970; a key's bits all in one word) says
+// so out of the first cache, for eight tuples at once and without a branch.
 
 #ifndef RACKHUB_TABLES_H
 #define RACKHUB_TABLES_H
@@ -34,62 +35,76 @@ struct sw_table_spec {
 struct sw_entry {
     uint32_t action;
     int32_t priority;
-    uint32_t number; // of the entry in its table
-    uint32_t weaker; // next of the same masked key, by falling priority: number + 1, or 0
+    uint32_t mask;   // its number in the table
+    uint32_t weaker; // next in the same slot, by falling priority: number + 1, or 0
     uint64_t words[]; // [key_words] masked key, [ranges] low, [ranges] high, [arg_words];
                       // packets and bytes if counted
 };
 
-struct sw_mask;
 struct sw_meter;
 
 // What only the control plane needs.
 struct sw_entry_record {
-    struct sw_mask *mask;  // NULL: no such entry
-    uint64_t sequence;     // order of insertion: among equal priorities the older entry wins
-    uint32_t generation;   // high half of the handle: that of a deleted entry stays invalid
+    uint64_t sequence;   // order of insertion: among equal priorities the older entry wins
+    uint32_t generation; // high half of the handle: that of a deleted entry stays invalid
+    uint32_t taken;      // 0: no such entry
 };
 
-// A slot is 0, or the number + 1 of the strongest entry with a masked key, in the bits of
-// number_mask, and in those above them bits of the key's hash.
-struct sw_mask {
-    uint32_t *slots;   // open addressing, size a power of two, at most half full
-    uint64_t *filter;  // 4 bits per slot, three of them set for each key
+// A slot is 0, or the number + 1 of the strongest entry with the same bits of the key, in the bits
+// of number_mask, and in those above them bits of the key's hash.
+struct sw_tuple {
+    // Open addressing, size a power of two, at most half full; behind them the first SW_SLOTS - 1
+    // again.
+    uint32_t *slots;
+    uint32_t *filter;   // 8 bits per slot, three of them set for each taken one
     uint32_t slot_mask; // size - 1
-    uint32_t filter_mask; // offset of the last word, bytes
-    uint32_t used;     // distinct masked keys
+    uint32_t filter_shift; // 32 - log2(words)
+    uint32_t used;     // slots
     uint32_t stale;    // keys that are still in the filter but gone
+    uint32_t merged;   // of several masks
     uint64_t entries;
+    uint64_t strongest_entries;
     int32_t strongest; // priority
-    uint64_t words[];  // [key_words]
+    uint64_t words[];  // [key_words] bits that all its masks have
+};
+
+struct sw_mask {
+    struct sw_tuple *tuple; // where its entries are
+    uint32_t entries; // 0: the number is free
 };
 
 #define SW_TOGETHER 8
+#define SW_SLOTS 4 // that are looked at together
 
-// What is looked at for every packet, of masks that stand one behind the other.
+// What is looked at for every packet, of tuples that stand one behind the other.
 struct sw_group {
-    const uint64_t *filters[SW_TOGETHER];
-    uint64_t filter_masks[SW_TOGETHER];
-    uint64_t words[]; // [key_words][SW_TOGETHER] masks
+    const uint32_t *filters[SW_TOGETHER];
+    uint32_t filter_shifts[SW_TOGETHER];
+    uint32_t halves[][SW_TOGETHER]; // [2 * key_words] of the bits that are hashed, the lower first
 };
 
 static inline size_t sw_group_stride(uint32_t words) {
-    return sizeof(struct sw_group) + (size_t)words * SW_TOGETHER * sizeof(uint64_t);
+    size_t bytes = sizeof(struct sw_group) + 2 * (size_t)words * SW_TOGETHER * sizeof(uint32_t);
+    return (bytes + 63) / 64 * 64;
 }
 
 struct sw_table {
     const struct sw_table_spec *spec;
-    struct sw_mask **masks; // by falling `strongest`
-    uint8_t *groups; // struct sw_group, of the masks in that order
-    uint32_t mask_count, mask_room;
-    uint8_t *entries; // struct sw_entry, sw_entry_stride() bytes each
-    uint32_t number_mask;
-    struct sw_entry_record *records;
+    struct sw_tuple **tuples; // by falling `strongest`
+    uint8_t *groups; // struct sw_group, of the tuples in that order
+    uint32_t tuple_count, tuple_room;
     uint32_t filtered; // more entries than are looked for faster without
+    uint32_t number_mask;
+    uint8_t *entries; // struct sw_entry, sw_entry_stride() bytes each
+    uint64_t *mask_words; // [mask_room][key_words]
+    struct sw_mask *masks;
+    uint32_t mask_used, mask_room;
+    struct sw_entry_record *records;
     uint32_t entry_count, entry_room, entry_used;
     uint32_t *free_numbers;
     uint32_t free_count;
     uint64_t sequence;
+    uint64_t effort; // of insertions since masks were last put together: tuples.c
     struct sw_entry *fallback; // the default entry
     struct sw_meter *meters; // [max_size + 1] by number of the entry, or NULL
     uint64_t *hit_us;        // the same
@@ -100,12 +115,34 @@ void sw_table_free(struct sw_table *table);
 // NULL: there is none (any more).
 struct sw_entry *sw_table_entry(const struct sw_table *table, int64_t handle);
 
+// The low half of an entry's handle is its number.
+static inline uint32_t sw_handle_number(int64_t handle) { return (uint32_t)handle; }
+
+// tuples.c. Adds an entry (its words masked) under a mask, or takes it out. 0, or an enum sw_error.
+int sw_tuples_add(struct sw_table *table, struct sw_entry *entry, const uint64_t *mask);
+void sw_tuples_remove(struct sw_table *table, struct sw_entry *entry);
+void sw_tuples_free(struct sw_table *table);
+
 // Half a cache line, or whole ones.
 static inline size_t sw_entry_stride(uint32_t words, uint32_t ranges, uint32_t args,
                                      uint32_t counted) {
     size_t bytes = sizeof(struct sw_entry) +
                    8 * ((size_t)words + 2 * (size_t)ranges + args + 2 * (size_t)counted);
     return bytes <= 32 ? 32 : (bytes + 63) / 64 * 64;
+}
+
+// Of an entry in its table; stride: the table's.
+static inline uint32_t sw_number(const struct sw_table *table, const struct sw_entry *entry,
+                                 size_t stride) {
+    return (uint32_t)((size_t)((const uint8_t *)entry - table->entries) / stride);
+}
+
+// Whether `entry` wins over `other`: by priority, among equals the older one.
+static inline int sw_beats(const struct sw_table *table, const struct sw_entry *entry,
+                           const struct sw_entry *other, size_t stride) {
+    if (entry->priority != other->priority) return entry->priority > other->priority;
+    return table->records[sw_number(table, entry, stride)].sequence <
+           table->records[sw_number(table, other, stride)].sequence;
 }
 
 static inline uint64_t sw_hash_words(const uint64_t *key, const uint64_t *mask, uint32_t words) {
@@ -118,34 +155,32 @@ static inline uint64_t sw_hash_words(const uint64_t *key, const uint64_t *mask, 
     return hash;
 }
 
-// What a slot remembers of the hash; its place among the slots are the lowest bits.
+// What a slot remembers of the hash, never 0; its place among the slots are the lowest bits.
 static inline uint32_t sw_tag(const struct sw_table *table, uint64_t hash) {
-    return (uint32_t)(hash >> 32) & ~table->number_mask;
+    return ((uint32_t)(hash >> 32) | 1u << 31) & ~table->number_mask;
 }
 
-// The filters' hash, of as few instructions as there are for vectors: multilinear (Lemire, Kaser,
-// "Strongly universal string hashing is fast", 2014), one multiplication more to spread it.
-#define SW_LOW(i) (uint32_t)(0x9e3779b1u + 0x3c6ef372u * (i))
-#define SW_HIGH(i) (uint32_t)(0x85ebca77u + 0x2745937eu * (i))
+// The filters' hash, of as few instructions as there are for vectors: multilinear in the key's
+// halves (Lemire, Kaser, "Strongly universal string hashing is fast", 2014), one multiplication more
+// to spread it.
+#define SW_FACTOR(half) (0x9e3779b1u + 0x3c6ef372u * (half))
 #define SW_SPREAD 0xd6e8feb9u
-// Of the result, bits from here on say which byte of the filter its word begins at, and which bits
-// of that, from the left.
-enum { SW_WORD_AT = 41, SW_FIRST_AT = 38, SW_SECOND_AT = 32, SW_THIRD_AT = 26 };
+#define SW_MIXED(sum) (((sum) ^ (sum) >> 16) * SW_SPREAD)
+// The first bits of the result say which word of the filter, and fields of five the bits of that,
+// from the left.
+#define SW_FIELDS(mixed) ((mixed) ^ (mixed) >> 15)
+enum { SW_FIRST_AT = 0, SW_SECOND_AT = 5, SW_THIRD_AT = 10 };
 
-static inline uint64_t sw_filter_hash(const uint64_t *key, uint32_t words) {
-    uint64_t hash = 0;
-    for (uint32_t i = 0; i < words; i++)
-        hash += (key[i] & UINT32_MAX) * SW_LOW(i) + (key[i] >> 32) * SW_HIGH(i);
-    return ((hash ^ hash >> 32) & UINT32_MAX) * SW_SPREAD;
+// halves: of the key, masked, the lower first.
+static inline uint32_t sw_filter_hash(const uint32_t *halves, uint32_t count) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) sum += halves[i] * SW_FACTOR(i);
+    uint32_t mixed = SW_MIXED(sum);
+    return SW_FIELDS(mixed);
 }
 
-static inline uint64_t *sw_filter_word(const uint64_t *filter, uint64_t filter_mask,
-                                       uint64_t hash) {
-    return (uint64_t *)((uint8_t *)filter + (hash >> SW_WORD_AT & filter_mask));
-}
-
-static inline uint64_t sw_filter_bit(uint64_t hash, uint32_t at) {
-    return 1ull << 63 >> (hash >> at & 63);
+static inline uint32_t sw_filter_bit(uint32_t hash, uint32_t at) {
+    return 1u << 31 >> (hash >> at & 31);
 }
 
 #endif

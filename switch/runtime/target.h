@@ -48,6 +48,9 @@ struct sw_table; // private to the runtime
 struct sw_hint {
     const struct sw_table *table; // NULL: none
     struct sw_entry *entry;       // NULL: it hits none
+    // Is still to be searched: the table's number + 1, else 0; where: sw_candidates of its first
+    // tuples.
+    uint32_t waits, maybe;
 };
 
 // A packet between ingress and egress. The traffic manager owns it from enqueue() until it hands
@@ -79,6 +82,10 @@ struct sw_packet {
     uint8_t *buffer;        // SW_MAX_FRAME bytes of its own
     uint64_t *context;      // struct program_context of the generated program
     struct sw_hint hint;
+#ifdef SW_TRACE // trace.h
+    uint64_t trace_origin;
+    uint32_t trace_copy, trace_over;
+#endif
 };
 
 #define SW_COMPLETE UINT32_MAX // as sum_field: no checksum is to be completed
@@ -280,6 +287,8 @@ int sw_session_delete(struct sw *sw, uint32_t id);
 // Messages of log_msg() and of failed assertions; called with the lock held. NULL: none wanted.
 typedef void (*sw_log_fn)(void *user, const char *message);
 void sw_set_log(struct sw *sw, sw_log_fn log, void *user);
+// What becomes of each packet, line by line. SW_NOT_FOUND: the program is not compiled for that.
+int sw_set_trace(struct sw *sw, sw_log_fn log, void *user);
 
 // ---------------------------------------------------------------------------------------------
 // In process: a driver with one unbounded first-in first-out queue and no pacing.

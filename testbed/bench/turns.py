@@ -161,6 +161,8 @@ def run(options: Options) -> Message:
 
 
 def _ratio(these: list[Turn], those: list[Turn]) -> Message:
+    if not all(turn.rate for turn in those):
+        raise BenchError("a turn was over before its core was free; use more --seconds")
     ratios = [one.rate / other.rate for one, other in zip(these, those, strict=True)]
     return Spread.of(ratios).message()
 

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import click
+from rich.console import Console
 
 from testbed.bench.common import Message
 from testbed.cli.options import console_for, print_json, with_json
 from testbed.cli.view import show, show_rows
 
 _KINDS = ("payload", "headers")
-_TITLES = {"payload": "chunks of 1 KiB, summed", "headers": "headers only, as long on the wire"}
+_TITLES = {
+    "payload": "chunks of 1 KiB, summed",
+    "headers": "headers only, as long on the wire",
+    "resnet50": "ResNet-50, chunks of 8 KiB, summed",
+}
 # Each worker owns twice its window of the switch's 8,192 slots.
 _MOST = 4096
 
@@ -24,20 +29,57 @@ _MOST = 4096
     "--chunks", type=click.IntRange(1, 10**6), default=10_000, show_default=True,
     help="Of each worker in a round.",
 )  # fmt: skip
+@click.option(
+    "--exchange-chunks",
+    type=click.IntRange(1, 10**6),
+    default=16_000,
+    show_default=True,
+    help="Of each worker in a round with hosts.",
+)
+@click.option(
+    "--exchange-window",
+    type=click.IntRange(1, _MOST),
+    default=1024,
+    show_default=True,
+    help="Chunks of a worker in flight with hosts, a power of two.",
+)
+@click.option(
+    "--resnet/--no-resnet",
+    default=True,
+    show_default=True,
+    help="Also an iteration of ResNet-50's gradients in chunks of 8 KiB, which takes 3 GB.",
+)
 @click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True)
 @with_json
-def virtual(windows: tuple[int, ...], chunks: int, rounds: int, as_json: bool) -> None:
-    """Measure what the network and the switch of a run in virtual time cost: packet-hops (a packet
-    over one link and through the node at its end) per second of CPU time, of four workers around a
-    switch that sums. Workers send frames that lie ready, so hosts are hardly part of it."""
+def virtual(
+    windows: tuple[int, ...],
+    chunks: int,
+    exchange_chunks: int,
+    exchange_window: int,
+    resnet: bool,
+    rounds: int,
+    as_json: bool,
+) -> None:
+    """Measure what a run in virtual time costs: packet-hops (a packet over one link and through the
+    node at its end) per second of CPU time.
+
+    First of the network alone: four workers around a switch that sums, which send frames that lie
+    ready. Then with hosts: clients of eight workers in two racks, with all of their code, at 10
+    Gbit/s; and how long an iteration of ResNet-50's gradients takes.
+    """
     # What is measured takes half a second to import, which other commands need not wait for.
-    from testbed.bench import hops
+    from testbed.bench import exchanges, hops
 
     found = [hops.measure(kind, chunks, window, rounds) for kind in _KINDS for window in windows]
+    kinds = (*_KINDS, "resnet50") if resnet else _KINDS
+    with_hosts = [
+        exchanges.measure(kind, exchange_chunks, exchange_window, rounds) for kind in kinds
+    ]
     if as_json:
-        print_json({"network": found})
+        print_json({"network": found, "exchanges": with_hosts})
     else:
         _show(found)
+        _show_exchanges(with_hosts)
 
 
 def _show(found: list[Message]) -> None:
@@ -50,12 +92,44 @@ def _show(found: list[Message]) -> None:
     for one in found:
         show(console)
         title = f"{_TITLES[one['chunks']]}, window {one['window']}"
-        rows = [
-            {"stage": stage, "share": f"{share:.0%}"}
-            for stage, share in one["profile"].items()
-            if share >= 0.005
-        ]
-        show_rows(console, rows, {"stage": title, "share": "of its time"})
+        _show_profile(console, title, one["profile"])
+
+
+def _show_exchanges(found: list[Message]) -> None:
+    console = console_for()
+    show(console)
+    columns = {
+        "what": "with hosts", "window": "window", "hops": "packet-hops", "rate": "packet-hops/s",
+        "spread": "lowest to highest", "first": "first contact", "seconds": "CPU (s)",
+        "wall": "wall (s)",
+    }  # fmt: skip
+    show_rows(console, [_exchange(one) for one in found], columns)
+    for one in found:
+        show(console)
+        _show_profile(console, _TITLES[one["what"]] + " with hosts", one["profile"])
+
+
+def _exchange(told: Message) -> Message:
+    rate = told["packet_hops_per_second"]
+    return {
+        "what": _TITLES[told["what"]],
+        "window": told["window"],
+        "hops": f"{told['packet_hops']:,}",
+        "rate": f"{rate['median']:,.0f}",
+        "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
+        "first": f"{told['first_packet_hops_per_second']:,.0f}",
+        "seconds": f"{told['cpu_seconds']['median']:.2f}",
+        "wall": f"{told['wall_seconds']['median']:.2f}",
+    }
+
+
+def _show_profile(console: Console, title: str, profile: Message) -> None:
+    rows = [
+        {"stage": stage, "share": f"{share:.0%}"}
+        for stage, share in profile.items()
+        if share >= 0.005
+    ]
+    show_rows(console, rows, {"stage": title, "share": "of its time"})
 
 
 def _row(told: Message) -> Message:

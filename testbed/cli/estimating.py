@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from testbed.cli.options import DEFAULT_JOB, FILE, console_for, print_json, with_json
+from testbed.cli.options import (
+    DEFAULT_JOB,
+    FILE,
+    console_for,
+    print_json,
+    quantity_of,
+    with_json,
+)
 from testbed.cli.view import show, show_rows
 from testbed.lifecycle.launcher import program_for
 from testbed.plans import bandwidth, jobfile
@@ -25,30 +31,13 @@ from testbed.plans.planning import Link, Need, needs, table
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
-from topologies.units import SIZES, TIMES, quantity
+from topologies.units import SIZES, TIMES
 
 Message = dict[str, Any]
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
 # Up to so many workers each link is added up, too; beyond, classes of links are (``analytic``).
 _EACH_LINK = 4096
-
-
-def _quantity(
-    units: dict[str, float], example: str, *, nothing: bool = False
-) -> Callable[..., float | None]:
-    """Reads an option: a number with a unit, more than 0 unless nothing is allowed, too."""
-
-    def read(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-        try:
-            found = None if value is None else quantity(value, units, example)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-        if found == 0 and not nothing:
-            raise click.BadParameter(f"{value!r} is nothing; write it like {example}")
-        return found
-
-    return read
 
 
 @click.command("plan", short_help="Show the bandwidth that placements of servers need.")
@@ -60,11 +49,11 @@ def _quantity(
     help="One of PHub's table.",
 )
 @click.option(
-    "--size", callback=_quantity(SIZES, '"194 MB"'), help='Of a model\'s gradients: "194 MB".'
+    "--size", callback=quantity_of(SIZES, '"194 MB"'), help='Of a model\'s gradients: "194 MB".'
 )
 @click.option(
     "--seconds",
-    callback=_quantity(TIMES, '"17.6 ms"'),
+    callback=quantity_of(TIMES, '"17.6 ms"'),
     help='That an iteration\'s computation takes: "17.6 ms".',
 )
 @click.option(
@@ -80,12 +69,12 @@ def _quantity(
 )
 @click.option(
     "--switch-latency",
-    callback=_quantity(TIMES, '"1 us"', nothing=True),
+    callback=quantity_of(TIMES, '"1 us"', nothing=True),
     help='With TOPOLOGY: of a packet in each switch, "1 us". [default: 0]',
 )
 @click.option(
     "--skew",
-    callback=_quantity(TIMES, '"100 us"', nothing=True),
+    callback=quantity_of(TIMES, '"100 us"', nothing=True),
     help="With TOPOLOGY: from the first worker to the last at a chunk. [default: 0]",
 )
 @click.option(
@@ -193,7 +182,9 @@ def _on_topology(
         found = list(needs(Addressing(topology), sizes, plane, workers, file))
     try:
         network = Network.of(topology, workers, servers)
-        work = Work(Workload(tuple(sizes), plane.lanes, 1, 1).chunks, plane.frame_bytes, compute)
+        chunks = Workload(tuple(sizes), plane.lanes, 1, 1).chunks
+        in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
+        work = Work(chunks, plane.frame_bytes, compute, in_a_row)
     except ModelError as error:
         raise click.ClickException(f"{path}: {error}") from error
     predicted = predictions(network, work, replace(costs, slots=plane.slots))

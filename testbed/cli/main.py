@@ -7,6 +7,8 @@ import click
 
 from testbed.bench.cli import bench
 from testbed.cli import looking, observing, running
+from testbed.cli.calibrating import calibrate
+from testbed.cli.comparing import compare
 from testbed.cli.estimating import plan
 from testbed.cli.options import Group
 from testbed.cli.sweeping import sweep
@@ -21,7 +23,16 @@ def main() -> None:
     """In-network gradient aggregation on emulated racks of P4 switches."""
 
 
-for command in (*running.COMMANDS, *looking.COMMANDS, *observing.COMMANDS, plan, sweep, bench):
+for command in (
+    *running.COMMANDS,
+    *looking.COMMANDS,
+    *observing.COMMANDS,
+    plan,
+    compare,
+    sweep,
+    calibrate,
+    bench,
+):
     main.add_command(command)
 
 

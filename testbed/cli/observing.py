@@ -48,7 +48,7 @@ def metrics(on: str | None, listen: tuple[str, int] | None) -> None:
     from testbed.records.metrics import registry
 
     def chosen() -> Sequence[RunDirectory]:
-        live = record.live_runs()
+        live = record.testbeds()
         return live if on is None else [run for run in live if on in (run.name, run.path.name)]
 
     if listen is None:

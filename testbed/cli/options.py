@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
 
+from testbed.baselines.contest import ContestError
 from testbed.bench.common import BenchError
 from testbed.explaining.trace import TraceError
 from testbed.lifecycle.launcher import LaunchError
@@ -29,6 +30,7 @@ from testbed.sweeps.errors import SweepError
 from testbed.virtual.errors import VirtualError
 from topologies.documents import DocumentError
 from topologies.spec import load as load_topology
+from topologies.units import quantity
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
@@ -37,6 +39,7 @@ _MOST_PROBLEMS = 20  # of a file, told at once
 ERRORS = (
     BenchError,
     CaptureError,
+    ContestError,
     ControlError,
     DataPlaneError,
     DocumentError,
@@ -85,7 +88,7 @@ def print_json(value: Any) -> None:
 
 
 def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    names = [one.name for one in record.live_runs()]
+    names = [one.name for one in record.testbeds()]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -112,6 +115,23 @@ def on_testbed(command: Command) -> Command:
 
 def with_json(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def quantity_of(
+    units: dict[str, float], example: str, *, nothing: bool = False
+) -> Callable[..., float | None]:
+    """Reads an option: a number with a unit, more than 0 unless nothing is allowed, too."""
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+        try:
+            found = None if value is None else quantity(value, units, example)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if found == 0 and not nothing:
+            raise click.BadParameter(f"{value!r} is nothing; write it like {example}")
+        return found
+
+    return read
 
 
 def building(command: Command) -> Command:

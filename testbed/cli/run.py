@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import signal
 import threading
@@ -21,7 +22,7 @@ Message = dict[str, Any]
 _POLL_SECONDS = 0.2
 
 
-class _EndedError(SystemExit):
+class EndedError(SystemExit):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
@@ -30,11 +31,11 @@ class _EndedError(SystemExit):
 
 
 @contextlib.contextmanager
-def _ending_on_signals() -> Iterator[None]:
+def ending_on_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP become exceptions like Ctrl-C does, so that contexts are left in order."""
 
     def end(number: int, _: object) -> None:
-        raise _EndedError(number)
+        raise EndedError(number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -50,15 +51,15 @@ def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> I
     run: RunDirectory | None = None
     text = ""
     try:
-        with _ending_on_signals(), launch(topology, **options) as launched:
+        with ending_on_signals(), launch(topology, **options) as launched:
             run = launched.run
             try:
                 yield launched
-            except (KeyboardInterrupt, _EndedError) as error:
+            except (KeyboardInterrupt, EndedError) as error:
                 text = f"ended by {getattr(error, 'name', 'SIGINT')}"
                 say(f"{text}: taking the testbed down; its record is {shown(run.path)}")
                 raise
-    except (KeyboardInterrupt, _EndedError):
+    except (KeyboardInterrupt, EndedError):
         if run is not None:
             run.note_failure(text or "ended by a signal", None)
         raise
@@ -67,7 +68,8 @@ def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> I
 def follow(
     launched: Launch, jobs: list[Path], on_event: Emit, faults: Sequence[Fault] = ()
 ) -> list[Message]:
-    """Submits jobs at once and waits for all; raises the first error. Events come in order.
+    """Submits jobs, each when the testbed has the one before, and waits for all; raises the first
+    error. Events come in order, and so do jobs in the summary.
 
     faults: to be had while the first one runs.
     """
@@ -86,8 +88,12 @@ def follow(
         finally:
             events.put(None)
 
-    for number, path in enumerate(jobs):
-        threading.Thread(target=one, args=(number, path), daemon=True).start()
+    def begin() -> None:
+        for number, path in itertools.islice(waiting, 1):
+            threading.Thread(target=one, args=(number, path), daemon=True).start()
+
+    waiting = iter(enumerate(jobs))
+    begin()
     unfinished = len(jobs)
     while unfinished and not errors:
         # With a timeout: a signal handler runs only between waits.
@@ -97,6 +103,8 @@ def follow(
                 unfinished -= 1
             else:
                 on_event(event)
+                if event["event"] == "starting":  # the testbed has it
+                    begin()
     if errors:
         raise errors[0]
     return [results[number] for number in range(len(jobs))]
@@ -125,4 +133,4 @@ def run(
     return launched, all(summary["matches_reference"] is not False for summary in summaries)
 
 
-__all__ = ["ControlError", "bringing_up", "follow", "run"]
+__all__ = ["ControlError", "EndedError", "bringing_up", "ending_on_signals", "follow", "run"]

@@ -70,6 +70,8 @@ def run_command(
         done = [job for job in summary["jobs"] if job["state"] == "done"]
         show_results(console, done, summary["links"])
         click.echo(f"\n{shown(directory.summary)}")
+        if trace is not None:
+            click.echo(f"{trace}: for ui.perfetto.dev or chrome://tracing")
     if not matches:
         raise LaunchError(
             "the weights differ from the reference's: some sum is not what it should be;"
@@ -92,6 +94,12 @@ def chaos(
     Exit status 0 means that the job was done nevertheless and its weights match the reference bit
     by bit, unless there is nothing to compare them with (the summary's `no_reference` says why).
     """
+    if options["clock"] == "virtual":
+        raise LaunchError(
+            "--clock virtual: in virtual time nothing is a process that could be killed or stopped;"
+            " leave it out, or have links lose packets by the topology's `loss`, `duplicate`,"
+            " `reorder` and `corrupt`, which `rackhub run --clock virtual` takes"
+        )
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
     with View(console) as view:

@@ -176,9 +176,11 @@ def show_results(console: Console, jobs: Sequence[Message], links: list[Message]
     for table in [together] if _fits(console, together) else apart:
         show(console)
         show(console, table)
-    if any(job["machine"]["cpu_bound"] for job in jobs):
+    bound = [job["machine"] for job in jobs if job["machine"]["cpu_bound"]]
+    if bound:
         text = "The CPU was the bottleneck: times are this machine's, not the network's."
-        show(console, Text(text, style="yellow"))
+        why = "; ".join(bound[0].get("cpu_bound_by", ()))
+        show(console, Text(f"{text[:-1]} ({why})." if why else text, style="yellow"))
     for job in jobs:
         if job["matches_reference"] is None:
             text = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from testbed.cli.run import EndedError, ending_on_signals
 from testbed.cli.view import View, count
 from testbed.lifecycle.launcher import LaunchError, compile_once, program_for
 from testbed.nodes.dataplane import make_ready
@@ -40,11 +41,6 @@ def run_virtually(
             "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
             " out, or use --clock emulated"
         )
-    if pcap:
-        raise LaunchError(
-            "--pcap: there are no captures of simulated links in this version; leave it out, or"
-            " use --clock emulated"
-        )
     loaded = read_topology(topology)
     if program is None and p4info is None:
         make_ready(say=view.note)
@@ -57,7 +53,7 @@ def run_virtually(
         "topology": str(topology.resolve()),
         "target": "embedded",
         "clock": "virtual",
-        "pcap": False,
+        "pcap": pcap,
         "program": str(program.resolve()),
         "p4info": str(p4info.resolve()),
         "owner": None,
@@ -65,6 +61,7 @@ def run_virtually(
     }
     wanted = checked.topology.name if name is None else name
     with contextlib.ExitStack() as stack:
+        stack.enter_context(ending_on_signals())
         events = stack.enter_context(TraceFile(trace)) if trace is not None else None
         run = stack.enter_context(record.create(wanted, chosen=name is not None, facts=facts))
         nodes = checked.topology
@@ -74,12 +71,12 @@ def run_virtually(
             count(len(nodes.switches), "switch", "switches"),
         ]
         view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
-        started = session.Session(checked, dataplane, run, view.event, trace=events)
+        started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)
         try:
             return run, started.execute()
         except JobError as error:
             log = run.logs / "virtual.log"
             raise LaunchError(f"{error}\nits log: {shown(log)}") from error
-        except KeyboardInterrupt:
-            run.note_failure("ended by SIGINT", None)
+        except (KeyboardInterrupt, EndedError) as error:
+            run.note_failure(f"ended by {getattr(error, 'name', 'SIGINT')}", None)
             raise

@@ -380,7 +380,7 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
 
 def _number(run: RunDirectory, job: str) -> int:
     """A job's number, by its name."""
-    if run.alive:
+    if run.alive and run.facts.get("clock") != "virtual":
         jobs = ask(run, "jobs")
     else:
         try:

@@ -9,7 +9,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,9 @@ from testbed.nodes.keeper import JOBS_ADDRESS
 from testbed.nodes.processes import Process, ProcessError, Processes, python
 from testbed.nodes.serverhost import JobError
 from testbed.plans.jobfile import JobFile, Placement
+from testbed.records import scheduling
 from testbed.records.record import cpu_seconds
+from testbed.records.scheduling import CpuWatch, Share
 
 log = logging.getLogger("jobrun")
 # How long a job that begins waits for a controller that is started again, twice at most.
@@ -59,6 +61,8 @@ class JobRun:
     _nonce: str = ""
     _restored: list[Message] | None = None
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
+    _watches: dict[str, CpuWatch] = field(default_factory=dict)  # of the testbed's own processes
+    _cpus: Message = field(default_factory=dict)
     _outcome: Message | None = None  # the summary of a job that is done
     _restored_from: Path | None = None
 
@@ -80,7 +84,7 @@ class JobRun:
         watching = asyncio.get_running_loop().create_task(self.inquiry.watch())
         try:
             await self._train(processes)
-            wall, busy = time.monotonic() - start, self._busy()
+            wall = time.monotonic() - start
             self.state = "checking"
             reference = None
             if not self._unknown:
@@ -106,7 +110,7 @@ class JobRun:
             if self.number and self.state in ("failed", "stopped"):
                 await self._withdraw()
         self.state = "done"
-        self._outcome = self._summary(reference, counted, wall, busy)
+        self._outcome = self._summary(reference, counted, wall)
         self.emit({"event": "done", "job": self.name})
         return self._outcome
 
@@ -115,13 +119,24 @@ class JobRun:
         self.state = "running"
         cpu = cpu_seconds()
         self._trained_from = (cpu["busy"], cpu["all"])
+        names = [*self.place.nodes.switches, *self.servers]
+        found = {name: self.place.nodes.at(name) for name in names}
+        self._watches = {name: CpuWatch(one.pid) for name, one in found.items() if one is not None}
         self.place.series.state(self.name, self.state)
         self.emit({"event": "running", "job": self.name})
 
-    def _busy(self) -> float:
-        """How busy all CPUs were since the workers had started, 0 to 1."""
+    def _heed(self) -> tuple[float, dict[str, Share | None], int]:
+        """How CPUs were used since the workers had started, see ``scheduling.machine``."""
         now, (busy, every) = cpu_seconds(), self._trained_from
-        return (now["busy"] - busy) / max(1e-9, now["all"] - every)
+        share = (now["busy"] - busy) / max(1e-9, now["all"] - every)
+        shares = {name: watch.share() for name, watch in self._watches.items()}
+        lost = sum(watch.dropped() for name, watch in self._watches.items() if name in self.servers)
+        for rank, result in sorted(self.workers.results.items()):
+            told = result["scheduling"]
+            own = None if told["share"] is None else Share(**told["share"])
+            shares[self.placement.workers[rank]] = own
+            lost += told["dropped"]
+        return share, shares, lost
 
     async def _train(self, processes: Processes) -> None:
         placement, run = self.placement, self.place.run
@@ -140,9 +155,11 @@ class JobRun:
         waits = Waits(self.forecast.trees, self.servers)
         self.workers.start(self._nonce, commands, self._process_name, processes, waits)
         await self.workers.until_ended()
+        busy, shares, lost = self._heed()
         self.place.faults.over(self.name)
         known = self.forecast.predictable and not self._planned_anew
         await self.tally.end(self.forecast.expected() if known else None)
+        self._cpus = scheduling.machine(busy, shares, lost + self.tally.overrun)
         self._restored = await self.inquiry.restored()
 
     async def _admitted(self) -> Service:
@@ -155,14 +172,7 @@ class JobRun:
                 self.name,
                 placement.workers,
                 placement.servers,
-                tree=spec.tree,
-                window=spec.window,
-                streams=spec.streams,
-                lease=spec.lease,
-                admission=spec.admission,
-                slice_bytes=spec.slice_bytes,
-                pipeline=spec.server.pipeline,
-                ablate=spec.server.ablate,
+                **spec.service(),
                 outage=CONTROLLER_SECONDS,
             )
         )
@@ -415,9 +425,7 @@ class JobRun:
             ),
         }
 
-    def _summary(
-        self, reference: Message | None, counted: int | None, wall: float, busy: float
-    ) -> Message:
+    def _summary(self, reference: Message | None, counted: int | None, wall: float) -> Message:
         workers, served = self.placement.workers, self.tree == "none"
         apart = not self.file.spec.consistency.together
         tally = self.tally
@@ -448,5 +456,5 @@ class JobRun:
             "restored": self._restored,
             "checkpoints": self.workers.checkpoints,
             "links": tally.carried,
-            "machine": results.machine(self.workers.results, wall, busy),
+            "machine": results.machine(self.workers.results, wall, self._cpus),
         }

@@ -37,7 +37,7 @@ from topologies.ring import units_by_rank
 from topologies.spec import TopologyFile, few
 from topologies.topology import Topology
 
-__all__ = ["JobPlan", "Preflight", "check", "describe", "facts", "read_program"]
+__all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts", "read_program"]
 
 MOST_SHOWN = 8  # switches under another that are told one by one
 
@@ -140,7 +140,7 @@ def check(
             problems += error.problems
             continue
         try:
-            plans.append(_admit(file, placement, number, addressing, resources, plane, most))
+            plans.append(admit(file, placement, number, addressing, resources, plane, most))
         except NoRoomError as refusal:
             others = ", ".join(plan.file.spec.name for plan in plans)
             text = f"{refusal} (after {others})" if others else str(refusal)
@@ -152,7 +152,7 @@ def check(
     return Preflight(topology.topology, tuple(plans), tuple(_idle(topology, addressing)))
 
 
-def _admit(
+def admit(
     file: JobFile,
     placement: Placement,
     number: int,
@@ -264,9 +264,9 @@ def _check_workload(file: JobFile, world: int) -> None:
         )
     sizes = shapes(spec)
     names = list(sizes)
-    if file.layers is not None:
+    if file.layer_times is not None:
         try:
-            file.layers.check(list(layers(spec)), f"the model of job {spec.name}")
+            file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
         except DocumentError as error:
             raise JobFileError(error.problems) from error
     if file.restore is not None:

@@ -9,6 +9,7 @@ same in every run of the job.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 Message = dict[str, Any]
@@ -19,7 +20,7 @@ _RATE_SECONDS = 0.5
 
 class Iteration(NamedTuple):
     """An iteration that all workers have done: when the last of them ended it (by
-    ``time.monotonic``), mean loss over workers, accuracy if it was measured then."""
+    the clock), mean loss over workers, accuracy if it was measured then."""
 
     number: int
     ended: float
@@ -30,7 +31,14 @@ class Iteration(NamedTuple):
 class Progress:
     """The progress of ``world`` workers over ``iterations``, which begin after ``before``."""
 
-    def __init__(self, world: int, iterations: int, before: int = 0) -> None:
+    def __init__(
+        self,
+        world: int,
+        iterations: int,
+        before: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self.iterations = iterations
         self.iteration = before  # the last that all have reported
         self.latest: list[Iteration] = []  # what the last report made complete
@@ -92,7 +100,7 @@ class Progress:
             return told
         in_tree = self._statistics["completed"]
         chunks = in_tree + self._statistics["completed_direct"]
-        now = time.monotonic()
+        now = self._clock()
         then, before, rate = self._rate
         if not before or chunks < before:  # fewer: another process, which counts from 0
             self._rate = (now, chunks, rate)

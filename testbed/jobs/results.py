@@ -15,8 +15,6 @@ from testbed.training.workloads import WORKLOADS
 from topologies.topology import Topology
 
 Message = dict[str, Any]
-# Busier than that, times say more of the machine than of the network.
-_CPU_BOUND = 0.95
 _ROOT_IS_SWITCH = ("two-level", "core")
 
 
@@ -175,13 +173,13 @@ def plans(results: Mapping[int, Message]) -> list[Message]:
     return told
 
 
-def machine(results: Mapping[int, Message], wall: float, busy: float | None) -> Message:
-    """What depends on the machine. wall: seconds; busy: share of all CPUs, None in virtual time."""
+def machine(results: Mapping[int, Message], wall: float, cpus: Message | None) -> Message:
+    """What depends on the machine. wall: seconds; cpus: see ``testbed.records.scheduling``, None in
+    virtual time, where CPUs bound nothing."""
     statistics = [result["statistics"] for result in results.values()]
     return {
         "wall_seconds": wall,
-        **({} if busy is None else {"cpu_busy": busy}),
-        "cpu_bound": busy is not None and busy > _CPU_BOUND,
+        **({"cpu_bound": False} if cpus is None else cpus),
         # How often a worker asked what became of a chunk, or heard of a full queue.
         "queries": sum(one["queries"] for one in statistics),
         "congested": sum(one["congested"] for one in statistics),

@@ -42,7 +42,7 @@ class Tally:
 
     alongside: names of jobs that trained meanwhile; shared_with: of those on the same switches.
     carried: rows of ``testbed.records.links``. wiped: switches that have lost what they had
-    counted.
+    counted. overrun: frames that switches did not fetch in time.
     """
 
     def __init__(self, name: str, trees: Sequence[Tree], among: Tallies) -> None:
@@ -51,6 +51,7 @@ class Tally:
         self.shared_with: set[str] = set()
         self.carried: list[Message] = []
         self.wiped: list[str] = []
+        self.overrun = 0
         self._trees = trees
         self._among = among
         self._nodes = among.nodes
@@ -91,6 +92,8 @@ class Tally:
         wanted = None if self.alongside or self.wiped else expected
         carried_since = links.since(network.addressing, carried, measured)
         self.carried = links.rows(network.addressing, carried_since, wanted)
+        grown = (now - carried.overrun.get(name, 0) for name, now in measured.overrun.items())
+        self.overrun = sum(max(0, one) for one in grown)
         self.over()
 
     def over(self) -> None:

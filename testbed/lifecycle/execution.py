@@ -42,24 +42,9 @@ class CommandError(ControlError):
 def execute(run: RunDirectory, node: str, program: list[str]) -> int:
     """Runs a command at a node; returns its exit status (128 + n when signal n ended it).
 
-    Raises ``CommandError`` when there is no such command, ``ControlError`` when there is no such
-    node or testbed.
+    Raises what ``begin`` and ``ended`` do.
     """
-    request = {
-        "node": node,
-        "program": program,
-        "cwd": str(Path.cwd()),
-        "env": dict(os.environ),
-        "umask": _umask(),
-    }
-    data = json.dumps(request).encode()
-    if len(data) > _REQUEST_BYTES:
-        raise ControlError(
-            f"command and environment are too long: {len(data)} bytes, at most {_REQUEST_BYTES}"
-        )
-    with connect(run, SOCKET) as connection:
-        socket.send_fds(connection, [len(data).to_bytes(4, "big")], [0, 1, 2])
-        connection.sendall(data)
+    with begin(run, node, program, [0, 1, 2]) as connection:
 
         def send_on(number: int, _: object) -> None:
             with contextlib.suppress(OSError):
@@ -67,11 +52,50 @@ def execute(run: RunDirectory, node: str, program: list[str]) -> int:
 
         before = {number: signal.signal(number, send_on) for number in _SENT_ON}
         try:
-            with connection.makefile("r", encoding="utf-8") as stream:
-                answer = stream.readline()
+            return ended(run, connection)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def begin(
+    run: RunDirectory,
+    node: str,
+    program: list[str],
+    files: list[int],
+    environment: Mapping[str, str] = os.environ,
+) -> socket.socket:
+    """Has a command run at a node with these descriptors for standard input, output and error;
+    returns the connection that it runs as long as. Raises ``ControlError`` where there is no such
+    testbed."""
+    request = {
+        "node": node,
+        "program": program,
+        "cwd": str(Path.cwd()),
+        "env": dict(environment),
+        "umask": _umask(),
+    }
+    data = json.dumps(request).encode()
+    if len(data) > _REQUEST_BYTES:
+        raise ControlError(
+            f"command and environment are too long: {len(data)} bytes, at most {_REQUEST_BYTES}"
+        )
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(connect(run, SOCKET))
+        socket.send_fds(connection, [len(data).to_bytes(4, "big")], files)
+        connection.sendall(data)
+        stack.pop_all()
+    return connection
+
+
+def ended(run: RunDirectory, connection: socket.socket) -> int:
+    """Waits for the end of what ``begin`` began; returns what ``execute`` does.
+
+    Raises ``CommandError`` when there is no such command, ``ControlError`` when there is no such
+    node, or the testbed went away.
+    """
+    with connection.makefile("r", encoding="utf-8") as stream:
+        answer = stream.readline()
     if not answer:
         raise ControlError(f"testbed {run.name} went away")
     message: dict[str, Any] = json.loads(answer)

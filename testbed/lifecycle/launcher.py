@@ -273,8 +273,8 @@ def launch(
     """
     if clock != "emulated":
         raise LaunchError(
-            "--clock virtual: only `rackhub run` can do that: nothing stays up in virtual time, and"
-            " faults are for emulation"
+            "--clock virtual: nothing stays up in virtual time; `rackhub run --clock virtual --job"
+            " FILE`, --job as often as there are jobs, runs all of it at once"
         )
     loaded = read_topology(topology)
     chosen = choose(target)

@@ -29,7 +29,8 @@ from testbed.nodes.serverhost import JobError
 from testbed.nodes.targets import SwitchProcess, complete_captures
 from testbed.plans.expected import Direction, Load, total
 from testbed.plans.jobfile import JobFileError, load
-from testbed.records import links, outcomes, record
+from testbed.records import links, outcomes, record, transmissions
+from testbed.records.pcap import CaptureError
 from testbed.records.record import RunDirectory
 from testbed.records.series import FILE as SERIES
 from testbed.records.series import SeriesWriter
@@ -134,9 +135,17 @@ class Testbed:
         await self.processes.stop(in_order=True)
         if self.facts["pcap"]:
             complete_captures(self.run.pcap)
+            await self._note_transmissions()
         self.network.stop()
         if self.fork_server is not None:
             self.fork_server.close()
+
+    async def _note_transmissions(self) -> None:
+        """What was sent again is counted from captures once they are whole."""
+        try:
+            await asyncio.to_thread(transmissions.note, self.run, self.addressing)
+        except (CaptureError, OSError, ValueError) as error:
+            self.problems.append(f"what links carried again was not counted: {error}")
 
     # --- jobs ---
 

@@ -12,13 +12,13 @@ import contextlib
 import json
 import shutil
 import signal
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from testbed.nodes.processes import Process, Processes, python
+from testbed.records.pcap import header
 from topologies.addressing import Addressing, SwitchPort
 
 Target = Literal["embedded", "bmv2"]
@@ -70,13 +70,17 @@ def because(wanted: str, chosen: Target) -> str:
 
 @dataclass(frozen=True)
 class PortCounters:
-    """Packets and bytes (frames without FCS, each segment counted) in and out of a switch port."""
+    """Packets and bytes (frames without FCS, each segment counted) in and out of a switch port.
+
+    dropped: the port's queue was full. overrun: frames that the switch did not fetch in time.
+    """
 
     rx_packets: int
     rx_bytes: int
     tx_packets: int
     tx_bytes: int
     dropped: int
+    overrun: int = 0
 
 
 class SwitchProcess:
@@ -215,6 +219,7 @@ class SwitchProcess:
                 tx_packets=told[str(port.number)]["tx_packets"],
                 tx_bytes=told[str(port.number)]["tx_bytes"],
                 dropped=told[str(port.number)]["tx_queue_full"],
+                overrun=told[str(port.number)]["rx_overrun"],
             )
             for port in self.ports
         }
@@ -261,12 +266,9 @@ def complete_captures(folder: Path) -> None:
 
     BMv2 writes a capture's header with its first packet, so an idle port has none.
     """
-    # https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html, section 4: magic number,
-    # version, two fields of 0, the longest packet, Ethernet; in this machine's byte order.
-    header = struct.pack("=IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, 1)
     for capture in folder.rglob("*.pcap"):
         if capture.stat().st_size == 0:
-            capture.write_bytes(header)
+            capture.write_bytes(header())
 
 
 def switches(addressing: Addressing, target: Target) -> dict[str, SwitchProcess]:

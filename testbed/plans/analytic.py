@@ -36,14 +36,16 @@ _ENOUGH = 1e-12  # of a probability of yet another round
 
 @dataclass(frozen=True)
 class Work:
-    """A tensor of so many chunks, each a frame of so many bytes (no FCS). compute: s, before it."""
+    """A tensor of so many chunks, each a frame of so many bytes (no FCS). compute: s, before it.
+    slice: chunks in a row that go to the same server."""
 
     chunks: int
     frame_bytes: int
     compute: float = 0.0
+    slice: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("chunks", "frame_bytes"):
+        for name in ("chunks", "frame_bytes", "slice"):
             if getattr(self, name) < 1:
                 raise ModelError(f"{name} of {getattr(self, name)}; allowed: 1 or more")
         if self.compute < 0:
@@ -162,7 +164,8 @@ def _predict(
     }
     slowest = max(steps, key=lambda one: steps[one])
     hosts = 1 if traffic.rooted else 2
-    both = 2 * _way(network, traffic.hops, bits)
+    there = _way(network, traffic.hops, bits, work.slice, steps[slowest])
+    both = there + _way(network, traffic.hops, bits)
     fill = both + costs.switch * (2 * len(traffic.hops) - hosts) + costs.skew
     window = costs.window or _window(network, work, traffic)
     lossy = [
@@ -250,14 +253,23 @@ def _grouped(steps: tuple[Step, ...]) -> Iterable[tuple[Step, int]]:
     return [(step, 1) for step in steps]
 
 
-def _way(network: Network, hops: Sequence[tuple[str, float]], bits: float) -> float:
-    """Seconds over these links, until the last of a chunk's copies is there.
+def _way(
+    network: Network,
+    hops: Sequence[tuple[str, float]],
+    bits: float,
+    chunks: int = 1,
+    step: float = 0.0,
+) -> float:
+    """Seconds over these links, until the last copy of the last of so many chunks is there, which
+    come one every ``step``.
 
-    Links work at the same time: copies that share one wait in line where that takes longest.
+    Links work at the same time: copies that share one wait in line where that takes longest. With
+    several servers a slice's chunks come to one of them faster than it takes them.
     """
     sends = [(bits / network.lines[name].rate, copies) for name, copies in hops]
     alone = sum(send for send, _ in sends) + sum(network.lines[name].delay for name, _ in hops)
-    return alone + max((copies - 1) * send for send, copies in sends)
+    waits = ((copies * chunks - 1) * send - (chunks - 1) * step for send, copies in sends)
+    return alone + max(0.0, *waits)
 
 
 def _window(network: Network, work: Work, traffic: Traffic) -> int:

@@ -114,7 +114,7 @@ def expected(
         unit = addressing.unit(servers[server])
         for _, leaf in tree.leaves.values() if workload.start else ():
             for direction in (
-                *_way(addressing, leaf.name, unit.address, unit.host),
+                *way(addressing, leaf.name, unit.address, unit.host),
                 *_way_from(addressing, unit, leaf),
             ):
                 loads.setdefault(direction, Load()).add(workload.initial(chunks))
@@ -154,7 +154,7 @@ def _up(
         port = addressing.port(child.name, below.parent.port)
         yield Direction(child.name, port.interface)
         at = port.peer
-    yield from _way(addressing, at, server.address, end)
+    yield from way(addressing, at, server.address, end)
 
 
 def _down(
@@ -166,7 +166,7 @@ def _down(
         return
     port = addressing.port(node.switch, child.port)
     yield Direction(node.switch, port.interface)
-    yield from _way(addressing, port.peer, child.address, child.name)
+    yield from way(addressing, port.peer, child.address, child.name)
 
 
 def _way_from(addressing: Addressing, server: Unit, child: Child) -> Iterator[Direction]:
@@ -174,12 +174,16 @@ def _way_from(addressing: Addressing, server: Unit, child: Child) -> Iterator[Di
     if server.host == child.name:
         return
     yield Direction(server.host, server.interface.interface)
-    yield from _way(addressing, server.interface.switch, child.address, child.name)
+    yield from way(addressing, server.interface.switch, child.address, child.name)
 
 
-def _way(
+def way(
     addressing: Addressing, source: str, destination: IPv4Address, end: str
 ) -> Iterator[Direction]:
+    """Directions that a packet for an address passes from a node to another, by the routes.
+
+    Raises ValueError where these do not lead there.
+    """
     at = source
     passed: set[str] = set()
     while at != end:

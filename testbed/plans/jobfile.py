@@ -56,12 +56,12 @@ class JobFile:
     source: str
     document: Document[JobSpec]
     restored: Path | None = None  # instead of what the file says
-    layers: LayerTrace | None = None  # how long its layers take
+    layer_times: LayerTrace | None = None  # how long its layers take
 
     @property
     def compute_seconds(self) -> float:
         """What an iteration's gradients take in virtual time."""
-        return self.spec.compute.seconds if self.layers is None else self.layers.seconds
+        return self.spec.compute.seconds if self.layer_times is None else self.layer_times.seconds
 
     @property
     def restore(self) -> Path | None:
@@ -159,7 +159,7 @@ def parse(text: str, file: str = "<text>") -> JobFile:
         layers = _layers(document)
     except DocumentError as error:
         raise JobFileError(error.problems) from error
-    return JobFile(document.content, file, document, layers=layers)
+    return JobFile(document.content, file, document, layer_times=layers)
 
 
 def _layers(document: Document[JobSpec]) -> LayerTrace | None:

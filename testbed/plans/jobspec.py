@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -232,6 +232,19 @@ class JobSpec(_Strict):
     lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
     poison: int = Field(default=0, strict=True, ge=0, le=10_000)
     compute: Annotated[ComputeSpec, BeforeValidator(_compute)] = ComputeSpec()
+
+    def service(self) -> dict[str, Any]:
+        """What ``hosts.jobservice.create_service`` is asked for, beside name and members."""
+        return {
+            "tree": self.tree,
+            "window": self.window,
+            "streams": self.streams,
+            "lease": self.lease,
+            "admission": self.admission,
+            "slice_bytes": self.slice_bytes,
+            "pipeline": self.server.pipeline,
+            "ablate": self.server.ablate,
+        }
 
     @property
     def learns(self) -> bool:

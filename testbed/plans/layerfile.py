@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layer traces: how long each layer of a model takes, as a profiler measured it (docs/files.md).
 
-    layers:
+    layer_times:
       - {name: layer1, forward_seconds: 0.0021, backward_seconds: 0.0043}
 
 YAML, so JSON as well. Whose layers they are is for whoever knows the model (``check``).
@@ -9,12 +9,13 @@ YAML, so JSON as well. Whose layers they are is for whoever knows the model (``c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from topologies.documents import Document, DocumentError, Problem, shown
 from topologies.documents import load as load_document
@@ -22,7 +23,15 @@ from topologies.spec import few
 
 _MOST_LAYERS = 20_000
 
-_Seconds = Annotated[float, Field(strict=True, ge=0, le=3600, allow_inf_nan=False)]
+_JSON_NUMBER = re.compile(r"-?\d+(\.\d+)?[eE][+-]?\d+")  # of those that YAML 1.1 takes for text
+
+
+def _number(value: object) -> object:
+    return float(value) if isinstance(value, str) and _JSON_NUMBER.fullmatch(value) else value
+
+
+_Limits = Field(strict=True, ge=0, le=3600, allow_inf_nan=False)
+_Seconds = Annotated[float, BeforeValidator(_number), _Limits]
 
 
 class _Strict(BaseModel):
@@ -38,7 +47,7 @@ class LayerTimes(_Strict):
 
 
 class _File(_Strict):
-    layers: list[LayerTimes] = Field(min_length=1, max_length=_MOST_LAYERS)
+    layer_times: list[LayerTimes] = Field(min_length=1, max_length=_MOST_LAYERS)
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,10 @@ class LayerTrace:
         for number, name in enumerate(self.times):
             if name not in layers:
                 text = f"{model} has no layer {shown(name)}; it has {few(layers)}"
-                problems.append(self.document.problem(("layers", number, "name"), text))
+                problems.append(self.document.problem(("layer_times", number, "name"), text))
         if missing := [name for name in layers if name not in self.times]:
             text = f"nothing of {few(missing)}, which {model} has"
-            problems.append(self.document.problem(("layers",), text))
+            problems.append(self.document.problem(("layer_times",), text))
         if problems:
             raise DocumentError(problems)
 
@@ -71,9 +80,9 @@ def load(path: Path) -> LayerTrace:
     """Reads a layer trace; raises ``DocumentError``."""
     document = load_document(path, _File)
     times: dict[str, LayerTimes] = {}
-    for number, one in enumerate(document.content.layers):
+    for number, one in enumerate(document.content.layer_times):
         if one.name in times:
-            document.refuse(("layers", number, "name"), f"{shown(one.name)} is given twice")
+            document.refuse(("layer_times", number, "name"), f"{shown(one.name)} is given twice")
         times[one.name] = one
     document.check()
     return LayerTrace(times, document)

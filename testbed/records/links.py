@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.network.shaping import read
@@ -41,11 +41,13 @@ class Carried:
 @dataclass(frozen=True)
 class Measured:
     """Counters of every link direction: by who sends, and of those between switches also by who
-    receives. ``counting``: which start of each switch they are of; None: there was none."""
+    receives. ``counting``: which start of each switch they are of; None: there was none.
+    ``overrun``: frames that each switch did not fetch in time."""
 
     sent: Mapping[Direction, Carried]
     received: Mapping[Direction, Carried]
     counting: Mapping[str, int | None]
+    overrun: Mapping[str, int] = field(default_factory=dict)
 
 
 async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Measured:
@@ -74,7 +76,8 @@ async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Me
             packets = None if there is None else there[end.switch_port].rx_packets
             sent[Direction(host.name, end.interface)] = Carried(passed.bytes, packets)
     counting = {name: starts[name] if name in counters else None for name in names}
-    return Measured(sent, received, counting)
+    overrun = {name: sum(port.overrun for port in counters[name].values()) for name in counters}
+    return Measured(sent, received, counting, overrun)
 
 
 def since(addressing: Addressing, before: Measured, now: Measured) -> dict[Direction, Carried]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads packet captures: those of the embedded target (nanoseconds) and BMv2's (microseconds).
+"""Packet captures: reads those of the embedded target (nanoseconds) and BMv2's (microseconds), and
+writes those of virtual time.
 
 https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html
 """
@@ -9,16 +10,60 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 _FILE_HEADER = 24
 _RECORD_HEADER = 16
+_MICROSECONDS, _NANOSECONDS = 0xA1B2C3D4, 0xA1B23C4D  # magic numbers
 # Magic number in the writer's byte order -> ticks per second.
-_TICKS = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: 1_000_000_000}
+_TICKS = {_MICROSECONDS: 1_000_000, _NANOSECONDS: 1_000_000_000}
+_LONGEST = 1 << 18
 
 
 class CaptureError(Exception):
     """A file is no capture; the text names it."""
+
+
+def header(magic: int = _MICROSECONDS) -> bytes:
+    """What a capture begins with: of Ethernet frames, in this machine's byte order."""
+    # Section 4: magic number, version, two fields of 0, the longest packet, Ethernet.
+    return struct.pack("=IHHIIII", magic, 2, 4, 0, 0, _LONGEST, 1)
+
+
+class Writer:
+    """A capture of its own making, with nanoseconds. Raises OSError where it cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._file.write(header(_NANOSECONDS))
+
+    def write(
+        self,
+        times: npt.NDArray[np.int64],
+        frames: npt.NDArray[np.uint8],
+        lengths: npt.NDArray[np.int64],
+    ) -> None:
+        """Adds n packets. times: (n,) ns since 1970. frames: (n, kept) their first bytes. lengths:
+        (n,) of the whole; what is behind the end of one is no part of it."""
+        count, kept = frames.shape
+        records = np.empty((count, _RECORD_HEADER + kept), np.uint8)
+        fields = np.empty((count, 4), np.uint32)
+        fields[:, 0], fields[:, 1] = np.divmod(times, 1_000_000_000)
+        fields[:, 2], fields[:, 3] = np.minimum(lengths, kept), lengths
+        records[:, :_RECORD_HEADER] = fields.view(np.uint8)
+        records[:, _RECORD_HEADER:] = frames
+        if count and int(lengths.min()) < kept:
+            there = np.arange(_RECORD_HEADER + kept) < _RECORD_HEADER + lengths[:, None]
+            records = records[there]
+        self._file.write(records.data)
+
+    def close(self) -> None:
+        """Whole from now on."""
+        self._file.close()
 
 
 def packets(
@@ -29,19 +74,39 @@ def packets(
     A capture that is still being written may end within a packet, which is left out then, and so
     may one whose writer was killed. Raises CaptureError.
     """
+    with _opened(path) as data:
+        for time, _, first, end in _records(path, data):
+            with data[first:end] as frame:
+                take = bytes(frame) if wanted(frame) else None
+            if take is not None:
+                yield time, take
+
+
+def heads(path: Path, most: int) -> Iterator[tuple[bytes, int]]:
+    """Of each packet its first bytes, so many at most, and how long it was. See ``packets``."""
+    with _opened(path) as data:
+        for _, length, first, end in _records(path, data):
+            yield bytes(data[first : min(end, first + most)]), length
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[memoryview]:
+    """Its bytes; none of an idle port's file, or one that was just made."""
     with path.open("rb") as file:
         if file.seek(0, 2) < _FILE_HEADER:
-            return  # an idle port's, or one that was just made
+            yield memoryview(b"")
+            return
         with (
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
             memoryview(mapped) as data,
         ):
-            yield from _records(path, data, wanted)
+            yield data
 
 
-def _records(
-    path: Path, data: memoryview, wanted: Callable[[memoryview], bool]
-) -> Iterator[tuple[int, bytes]]:
+def _records(path: Path, data: memoryview) -> Iterator[tuple[int, int, int, int]]:
+    """Time (ns), length of the frame, and where the first and last bytes are that were kept."""
+    if not data:
+        return
     order = next((o for o in "<>" if struct.unpack_from(f"{o}I", data)[0] in _TICKS), None)
     if order is None:
         raise CaptureError(f"{path}: it does not begin as a packet capture (pcap) does")
@@ -49,12 +114,9 @@ def _records(
     record = struct.Struct(f"{order}IIII")
     at, end = _FILE_HEADER, len(data)
     while at + _RECORD_HEADER <= end:
-        seconds, ticks, kept, _ = record.unpack_from(data, at)
+        seconds, ticks, kept, length = record.unpack_from(data, at)
         at += _RECORD_HEADER
         if at + kept > end:
             return
-        with data[at : at + kept] as frame:
-            take = bytes(frame) if wanted(frame) else None
-        if take is not None:
-            yield seconds * 1_000_000_000 + ticks * tick, take
+        yield seconds * 1_000_000_000 + ticks * tick, length, at, at + kept
         at += kept

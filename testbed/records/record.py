@@ -235,20 +235,29 @@ def known(name: str) -> RunDirectory:
     raise RunError(f"no run {name!r} in {runs_folder()}; {listed}")
 
 
+def testbeds() -> list[RunDirectory]:
+    """Run directories of testbeds that are up and can be asked: a run in virtual time cannot."""
+    return [run for run in live_runs() if run.facts.get("clock") != "virtual"]
+
+
 def find(name: str | None) -> RunDirectory:
     """The live testbed of a name, or the only one; ``RunError`` listing those there are."""
-    live = live_runs()
+    live = testbeds()
     listed = ", ".join(run.name for run in live) or "none"
+    found = [run for run in live if name in (None, run.name, run.path.name)]
+    if len(found) == 1 or (found and name is not None):
+        return found[0]
+    if found:
+        raise RunError(f"several testbeds are up, say which with --on NAME: {listed}")
+    virtual = [run for run in live_runs() if name in (None, run.name, run.path.name)]
+    if virtual:
+        raise RunError(
+            f"{virtual[0].name} runs in virtual time, where nothing can be asked of it: what it"
+            f" came to will be in {shown(virtual[0].summary)}"
+        )
     if name is not None:
-        for run in live:
-            if name in (run.name, run.path.name):
-                return run
         raise RunError(f"no testbed {name!r} is up; up: {listed}")
-    if len(live) == 1:
-        return live[0]
-    if not live:
-        raise RunError("no testbed is up; start one with `rackhub up TOPOLOGY`")
-    raise RunError(f"several testbeds are up, say which with --on NAME: {listed}")
+    raise RunError("no testbed is up; start one with `rackhub up TOPOLOGY`")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,22 @@ _SERVER = ("received_bytes", "sent_bytes")
 
 
 class SeriesWriter:
-    """Writes the series of a run. Where it cannot, it says so in the log, and leaves it."""
+    """Writes the series of a run. Where it cannot, it says so in the log, and leaves it.
 
-    def __init__(self, path: Path) -> None:
-        self.started = time.monotonic()
+    clock: in seconds, which it counts from now on, to so many places.
+    """
+
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.monotonic, places: int = 4
+    ) -> None:
+        self.started = clock()
+        self._clock, self._places = clock, places
         self._path = path
         self._broken = False
 
     def state(self, job: str, state: str) -> None:
         """A job has come to another state."""
-        self._write(time.monotonic(), {"job": job, "state": state})
+        self._write(self._clock(), {"job": job, "state": state})
 
     def iterations(self, job: str, done: Sequence[Iteration]) -> None:
         """A job's workers have all done these."""
@@ -51,11 +57,11 @@ class SeriesWriter:
         row = {
             "job": job,
             "first": done[0].number,
-            "ended": [round(one.ended - self.started, 4) for one in done],
+            "ended": [round(one.ended - self.started, self._places) for one in done],
             "loss": [None if one.loss is None else float(f"{one.loss:.6g}") for one in done],
             "accuracy": known,
         }
-        self._write(time.monotonic(), row)
+        self._write(self._clock(), row)
 
     def sample(self, snapshot: Message) -> None:
         """The testbed as it was (``testbed.records.snapshot``) just now."""
@@ -75,7 +81,9 @@ class SeriesWriter:
             return
         try:
             with self._path.open("a") as file:
-                file.write(json.dumps({"t": round(when - self.started, 4), **row}) + "\n")
+                file.write(
+                    json.dumps({"t": round(when - self.started, self._places), **row}) + "\n"
+                )
         except OSError as error:
             self._broken = True
             log.error("%s is not written any more: %s", self._path, error)

@@ -72,18 +72,18 @@ class Sizes:
     def __init__(self, shapes: Shapes) -> None:
         self.parameters: Parameters = {name: _nothing(shape) for name, shape in shapes.items()}
 
-    def gradients(self, batch: Any) -> tuple[None, Parameters]:
-        """Those that the batch is; they have no loss."""
-        return None, batch
-
     @property
     def by_layer(self) -> dict[str, tuple[str, ...]]:
-        """See Perceptron: parameters of one layer begin with its name and a dot."""
+        """See Perceptron: what is before the last dot."""
         found: dict[str, tuple[str, ...]] = {}
         for name in self.parameters:
             layer = name.rpartition(".")[0] or name
             found[layer] = (*found.get(layer, ()), name)
         return found
+
+    def gradients(self, batch: Any) -> tuple[None, Parameters]:
+        """Those that the batch is; they have no loss."""
+        return None, batch
 
     def evaluate(self, data: Any) -> None:
         """It has no quality."""

@@ -18,7 +18,7 @@ from hosts.client import Sums
 from protocol.world import World
 from testbed.plans.layerfile import LayerTimes
 from testbed.training.models import Parameters
-from testbed.training.watching import UNWATCHED, Watch
+from testbed.training.observer import NOBODY, Observer
 
 Push = Callable[[Parameters], "Future[Sums]"]
 
@@ -37,9 +37,9 @@ class Pacing:
         times: Mapping[str, LayerTimes] | None,
         seconds: float,
         iterations: int,
-        watch: Watch = UNWATCHED,
+        observer: Observer = NOBODY,
     ) -> None:
-        self._world, self._watch = world, watch
+        self._world, self._observer = world, observer
         self._layers, self._times, self._seconds = layers, times, seconds
         self._iterations = iterations
         self._ready = False  # the forward pass of the iteration at hand is over
@@ -52,7 +52,7 @@ class Pacing:
         """
         if self._times is None:
             return self._together(gradients, iteration, push)
-        times, watch = self._times, self._watch
+        times, observer = self._times, self._observer
         if not self._ready:
             for layer in self._layers:
                 self._takes(f"forward {layer}", times[layer].forward_seconds, iteration)
@@ -60,7 +60,7 @@ class Pacing:
         pushed = {}
         for layer, keys in reversed(list(self._layers.items())):
             self._takes(f"backward {layer}", times[layer].backward_seconds, iteration)
-            watch.pushed([layer], iteration)
+            observer.pushed([layer], iteration)
             pushed[layer] = push({key: gradients[key] for key in keys})
         came = Sums()
         for layer in self._layers:
@@ -74,17 +74,17 @@ class Pacing:
 
     def _together(self, gradients: Parameters, iteration: int, push: Push) -> Sums:
         self._takes("compute", self._seconds, iteration)
-        self._watch.pushed(self._layers, iteration)
+        self._observer.pushed(self._layers, iteration)
         return self._wait("all layers", self._layers, push(gradients), iteration)
 
     def _takes(self, what: str, seconds: float, iteration: int) -> None:
-        self._watch.begins("compute", what, iteration)
+        self._observer.begins("compute", what, iteration)
         self._world.sleep(seconds)
-        self._watch.ends()
+        self._observer.ends()
 
     def _wait(self, what: str, layers: Iterable[str], sums: Future[Sums], iteration: int) -> Sums:
-        self._watch.begins("wait", f"wait for {what}", iteration)
+        self._observer.begins("wait", f"wait for {what}", iteration)
         came = sums.result()
-        self._watch.ends()
-        self._watch.came(layers)
+        self._observer.ends()
+        self._observer.came(layers)
         return came

@@ -31,11 +31,12 @@ from hosts.outside import HERE, Outside
 from protocol.world import REAL, World
 from testbed.nodes.processes import CONSEQUENCE
 from testbed.plans.jobfile import JobFile, JobFileError, load
+from testbed.records.scheduling import CpuWatch
 from testbed.training.attendance import Diary, entry_of
 from testbed.training.models import Parameters
+from testbed.training.observer import NOBODY, Observer
 from testbed.training.pacing import Pacing
 from testbed.training.trainer import Progress, Replica, check_one_thread, digest, train
-from testbed.training.watching import UNWATCHED, Watch
 
 _REPORT_SECONDS = 0.2
 _printing = REAL.lock()  # lines of two threads must not mix
@@ -185,13 +186,13 @@ def work(
     questions: Iterable[bytes],
     emit: Emit = emit,
     outside: Outside = HERE,
-    watch: Watch = UNWATCHED,
+    observer: Observer = NOBODY,
     file: JobFile | None = None,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
-    questions: a line each asks what it does. outside: where it runs. watch: told what it does.
-    file: the job's, if whoever calls has read it.
+    questions: a line each asks what it does. outside: where it runs. observer: is
+    told what it does. file: the job's, if whoever calls has read it.
     """
     world = outside.world
     file = load(options.job) if file is None else file
@@ -225,11 +226,13 @@ def work(
                 replica.resume(done, before.arrays)
                 desk.resumes(done)
             desk.computes()
-            times = file.layers.times if file.layers is not None else None
+            times = file.layer_times.times if file.layer_times is not None else None
             pacing = Pacing(
-                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations), watch
+                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations),
+                observer,
             )
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
+            cpu_watch = CpuWatch() if world is REAL else None
             reporter = _Reporter(
                 lambda: dict(client.statistics),
                 lambda: client.epoch,
@@ -257,6 +260,7 @@ def work(
                     emit("checkpoint", iteration=progress.iteration, file=file)
 
             seconds = train(replica, job.iterations, exchange, report, done, world.now)
+            scheduling = _scheduling(cpu_watch)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit("failed", error=str(error))
@@ -276,8 +280,18 @@ def work(
         statistics=statistics,
         plan=plan,
         attendance=desk.diary.tell(all_of_it=True),
+        scheduling=scheduling,
     )
     return 0
+
+
+def _scheduling(watch: CpuWatch | None) -> dict[str, Any] | None:
+    """What this process tells of CPUs; None in virtual time."""
+    if watch is None:
+        return None
+    known = watch.share()
+    share = None if known is None else dataclasses.asdict(known)
+    return {"share": share, "dropped": watch.dropped()}
 
 
 def save(parameters: Parameters, path: Path) -> None:

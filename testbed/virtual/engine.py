@@ -50,10 +50,13 @@ class Node(ABC):
     eager: it goes on with whatever there is, while others wait until no eager node can go on: then
     there is more for them to do at once. Switches are bound by each other more closely than by
     hosts, whose queues have decided what comes next for a while.
+    answered: it may be run as if nobody answered what it sends, and stops by itself, earlier than
+    it was told, where an answer could be there.
     """
 
     latency = 0
     eager = False
+    answered = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -130,12 +133,21 @@ class Engine:
         self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links, and who is there
         self._due: list[int] = []  # see `_next`
         self._horizons = Horizons(0, [], control_latency)
+        self._within: dict[int, int] = {}  # nodes that run within another
+        # Done when it runs first: whoever is asked looks at what is there by then.
+        self.on_begin: Callable[[], None] | None = None
 
     def add(self, node: Node) -> None:
         """A node, before `run`."""
         node.number = len(self.nodes)
         self.nodes.append(node)
-        self._ways.append([])
+
+    def unite(self, group: Node, members: Sequence[Node]) -> None:
+        """Nodes that run within another one, whose ports are those of theirs that lead elsewhere;
+        before the first round."""
+        self.add(group)
+        for node in members:
+            self._within[node.number] = group.number
 
     def connect(
         self,
@@ -170,7 +182,6 @@ class Engine:
         self._ends.append((a.number, b.number))
         if spec.priorities:
             self._settling.append((link, a.number))
-        self._ways[a.number].append((link, b.number))
         return link
 
     def post(self, source: Node, target: Node, at: int, work: Callable[[], None]) -> None:
@@ -187,16 +198,28 @@ class Engine:
         source._posted += 1
         heapq.heappush(target._calls, (at, source.number, source._posted, work))
         if self._due:
-            self._due[target.number] = min(self._due[target.number], at)
+            number = self._within.get(target.number, target.number)
+            self._due[number] = min(self._due[number], at)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Goes on until the condition holds, which is asked after each round.
 
         Raises DeadlockError if nothing is left to do before, and what the nodes raise.
         """
-        links = [(link, *way) for link, way in zip(self.links, self._ends, strict=True)]
-        self._horizons = Horizons(len(self.nodes), links, self.control_latency)
-        self._due = [self._next(node) for node in self.nodes]
+        if self.on_begin is not None:
+            self.on_begin()
+            self.on_begin = None
+        within = self._within
+        links = []
+        self._ways = [[] for _ in self.nodes]
+        for link, ends in zip(self.links, self._ends, strict=True):
+            sender, receiver = (within.get(number, number) for number in ends)
+            if sender != receiver:
+                links.append((link, sender, receiver))
+                self._ways[sender].append((link, receiver))
+        answered = [node.number for node in self.nodes if node.answered]
+        self._horizons = Horizons(len(self.nodes), links, self.control_latency, answered)
+        self._due = [NEVER if node.number in within else self._next(node) for node in self.nodes]
         while not until():
             if not self._round():
                 raise DeadlockError(self._why())
@@ -244,8 +267,8 @@ class Engine:
         return moved or bool(ready)
 
     def _apart(self, nodes: Sequence[Node], limits: Sequence[int]) -> list[Node]:
-        """Those of eager nodes that get furthest, no two of them linked: by turns neighbours get
-        twice as far as both at once, each not knowing what the other does."""
+        """Those of eager nodes that get furthest, and no two of them linked: by turns neighbours
+        get twice as far as when both go on at once, each not knowing what the other does."""
         due = self._due
         chosen: dict[int, Node] = {}
         for node in sorted(nodes, key=lambda one: due[one.number] - limits[one.number]):

@@ -25,10 +25,17 @@ class Horizons:
     """Of a network of so many nodes.
 
     links: each with the numbers of its sender and receiver. latency: ps that a call takes from
-    anybody to anybody. A sender that may have sent something since is told (`left`).
+    anybody to anybody. A sender that may have sent something since is told (`left`). answered:
+    nodes that see to answers to what they send themselves (`Node.answered`).
     """
 
-    def __init__(self, count: int, links: Sequence[tuple[Link, int, int]], latency: int) -> None:
+    def __init__(
+        self,
+        count: int,
+        links: Sequence[tuple[Link, int, int]],
+        latency: int,
+        answered: Sequence[int] = (),
+    ) -> None:
         self._latency = latency
         out: list[list[tuple[Link, int]]] = [[] for _ in range(count)]
         into: list[list[Link]] = [[] for _ in range(count)]
@@ -69,6 +76,11 @@ class Horizons:
             for n in range(count)
         ]
 
+        self._answered = {
+            number: [(link, n) for link, n, to in links if to == number and n not in outer]
+            for number in answered
+        }
+
     def left(self, number: int) -> None:
         """A node has run: what it sent keeps its lines busy for longer."""
         for link, lines, row in self._places[number]:
@@ -83,7 +95,14 @@ class Horizons:
         horizons = np.full(len(earliest), NEVER, np.int64)
         own = earliest[leaves]
         reached = self._first(self._up.earliest(own))
-        for hub, at in zip(self._with_leaves, reached, strict=True):
+        first = dict(zip(self._with_leaves, reached, strict=True))
+        unanswered = {
+            number: min(
+                [first.get(number, NEVER), *(link.earliest(int(earliest[n])) for link, n in into)]
+            )
+            for number, into in self._answered.items()
+        }
+        for hub, at in first.items():
             earliest[hub] = min(int(earliest[hub]), at)
         self._search(earliest, horizons)
         horizons[leaves] = down = self._down.earliest(earliest[self._hubs])
@@ -91,6 +110,8 @@ class Horizons:
         back = self._first(self._up.earliest(own))
         for hub, at in zip(self._with_leaves, back, strict=True):
             horizons[hub] = min(int(horizons[hub]), at)
+        for number, at in unanswered.items():
+            horizons[number] = at
         # A node's own calls are no news to it.
         lowest, second = np.partition(np.append(earliest, [NEVER, NEVER]), 1)[:2].tolist()
         others = np.where(

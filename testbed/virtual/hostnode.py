@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
+import copy
+import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
-from ipaddress import IPv4Address
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from hosts.outside import Connection, Outside
 from hosts.releases import Released
-from hosts.scheduler import BACKLOG
 from hosts.stepping import Clock, Seconds
 from hosts.udp import Ahead, Counters
-from protocol.frames import OVERHEAD, Interface
+from protocol.frames import Interface
 from protocol.header import (
     HEADER_BYTES,
     SERVER_PORTS,
@@ -25,16 +23,13 @@ from protocol.header import (
     decode_rows,
     peer_keys,
 )
-from protocol.plan import Address
-from protocol.shards_pb2_grpc import ShardServiceServicer
-from testbed.virtual.calls import Stub
-from testbed.virtual.engine import Engine
+from testbed.virtual.costs import Core, of_hosts, of_servers
 from testbed.virtual.frames import Arrived, Framing, arrived
 from testbed.virtual.links import Link
 from testbed.virtual.queues import FRAMING
 from testbed.virtual.tasknode import TaskNode
 from testbed.virtual.tasks import Alarm, Waiter
-from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Train, joined
+from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Times, Train, joined
 from testbed.virtual.trains import train as train_of
 from topologies.addressing import Addressing, HostInterface
 
@@ -61,6 +56,17 @@ class HostNode(TaskNode):
         self._addresses = {int(one.ipv4) for one in self.interfaces}
         self._incoming: deque[Train] = deque()
         self._next_port = _FIRST_PORT
+        costs = addressing.topology.costs
+        works = addressing.topology.by_name[name].kind == "worker"
+        sends = receives = of_hosts(costs) if works else None
+        self._sending = Core(sends) if sends is not None else None
+        self._receiving = Core(receives) if receives is not None else None
+        self.server_cost = of_servers(costs)
+        # What servers' processors work on: when they are done, in which order, and with what.
+        self._served: list[tuple[int, int, VirtualEndpoint, Arrived]] = []
+        self._served_count = 0
+        if sends is not None:
+            self.latency = sends.per_packet
         self._until = 0
         self._refused = -1  # no packets up to this time are offered again
 
@@ -92,7 +98,9 @@ class HostNode(TaskNode):
         self._until = until
         found = self.arrivals(until)
         if len({port for _, port, _ in found}) < 2:
-            self._incoming.extend(train for _, _, train in found)
+            self._incoming.extend(
+                train.at(self.received(train.times, train.lengths)) for _, _, train in found
+            )
             return
         single = [
             (int(train.times[row]), number, train.select(slice(row, row + 1)))
@@ -100,20 +108,68 @@ class HostNode(TaskNode):
             for row in range(len(train))
         ]
         single.sort(key=lambda one: one[:2])
-        self._incoming.extend(train for _, _, train in single)
+        self._incoming.extend(
+            train.at(self.received(train.times, train.lengths)) for _, _, train in single
+        )
+
+    def _coming(self, trains: Iterable[Train]) -> None:
+        for train in trains:
+            self._incoming.append(train.at(self.received(train.times, train.lengths)))
+
+    def received(self, times: Times, lengths: Lengths) -> Times:
+        """When programs here have what arrives at these times."""
+        return times if self._receiving is None else self._receiving.ends(times, lengths)
+
+    def next(self) -> int:
+        """See Node: packets that were taken may still be worked on."""
+        return min(super().next(), self.arrival())
+
+    def run(self, until: int) -> None:
+        """See Node."""
+        super().run(until)
+        if self._receiving is not None:  # what has arrived may not be all that there was to do
+            self.now = max(self.now, until)
 
     def arrival(self) -> int:
         """See TaskNode."""
+        return min(self._head, self._served[0][0] if self._served else NEVER)
+
+    @property
+    def _head(self) -> int:
         return int(self._incoming[0].times[0]) if self._incoming else NEVER
 
     def arrive(self) -> None:
         """See TaskNode."""
-        if self._incoming and self._give_ahead():
-            return
-        self._arrive_singly()
+        if not (self._incoming and self._give_ahead()):
+            self._arrive_singly()
+        while self._served and self._served[0][0] <= self.now:
+            _, _, endpoint, found = heapq.heappop(self._served)
+            endpoint.take(found)
+
+    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Arrived) -> None:
+        """Datagrams are there, and a server's processor gets to work on them."""
+        sizes = np.maximum(found.lengths - HEADER_BYTES, 0)
+        ends = core.ends(np.full(len(sizes), self.now, np.int64), sizes)
+        for row, end in enumerate(ends.tolist()):
+            self._served_count += 1
+            entry = (end, self._served_count, endpoint, found.select(slice(row, row + 1)))
+            heapq.heappush(self._served, entry)
+
+    def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None:
+        """Packets that are handed over at these times, for its links of these numbers."""
+        core = self._sending
+        for number, train in leaving if core is None else _worked_on(core, leaving):
+            self.ports[number].send(train)
+
+    def queued(self, times: Times, lengths: Lengths) -> Times:
+        """When frames of these bytes, handed over at these times, would come to a link's queue."""
+        if self._sending is None:
+            return times
+        core = copy.copy(self._sending)
+        return core.ends(times, lengths)
 
     def _arrive_singly(self) -> None:
-        while self.arrival() <= self.now:
+        while self._head <= self.now:
             train = self._incoming.popleft()
             count = int(np.searchsorted(train.times, self.now, "right"))
             if count < len(train):
@@ -168,6 +224,17 @@ class HostNode(TaskNode):
                 endpoint.arrive(found.select(slice(first, last)))
 
 
+def _worked_on(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[int, Train]]:
+    """The same when a processor is done with them, in the order of their times, then of links."""
+    times = np.concatenate([train.times for _, train in leaving])
+    lengths = np.concatenate([train.lengths for _, train in leaving])
+    order = np.argsort(times, kind="stable")
+    times[order] = core.ends(times[order], lengths[order])
+    bounds = np.cumsum([len(train) for _, train in leaving])[:-1]
+    parts = np.split(times, bounds)
+    return [(n, train.at(at)) for (n, train), at in zip(leaving, parts, strict=True)]
+
+
 class VirtualEndpoint:
     """See hosts.udp.Endpoint; frames instead of a socket, and nothing is cut into trains.
 
@@ -195,6 +262,8 @@ class VirtualEndpoint:
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
         self._asked = False  # for packets ahead of time: not every driver can take them
+        cost = node.server_cost if port in SERVER_PORTS else None
+        self._core = Core(cost) if cost is not None else None
 
     def configure(self, lanes: int, link_rate: int) -> None:
         """See Endpoint."""
@@ -232,6 +301,13 @@ class VirtualEndpoint:
 
     def arrive(self, found: Arrived) -> None:
         """Datagrams for this endpoint are here."""
+        if self._core is None:
+            self.take(found)
+        else:
+            self._node.serve(self._core, self, found)
+
+    def take(self, found: Arrived) -> None:
+        """They may be received."""
         self._inbox.append(found)
         self.wake()
 
@@ -266,7 +342,7 @@ class VirtualEndpoint:
             if released.batch is not None:
                 frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.ports[self._number].send(train_of(times, frames, lengths))
+                node.transmit([(self._number, train_of(times, frames, lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
@@ -283,12 +359,16 @@ class VirtualEndpoint:
         link = self._link
         if not len(times):
             return True
-        before = self._node.now / SECOND
-        gone = (times - before) * (link.spec.rate / 8)
+        pace = link.spec.rate / 8
         if link.spec.framing:
-            gone *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
+            pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
+        # As `flush` has it: what is handed over at one time finds what waits then.
+        handed = np.rint(times * SECOND).astype(np.int64)
+        firsts = np.flatnonzero(np.diff(handed, prepend=-1))
+        queued = self._node.queued(handed, sizes)[firsts]
+        gone = np.repeat((queued - queued[0]) / SECOND * pace, np.diff(firsts, append=len(handed)))
         # What waits is what came since the queue was empty last, less what has gone since.
-        level = np.cumsum(sizes) - gone + link.waiting(self._node.now)
+        level = np.cumsum(sizes) - gone + link.waiting(int(queued[0]))
         lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
         return not (level - lowest > self._queue_bytes - 2 * sizes).any()
 
@@ -334,11 +414,13 @@ class VirtualEndpoint:
         """See Endpoint."""
         while self._pending:
             frames, lengths = self._pending.popleft()
-            free = self._queue_bytes - self._link.waiting(self._node.now)
+            now = np.full(len(frames), self._node.now, np.int64)
+            queued = int(self._node.queued(now[:1], lengths[:1])[0])
+            free = self._queue_bytes - self._link.waiting(queued)
             count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
             if count:
-                now = np.full(count, self._node.now, np.int64)
-                self._node.ports[self._number].send(train_of(now, frames[:count], lengths[:count]))
+                train = train_of(now[:count], frames[:count], lengths[:count])
+                self._node.transmit([(self._number, train)])
                 self.counters.sent += count
             if count < len(frames):
                 self._pending.appendleft((frames[count:], lengths[count:]))
@@ -349,75 +431,3 @@ class VirtualEndpoint:
     @property
     def _link(self) -> Link:
         return self._node.ports[self._number].out
-
-
-class VirtualOutside(Outside):
-    """What a host has of its surroundings in virtual time; see Outside.
-
-    controller: where the job service is, and service: that one, once it answers. shards: servers
-    that answer others, by address. hosts: by name. payload: see Outside.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        node: TaskNode,
-        addressing: Addressing,
-        controller: TaskNode,
-        service: Callable[[], Any],
-        shards: dict[Address, ShardServiceServicer],
-        hosts: Mapping[str, TaskNode],
-        payload: bool = True,
-    ) -> None:
-        self.world = node.tasks
-        self.payload = payload
-        self._engine, self._node, self._addressing = engine, node, addressing
-        self._controller, self._service = controller, service
-        self._shards = shards
-        self._hosts = hosts
-
-    def check_service(self, service: str) -> None:
-        """See Outside."""
-
-    def endpoint(self, address: str, **options: Any) -> VirtualEndpoint:
-        """See Outside."""
-        assert isinstance(self._node, HostNode)
-        while (made := self._node.endpoint(address)).port in SERVER_PORTS:
-            pass
-        return made
-
-    def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
-        """See Outside: so little that the queue of the host's link has always room."""
-        if not rate or queue_bytes is None:
-            return BACKLOG
-        room = max(payload, queue_bytes - 4 * (payload + OVERHEAD + HEADER_BYTES))
-        return min(BACKLOG, 8 * room / rate)
-
-    def service(self, service: str) -> Connection:
-        """See Outside."""
-        stub = Stub(
-            self._engine, self._node, self._controller, self._service, f"unix:{self._node.name}"
-        )
-        return Connection(stub, stub.close)
-
-    def peer(self, address: Address) -> Connection:
-        """See Outside. The kernel takes the address of the first route, and within a host the one
-        that is called."""
-        there = self._addressing.interfaces[IPv4Address(address.ipv4)]
-        own = self._addressing.address(self._node.name)
-        source = there.ipv4 if there.node == self._node.name else own
-        find = self._shards.get
-        target, peer = self._hosts[there.node], f"ipv4:{source}:0"
-        stub = Stub(self._engine, self._node, target, lambda: find(address), peer)
-        return Connection(stub, stub.close)
-
-    def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:
-        """See Outside."""
-        if address in self._shards:
-            raise OSError(0, f"cannot listen at {address} (TCP)")
-        self._shards[address] = servicer
-
-        def end() -> None:
-            self._shards.pop(address, None)
-
-        return end

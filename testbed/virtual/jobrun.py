@@ -26,16 +26,20 @@ from testbed.nodes.serverhost import JobError
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.records import outcomes
+from testbed.records.series import FILE as SERIES
+from testbed.records.series import SeriesWriter
 from testbed.training import reference, worker, workloads
 from testbed.training.attendance import Attendance, entries
 from testbed.training.exact import InexactSumError
+from testbed.training.observer import NOBODY, Observer
 from testbed.training.trainer import digest
-from testbed.training.watching import UNWATCHED, Watch
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
 from testbed.virtual.tracing import Tracer
+from testbed.virtual.trains import SECOND
 
 Message = dict[str, Any]
+_PLACES = 9  # of seconds in a series: nanoseconds
 
 
 class VirtualJob:
@@ -66,13 +70,16 @@ class VirtualJob:
         self._network, self._dataplane = network, dataplane
         self._folder, self._emit = folder, emit
         self._tracer = tracer
-        self._watches: Sequence[Watch] = [UNWATCHED] * len(placement.workers)
+        self._observers: Sequence[Observer] = [NOBODY] * len(placement.workers)
         self._service = Service("", 0, "", ())
         self._parser = worker.parser()
         self._errors: dict[int, str] = {}
         self._started: dict[int, int] = {}  # first epoch, by rank
         self._counted: outcomes.Counts = {}
-        self._progress = Progress(len(placement.workers), self.spec.iterations)
+        self._now = 0.0  # s, at the worker that reported last
+        world, clock = len(placement.workers), lambda: self._now
+        self._series = SeriesWriter(folder / SERIES, clock, _PLACES)
+        self._progress = Progress(world, self.spec.iterations, 0, clock)
         self.forecast = Forecast(
             self.spec,
             placement.workers,
@@ -85,7 +92,7 @@ class VirtualJob:
         if file.restore is not None:
             self._checkpoint = known = read(file.restore)
             self.attendance = Attendance(known.calls)
-            self._progress = Progress(len(placement.workers), self.spec.iterations, known.calls)
+            self._progress = Progress(world, self.spec.iterations, known.calls, clock)
             contacted = known.lanes == dataplane.lanes
             self.forecast = replace(self.forecast, before=known.calls, contacted=contacted)
 
@@ -112,14 +119,7 @@ class VirtualJob:
             self.name,
             self.placement.workers,
             self.placement.servers,
-            tree=spec.tree,
-            window=spec.window,
-            streams=spec.streams,
-            lease=spec.lease,
-            admission=spec.admission,
-            slice_bytes=spec.slice_bytes,
-            pipeline=spec.server.pipeline,
-            ablate=spec.server.ablate,
+            **spec.service(),
             outside=network.outside(operator),
         )
         service = self._service
@@ -128,7 +128,7 @@ class VirtualJob:
             self.forecast, number=service.job, tree=service.tree, servers=service.servers
         )
         if self._tracer is not None:
-            self._watches = self._tracer.job(
+            self._observers = self._tracer.job(
                 self.name,
                 service.job,
                 workloads.shapes(spec),
@@ -174,7 +174,7 @@ class VirtualJob:
                 (),
                 lambda what, /, **fields: self._take(rank, what, fields),
                 network.outside(host),
-                self._watches[rank],
+                self._observers[rank],
                 self.file,
             )
 
@@ -203,14 +203,17 @@ class VirtualJob:
     def _take(self, rank: int, what: str, fields: Message) -> None:
         """A report of a worker, see ``testbed.training.worker``."""
         report: Message = json.loads(json.dumps(fields))  # as a process tells it
+        self._now = self._network.hosts[self.placement.workers[rank]].now / SECOND
         if what == "started":
             self._started[rank] = report["plan"]
             if len(self._started) == len(self.placement.workers):
                 self.state = "running"
+                self._series.state(self.name, self.state)
                 self._emit({"event": "running", "job": self.name})
         elif what == "progress":
             self.attendance.take(rank, report["attendance"])
             if self._progress.take(rank, report):
+                self._series.iterations(self.name, self._progress.latest)
                 told = self._progress.message()
                 if "share_in_tree" in told:
                     share = told.pop("share_in_tree")
@@ -269,6 +272,7 @@ class VirtualJob:
             self.state, self.reason = "failed", str(error)
             return
         self.state = "done"
+        self._series.state(self.name, self.state)
         self._emit({"event": "done", "job": self.name})
 
     def _check_sums(self) -> None:

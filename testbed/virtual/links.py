@@ -122,7 +122,8 @@ class Link:
     the sender until it can send because of it. least: ps from a frame's start to its arrival, at
     least. free: when all that is decided has left (ps).
     head: when the first packet arrives that was not taken; NEVER if none is under way.
-    queue_counters: what the queue counted; a switch's own counts for itself.
+    queue_counters: what the queue counted; a switch's own counts for itself. passed: what went by
+    elsewhere since it was asked last, see ``switch.timed``; None: nothing does.
     """
 
     def __init__(self, spec: LinkSpec, name: str = "", number: int = 0) -> None:
@@ -133,6 +134,7 @@ class Link:
         self.line = self.pace.line(spec.queue_bytes, spec.mtu)
         # Called with every train that leaves (times: when the last bit does), before faults.
         self.on_departure: Callable[[Train], None] | None = None
+        self.passed: Callable[[], tuple[int, int, int, int, int]] | None = None
         self._queue = LineQueue(self.line)
         self._strict = Strict(self.pace, self.line) if spec.priorities else None
         self.queue_counters = (self._strict or self._queue).counters
@@ -152,6 +154,12 @@ class Link:
     @property
     def counters(self) -> LinkCounters:
         """As of now."""
+        if self.passed is not None:
+            packets, length_bytes, wire_bytes, arrived, self.free = self.passed()
+            self._sent += packets
+            self._sent_bytes += length_bytes
+            self._wire_bytes += wire_bytes
+            self._arrived += arrived
         queue = self.queue_counters()
         return LinkCounters(
             sent=self._sent,
@@ -167,6 +175,13 @@ class Link:
             reordered=self._reordered,
             arrived=self._arrived,
         )
+
+    @property
+    def plain(self) -> bool:
+        """Whether packets have no faults, marks or priorities here, and nobody looks at them."""
+        spec = self.spec
+        special = self._faulty or spec.ecn_bytes or spec.priorities or self.on_departure
+        return not special
 
     # The sender's end
 
@@ -261,6 +276,12 @@ class Link:
         count = sum(map(len, found))
         self._arrived += count
         return [joined(found)] if found and count < _SMALL * len(found) else found
+
+    def put_back(self, train: Train) -> None:
+        """The last ones that were taken, for somebody else to take."""
+        self._arriving.appendleft(train)
+        self._arrived -= len(train)
+        self._look_ahead()
 
     def _look_ahead(self) -> None:
         first = int(self._arriving[0].times[0]) if self._arriving else NEVER

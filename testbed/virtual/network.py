@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from controller.dataplane import DataPlane
 from hosts.server_main import ServerProcess
 from protocol.plan import Address
@@ -12,11 +14,13 @@ from testbed.records.links import Carried
 from testbed.virtual.calls import ask
 from testbed.virtual.controlnode import ControlNode
 from testbed.virtual.engine import Engine, Node
-from testbed.virtual.hostnode import HostNode, VirtualOutside
+from testbed.virtual.hostnode import HostNode
 from testbed.virtual.links import Link, LinkSpec
+from testbed.virtual.surroundings import VirtualOutside
+from testbed.virtual.switchgroup import SwitchGroup
 from testbed.virtual.switchnode import SwitchNode
 from testbed.virtual.tasknode import TaskNode
-from testbed.virtual.trains import NEVER, SECOND
+from testbed.virtual.trains import NEVER, SECOND, picoseconds
 from topologies.addressing import Addressing
 from topologies.topology import Topology
 
@@ -37,7 +41,8 @@ class Operator(TaskNode):
 class Network:
     """Of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name. framing: see LinkSpec.
+    servers: processes that run, by name. framing: counts, whatever the topology says. host: what
+    hosts are. together: whether switches run as one node where that is possible, which is faster.
     """
 
     def __init__(
@@ -48,14 +53,18 @@ class Network:
         *,
         framing: bool = False,
         engine: Engine | None = None,
+        host: type[HostNode] = HostNode,
     ) -> None:
         self.topology, self.addressing = topology, addressing
+        self.together = True
         self.engine = engine or Engine()
-        self.switches = {node.name: SwitchNode(node.name) for node in topology.switches}
+        latency = picoseconds(topology.costs.switch_latency)
+        self.switches = {
+            node.name: SwitchNode(node.name, latency=latency) for node in topology.switches
+        }
         self._payload = dataplane.sums
         self.hosts = {
-            node.name: HostNode(node.name, addressing, payload=self._payload)
-            for node in topology.hosts
+            node.name: host(node.name, addressing, payload=self._payload) for node in topology.hosts
         }
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
@@ -68,7 +77,15 @@ class Network:
         for node in (*nodes, self.controller, self.operator):
             self.engine.add(node)
         self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
-        self._connect(framing)
+        self._between: list[tuple[SwitchNode, int, SwitchNode, int, Link]] = []
+        self._connect(framing or topology.costs.framing)
+        self.engine.on_begin = self._unite
+
+    def _unite(self) -> None:
+        """Has switches run together, if nothing is against it."""
+        switches = list(self.switches.values())
+        if self.together and SwitchGroup.possible(switches, self._between):
+            self.engine.unite(SwitchGroup(switches, self._between), switches)
 
     def _connect(self, framing: bool) -> None:
         for node in self.topology.hosts:
@@ -103,6 +120,9 @@ class Network:
                 self._links[Direction(port.peer, port.peer_interface)] = back
                 self._receivers[way] = port.peer
                 self._receivers[Direction(port.peer, port.peer_interface)] = port.switch
+                one, other = self.switches[port.switch], self.switches[port.peer]
+                self._between.append((one, port.number, other, port.peer_number, there))
+                self._between.append((other, port.peer_number, one, port.number, back))
 
     def outside(self, node: TaskNode) -> VirtualOutside:
         """What code at a node has of its surroundings."""
@@ -136,6 +156,12 @@ class Network:
             for way, link in self._links.items()
         }
 
+    def capture(self, folder: Path) -> None:
+        """From now on what each switch port carries is written down. Raises OSError."""
+        for node in self.topology.switches:
+            for port in self.addressing.ports(node.name):
+                self.switches[node.name].capture(port.number, port.interface, folder)
+
     def links(self) -> dict[Direction, Link]:
         """Each direction, by who sends."""
         return dict(self._links)
@@ -162,5 +188,9 @@ class Network:
         """Ends all tasks and frees the switches."""
         for node in self._task_nodes:
             node.tasks.close()
+        for link in self._links.values():
+            if link.passed is not None:
+                _ = link.counters  # the last of what went by
+                link.passed = None
         for switch in self.switches.values():
             switch.close()

@@ -8,6 +8,7 @@ options and the program.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import logging
 import time
@@ -20,10 +21,11 @@ from testbed.jobs import preflight
 from testbed.jobs.preflight import Preflight
 from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import total
-from testbed.records import links, record
+from testbed.records import links, record, transmissions
 from testbed.records.record import RunDirectory
-from testbed.virtual.errors import VirtualError
+from testbed.virtual.errors import LinkError, VirtualError
 from testbed.virtual.jobrun import VirtualJob
+from testbed.virtual.links import LinkSpec
 from testbed.virtual.network import Network
 from testbed.virtual.traceevents import TraceFile
 from testbed.virtual.tracing import Tracer
@@ -37,12 +39,21 @@ _QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
 
 
 def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) -> Preflight:
-    """Whether it can run, see ``preflight.check``."""
+    """Whether it can run, see ``preflight.check``; raises what that does."""
+    for link, places in zip(topology.topology.links, topology.places, strict=True):
+        for quality, where in zip((link.forward, link.backward), places, strict=True):
+            try:
+                LinkSpec.of(quality)
+            except LinkError as error:
+                place = where.get("queue_bytes", where.get("rate", ("defaults",)))
+                topology.refuse(place, f"{link.a} to {link.b}: {error}")
+    topology.check()
     return preflight.check(topology, jobs, dataplane, "embedded", virtual=True)
 
 
 class Session:
-    """Of jobs that were found fit (``check``). framing: see LinkSpec. trace: for trace events."""
+    """Of jobs that were found fit (``check``). pcap: whether what switch ports carry is
+    written down. trace: for trace events."""
 
     def __init__(
         self,
@@ -51,15 +62,17 @@ class Session:
         run: RunDirectory,
         emit: Callable[[Message], None],
         *,
-        framing: bool = False,
+        pcap: bool = False,
         trace: TraceFile | None = None,
     ) -> None:
         self.run = run
-        self._trace = trace
-        self._framing = framing
+        self._pcap, self._trace = pcap, trace
         topology = checked.topology
         self.addressing = Addressing(topology)
-        self.network = Network(topology, self.addressing, dataplane, framing=framing)
+        self.network = Network(topology, self.addressing, dataplane)
+        if pcap:
+            run.pcap.mkdir(exist_ok=True)
+            self.network.capture(run.pcap)
         self._tracer = Tracer(trace, self.network) if trace is not None else None
         names: list[str] = []
         for plan in checked.jobs:
@@ -101,6 +114,8 @@ class Session:
         failed = next((job for job in self.jobs if job.state == "failed"), None)
         text = str(failure) if failure is not None else failed.reason if failed is not None else ""
         told = self._write(text, time.monotonic() - began)
+        if self._pcap:
+            transmissions.note(self.run, self.addressing)
         if failure is not None:
             raise failure
         if failed is not None:
@@ -146,10 +161,7 @@ class Session:
                 "virtual": {
                     "seconds": self._seconds,
                     "control_latency": engine.control_latency / SECOND,
-                    "framing": self._framing,
-                    "switch_latency": 0.0,
-                    "host_seconds_per_packet": 0.0,
-                    "host_seconds_per_byte": 0.0,
+                    **dataclasses.asdict(self.network.topology.costs),
                     "trace": str(self._trace.path) if self._trace is not None else None,
                 },
                 "links": rows,

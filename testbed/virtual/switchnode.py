@@ -7,7 +7,9 @@ C (switch/runtime/io/timed.h), so that a packet's queue depth is there for its e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -15,8 +17,11 @@ from switch.lines import Line
 from switch.p4runtime import Device
 from switch.pipeline import Pipeline
 from switch.timed import Arrivals, Departures, TimedPorts
+from testbed.records.pcap import Writer
 from testbed.virtual.engine import Node, Port
 from testbed.virtual.trains import Train
+
+_NANOSECOND = 1000  # ps
 
 
 class SwitchNode(Node):
@@ -41,11 +46,22 @@ class SwitchNode(Node):
         if cpu_port is not None:
             self.lines.add(cpu_port, Line(parts=0), unqueued=True)
         self._packet_outs: list[Arrivals] = []
+        # Of what comes in and what leaves, by port.
+        self.captures: dict[int, tuple[Writer, Writer]] = {}
 
     def close(self) -> None:
         """Frees device and program."""
         self.lines.close()
         self.device.close()
+        for pair in self.captures.values():
+            for one in pair:
+                one.close()
+
+    def capture(self, port: int, interface: str, folder: Path) -> None:
+        """From now on a port's packets are written down, as the embedded target does: what arrives
+        with the time of its last bit, what leaves when its last bit has. Raises OSError."""
+        came, left = (Writer(folder / f"{interface}_{way}.pcap") for way in ("in", "out"))
+        self.captures[port] = came, left
 
     def connected(self, port: Port) -> None:
         """The line of the link that leaves it."""
@@ -74,16 +90,29 @@ class SwitchNode(Node):
         return "for packets"
 
     def _forward(self, until: int) -> None:
-        """All packets before a time. Those from the CPU are older than any that arrives."""
+        """All packets before a time."""
+        arrivals = self.taken(until)
+        if arrivals or self.lines.next() < until:
+            self.departed(self.lines.run(arrivals, until))
+
+    def taken(self, until: int) -> list[Arrivals]:
+        """All packets that arrive before a time, those of the lowest link first; older than any are
+        those from the CPU."""
         found = sorted(self.arrivals(until), key=_link_number)
         arrivals = [
-            Arrivals(port, train.times, train.frames, train.lengths) for _, port, train in found
+            Arrivals(port, train.times, train.frames, train.lengths, 1 + number)
+            for number, port, train in found
         ]
+        for one in arrivals if self.captures else ():
+            if one.port in self.captures:
+                self.captures[one.port][0].write(one.times // _NANOSECOND, one.frames, one.lengths)
         if self._packet_outs:
             arrivals, self._packet_outs = [*self._packet_outs, *arrivals], []
-        if not arrivals and self.lines.next() >= until:
-            return
-        for one in self.lines.run(arrivals, until):
+        return arrivals
+
+    def departed(self, departures: Sequence[Departures]) -> None:
+        """Sends what has left the ports."""
+        for one in departures:
             if one.port == self.device.cpu_port:
                 self._packet_in(one)
             else:
@@ -91,6 +120,8 @@ class SwitchNode(Node):
 
     def _send(self, one: Departures) -> None:
         link = self.ports[one.port].out
+        if one.port in self.captures:
+            self.captures[one.port][1].write(one.times // _NANOSECOND, one.frames, one.lengths)
         if link.spec.priorities:
             link.send(Train(one.times, one.frames, one.lengths, one.priorities))
         else:
@@ -106,9 +137,12 @@ class SwitchNode(Node):
         self._packet_outs.append(Arrivals(port, times, frames, lengths))
 
     def _packet_in(self, departures: Departures) -> None:
-        for at, frame in zip(departures.times.tolist(), departures.frames, strict=True):
+        lengths = departures.lengths.tolist()
+        for at, frame, length in zip(
+            departures.times.tolist(), departures.frames, lengths, strict=True
+        ):
             self.now = max(self.now, at)
-            self.device.packet_in(frame.tobytes())
+            self.device.packet_in(frame[:length].tobytes())
 
 
 def _link_number(arrival: tuple[int, int, Train]) -> int:

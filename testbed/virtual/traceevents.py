@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of trace events, as ui.perfetto.dev and chrome://tracing open it.
 
-The format is Google's "Trace Event Format", as a JSON array: complete events (`X`), counters (`C`)
-and metadata (`M`). Times there are microseconds; picoseconds are six decimals of them.
+The format is Google's "Trace Event Format", as a JSON array: durations (`B` and `E`), counters
+(`C`) and metadata (`M`). Times there are microseconds; picoseconds are six decimals of them.
 """
 
 from __future__ import annotations
@@ -72,15 +72,16 @@ class TraceFile:
     def span(
         self, at: int, pid: int, tid: int, name: str, kind: str, began: int, ended: int, number: int
     ) -> None:
-        """Something that a thread did from one time to another, in an iteration of that number."""
-        event = {"ph": "X", "pid": pid, "tid": tid, "name": name, "cat": kind}
-        text = f'"ts":{_written(began)},"dur":{_written(ended - began)}'
-        self._tell(at, pid, str(tid), {**event, "args": {"iteration": number}}, text)
+        """Something that a thread did from one time to another, in an iteration of that number; a
+        thread's are told in their order, and none has others in it."""
+        event = {"pid": pid, "tid": tid, "name": name, "cat": kind, "args": {"iteration": number}}
+        self._tell(at, pid, str(tid), {"ph": "B", **event}, began)
+        self._tell(at, pid, str(tid), {"ph": "E", **event}, ended)
 
     def counter(self, at: int, pid: int, name: str, time: int, unit: str, value: float) -> None:
         """A number that a process has from a time on."""
         event = {"ph": "C", "pid": pid, "name": name, "args": {unit: value}}
-        self._tell(at, pid, name, event, f'"ts":{_written(time)}')
+        self._tell(at, pid, name, event, time)
 
     def flush(self, until: int) -> None:
         """Writes all events of times before this; later ones are not told any more."""
@@ -103,15 +104,11 @@ class TraceFile:
             self._file.write("\n]\n" if self._separator != "[\n" else "[]\n")
 
     def _tell(
-        self, at: int, pid: int, track: str, event: dict[str, object], times: str = ""
+        self, at: int, pid: int, track: str, event: dict[str, object], time: int | None = None
     ) -> None:
         text = json.dumps(event, separators=(",", ":"))
-        if times:
-            text = f"{text[:-1]},{times}}}"
+        if time is not None:  # which no float holds to the picosecond
+            whole, rest = divmod(time, _MICROSECOND)
+            text = f'{text[:-1]},"ts":{whole}.{rest:06d}}}'
         self._told[pid, track] += 1
         self._waiting.append((at, pid, track, self._told[pid, track], text))
-
-
-def _written(time: int) -> str:
-    whole, rest = divmod(time, _MICROSECOND)
-    return f"{whole}.{rest:06d}"

@@ -32,7 +32,7 @@ from testbed.virtual.traceevents import TraceFile
 from testbed.virtual.trains import SECOND, Train
 from testbed.virtual.workertrace import WorkerTrace
 
-_FRAMES = 64  # of the MTU: how long a counter's spans are
+_FRAMES = 16  # of the MTU: how long a counter's spans are
 _FEW = 4096  # events that may wait before they are written
 _ROUNDS = 64  # of the engine, from one look at what is certain to the next
 _PORTS = np.array(SERVER_PORTS)

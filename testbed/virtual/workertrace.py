@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.header import FLAGGED, Array, Op, ops
-from testbed.training.watching import Watch
+from testbed.training.observer import Observer
 from testbed.virtual.engine import Node
 from testbed.virtual.traceevents import TraceFile
 from testbed.virtual.trains import Times
@@ -18,7 +18,7 @@ Rows = npt.NDArray[np.intp]
 Numbers = npt.NDArray[np.int64]
 
 
-class WorkerTrace(Watch):
+class WorkerTrace(Observer):
     """One worker of one job at a node, which is the process `pid` of a trace.
 
     thread: the first of its threads, for computing; those of `layers` come after it. of_chunk:
@@ -48,23 +48,23 @@ class WorkerTrace(Watch):
             file.thread(node.now, pid, thread + number, name + label)
 
     def begins(self, kind: str, what: str, iteration: int) -> None:
-        """See Watch."""
+        """See Observer."""
         self._doing = kind, what, iteration, self._node.now
 
     def ends(self) -> None:
-        """See Watch."""
+        """See Observer."""
         kind, what, iteration, began = self._doing
         self._span(self._thread, what, kind, began, self._node.now, iteration)
 
     def pushed(self, layers: Iterable[str], iteration: int) -> None:
-        """See Watch."""
+        """See Observer."""
         for name in layers:
             number = self._numbers[name]
             self._times[number] = -1
             self._iterations[number] = iteration
 
     def came(self, layers: Iterable[str]) -> None:
-        """See Watch."""
+        """See Observer."""
         for name in layers:
             number = self._numbers[name]
             first, last, summed = self._times[number].tolist()

@@ -17,10 +17,11 @@ from tests.fuzz.programs import Subject
 
 HERE = Path(__file__).parent
 REGRESSIONS = HERE / "regressions"  # inputs that once broke something, by program
-OURS = ("harness.c", "kernel.c", "mutate.c")
+OURS = ("harness.c", "control.c", "kernel.c", "mutate.c")
 # The rest of io/ is interfaces, which are the fuzzer's here, and a probe of the system.
 IO = ("capture.c", "forward.c", "offload.c", "port.c", "ports.c", "ring.c", "tm.c", "transmit.c")
 CALLS = ("recvmmsg", "sendmmsg", "clock_gettime", "if_nametoindex")
+MEMORY = ("malloc", "calloc", "realloc", "aligned_alloc")
 
 SANITIZE = (
     *(one for one in FLAGS if not one.startswith(("-O", "-march", "-shared", "-fno-semantic"))),
@@ -44,11 +45,15 @@ def build(subjects: dict[str, Subject], directory: Path, more: Sequence[str] = (
     """directory/NAME for every subject; more: flags. Raises CalledProcessError."""
     directory.mkdir(parents=True, exist_ok=True)
     flags = [*SANITIZE, *more]
-    renamed = [f"-D{name}=fuzz_{name}" for name in CALLS]
+    renamed, memory = ([f"-D{name}=fuzz_{name}" for name in names] for names in (CALLS, MEMORY))
     common = [
         *((HERE / name, [], name) for name in OURS),
         *((RUNTIME / "io" / name, renamed, f"io-{name}") for name in IO),
-        *((path, [], path.name) for path in sorted(RUNTIME.glob("*.c")) if path.name != INCLUDED),
+        *(
+            (path, memory, path.name)
+            for path in sorted(RUNTIME.glob("*.c"))
+            if path.name != INCLUDED
+        ),
     ]
     jobs = [(source, extra, directory / f"{name}.o") for source, extra, name in common]
     shared = [made for _, _, made in jobs]

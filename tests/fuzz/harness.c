@@ -7,25 +7,22 @@
 // Beside it a second switch, the plain one, gets a complete copy of every packet, and each packet of
 // the first one's queues has its counterpart: what leaves has to be the same, whatever is shared,
 // lent or put off on the fast way.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "control.h"
 #include "flow.h"
 #include "kernel.h"
 #include "port.h"
 #include "records.h"
-#include "setup.h"
 
-enum { POOL = 128, CPU_PORT = 64, ROUNDS = 4, OWN_GROUPS = 16 };
+enum { POOL = 128, CPU_PORT = 64, ROUNDS = 4 };
 
 static struct ports *ports;
 static struct sw *sw; // NULL: to be made for the next input
 static struct sw *plain;
 static bool changed;  // tables or ports are not what they were at the beginning
-static int64_t *handles; // of the setup's entries, -1: deleted; the same in both switches
 static bool attached;
 static uint8_t *egress_frame; // SW_MAX_FRAME bytes, exactly
 
@@ -109,6 +106,28 @@ static void followed(size_t taken, size_t count) {
     queued_count = count;
 }
 
+// What goes round in the plain switch, set aside while it does an ingress; what that ingress resubmits
+// follows when it is over in the fast one too, which may have done egress for copies meanwhile, and
+// they may go round as well.
+static struct sw_ring before, resubmitted;
+
+static void plain_begins(void) {
+    before = plain->again;
+    plain->again = (struct sw_ring){0};
+}
+
+static void plain_ends(void) {
+    resubmitted = plain->again;
+    plain->again = before;
+}
+
+static void fast_ends(void) {
+    struct sw_packet *packet;
+    while ((packet = ring_pop(&resubmitted)))
+        ring_push(&plain->again, packet);
+    followed(0, 0);
+}
+
 // ---------------------------------------------------------------------------------------------
 // The program's functions
 
@@ -123,11 +142,13 @@ static void receive_frame(struct sw *of, uint32_t port, const struct sw_frame *f
             complete_sum(exact, frame->length, frame->sum_start, frame->sum_field);
         struct sw_frame complete = {
             .bytes = exact, .length = frame->length, .sum_field = SW_COMPLETE};
+        plain_begins();
         sw_receive(plain, port, &complete, now_us);
+        plain_ends();
         free(exact);
     }
     sw_receive(of, port, frame, now_us);
-    followed(0, 0);
+    fast_ends();
 }
 
 static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
@@ -167,13 +188,18 @@ static size_t send_packet(struct sw *of, struct sw_packet *packet, uint64_t now_
 }
 
 static size_t recirculate(struct sw *of, uint64_t now_us, size_t limit) {
-    // One by one: what goes round again does so in the order of egress, too.
     size_t left = of->again.count;
     for (size_t those = left < limit ? left : limit; those; those--) {
-        if (!lost())
-            sw_recirculate(plain, now_us, 1);
+        if (!lost()) {
+            struct sw_packet *packet = sw_take_round(plain);
+            if (!packet)
+                wrong("nothing goes round plainly");
+            plain_begins();
+            sw_round(plain, packet, now_us);
+            plain_ends();
+        }
         left = sw_recirculate(of, now_us, 1);
-        followed(0, 0);
+        fast_ends();
     }
     if (!lost() && left != plain->again.count)
         wrong("%zu packets go round, plainly %zu", left, plain->again.count);
@@ -225,28 +251,6 @@ static void guard_packets(struct sw *of, int count) {
         sw_packet_free(of, taken[i]);
 }
 
-static int64_t insert(struct sw *of, const struct setup_entry *entry) {
-    return sw_table_insert(of, entry->table, entry->value, entry->mask, entry->low, entry->high,
-                           entry->priority, entry->action, entry->args);
-}
-
-static void fill_tables(struct sw *of) {
-    for (size_t i = 0; i < setup_entry_count; i++)
-        if ((handles[i] = insert(of, &setup_entries[i])) < 0)
-            wrong("entry %zu: %ld", i, (long)handles[i]);
-    for (size_t i = 0; i < setup_group_count; i++) {
-        const struct setup_list *one = &setup_groups[i];
-        if (sw_group_set(of, one->number, one->replicas, one->count))
-            wrong("group %u", one->number);
-    }
-    for (size_t i = 0; i < setup_session_count; i++) {
-        const struct setup_list *one = &setup_sessions[i];
-        if (sw_session_set(of, one->number, one->replicas, one->count, one->truncate,
-                           one->priority))
-            wrong("session %u", one->number);
-    }
-}
-
 static void add_ports(void) {
     for (uint32_t wire = 0; wire < WIRES; wire++) {
         // 1: plain; 2: large; 3: slow, with a short queue; 4: short trains; 5: captured.
@@ -277,8 +281,7 @@ static void begin(void) {
     if (!ports) {
         ports = ports_create(CPU_PORT);
         egress_frame = malloc(SW_MAX_FRAME);
-        handles = calloc(setup_entry_count + 1, sizeof *handles);
-        if (!ports || !egress_frame || !handles)
+        if (!ports || !egress_frame)
             wrong("no memory");
         kernel_reset();
     }
@@ -290,8 +293,7 @@ static void begin(void) {
     sw_set_log(plain, log_nothing, NULL);
     guard_packets(sw, POOL);
     guard_packets(plain, 2 * POOL);
-    fill_tables(sw);
-    fill_tables(plain);
+    control_begin(plain, sw);
     sw_set_traffic_manager(plain, plain_enqueue, NULL);
     add_ports();
     attach(true);
@@ -320,26 +322,10 @@ static void let_out(void) {
     fetch_events();
 }
 
-// sw_destroy looks at every group and session that there could be, which takes longer than the rest
-// of an input; here it is known which ones there are.
-static void destroy(struct sw *of) {
-    for (uint32_t number = 0; number <= OWN_GROUPS; number++) {
-        (void)sw_group_delete(of, number);
-        (void)sw_session_delete(of, number);
-    }
-    for (size_t i = 0; i < setup_group_count; i++)
-        (void)sw_group_delete(of, setup_groups[i].number);
-    for (size_t i = 0; i < setup_session_count; i++)
-        (void)sw_session_delete(of, setup_sessions[i].number);
-    munmap(of->groups, SW_GROUPS * sizeof *of->groups);
-    munmap(of->sessions, SW_SESSIONS * sizeof *of->sessions);
-    of->groups = of->sessions = NULL;
-    sw_destroy(of);
-}
-
 static void destroy_all(void) {
-    destroy(sw);
-    destroy(plain);
+    control_end(plain, sw);
+    sw_destroy(sw);
+    sw_destroy(plain);
     sw = plain = NULL;
     for (uint32_t wire = 0; wire < WIRES; wire++)
         if (ports_remove(ports, number_of(wire)))
@@ -370,14 +356,6 @@ static void check_counts(void) {
     }
 }
 
-static void zero(struct sw *of) {
-    for (uint32_t i = 0; i < program_register_count; i++)
-        if (madvise(of->registers[i], program_registers[i].size * program_registers[i].limbs * 8,
-                    MADV_DONTNEED))
-            wrong("registers: %s", strerror(errno));
-    of->random = 0;
-}
-
 // The next input finds the switch as this one did: made anew if tables or ports were changed, else
 // with registers at 0.
 static void end(void) {
@@ -393,75 +371,12 @@ static void end(void) {
         destroy_all();
         return;
     }
-    zero(sw);
-    zero(plain);
+    control_forget(plain, sw);
     attach(true);
 }
 
 // ---------------------------------------------------------------------------------------------
 // Records
-
-static void control(struct sw *of, const struct record *record, const uint8_t *data) {
-    const uint16_t *n = record->numbers;
-    size_t which = setup_entry_count ? n[1] % setup_entry_count : 0;
-    const struct setup_entry *entry = &setup_entries[which];
-    const struct setup_entry *other = &setup_entries[setup_entry_count ? n[2] % setup_entry_count
-                                                                       : 0];
-    struct sw_replica replicas[32];
-    size_t count = record->length / 2 < 32 ? record->length / 2 : 32;
-    uint64_t packets, bytes, words[64] = {n[3], n[4], ~0ull};
-    int result = 0;
-    for (size_t i = 0; i < count; i++)
-        replicas[i] = (struct sw_replica){data[2 * i] % SW_PORTS, data[2 * i + 1]};
-    switch (n[0] % CONTROLS) {
-    case DELETE_ENTRY:
-        if (setup_entry_count && handles[which] >= 0) {
-            result = sw_table_delete(of, entry->table, handles[which]);
-            if (of == sw) // the last of the two
-                handles[which] = -1;
-        }
-        break;
-    case INSERT_ENTRY:
-        if (setup_entry_count && handles[which] < 0) {
-            int64_t handle = insert(of, entry);
-            result = handle < 0;
-            if (of == sw)
-                handles[which] = handle;
-        }
-        break;
-    case MODIFY_ENTRY:
-        if (setup_entry_count && handles[which] >= 0 && other->table == entry->table)
-            result = sw_table_modify(of, entry->table, handles[which], other->action, other->args);
-        break;
-    case SET_DEFAULT:
-        if (setup_entry_count)
-            result = sw_table_set_default(of, entry->table, entry->action, entry->args);
-        break;
-    case SET_GROUP:
-        result = sw_group_set(of, n[1] % OWN_GROUPS + 1, replicas, count);
-        break;
-    case DELETE_GROUP:
-        (void)sw_group_delete(of, n[1]);
-        break;
-    case SET_SESSION:
-        result = sw_session_set(of, n[1] % OWN_GROUPS, replicas, count, n[2], n[3] % SW_PRIORITIES);
-        break;
-    case WRITE_REGISTER:
-        if (program_register_count) {
-            uint32_t array = n[1] % program_register_count;
-            if (program_registers[array].limbs <= 64) {
-                (void)sw_register_write(of, array, n[2], words);
-                (void)sw_register_read(of, array, n[2], words);
-            }
-        }
-        break;
-    case READ_COUNTER:
-        (void)sw_counter_read(of, n[1], n[2], &packets, &bytes);
-        break;
-    }
-    if (result)
-        wrong("control call %d: %d", n[0] % CONTROLS, result);
-}
 
 static void arrive(uint32_t wire, const struct record *record, const uint8_t *data, int tag,
                    size_t *stretched) {
@@ -511,8 +426,7 @@ static void happens(const struct record *record, uint32_t wire, const uint8_t *d
         forward_writable(ports, ports->ports[wire]);
         break;
     case CONTROL:
-        control(plain, record, data);
-        control(sw, record, data);
+        control(plain, sw, !lost(), record, data);
         break;
     case ATTACH:
         attach(!attached);

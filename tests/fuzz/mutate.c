@@ -252,7 +252,9 @@ static size_t insert_event(struct part *parts, size_t count) {
         .port = (uint8_t)below(8),
     };
     for (int i = 0; i < 5; i++)
-        made.numbers[i] = below(2) ? (uint16_t)below(12) : some_number(100);
+        made.numbers[i] = below(2) ? (uint16_t)below(CONTROLS) : some_number(100);
+    if (made.operation == CONTROL && below(4) == 0)
+        made.stretch = (uint16_t)(1 + below(4));
     parts[to] = (struct part){made, (const uint8_t *)""};
     return count + 1;
 }

@@ -16,7 +16,9 @@ from scapy.packet import Raw
 from controller.entries import clone_session, insertion
 from protocol.header import Op as Kind
 from switch.pipeline import Pipeline
+from switch.profiles import ProfileState, Reference
 from switch.program import Program
+from switch.value_sets import ValueSetState
 from tests.fuzz.inputs import TCPV4, Op, event, frame, gso
 from tests.fuzz.recording import Recording, recorded
 from tests.packet import differential_headers
@@ -234,12 +236,12 @@ def corpus(name: str, fill: Callable[[Pipeline], None], seeds: dict[str, bytes])
 
 
 def router() -> Subject:
-    """Forty networks, and an address for each port."""
+    """A hundred networks, so that masks share hash tables, and an address for each port."""
 
     def fill(pipeline: Pipeline) -> None:
         draw = random.Random(5)
         routes = {(number(f"192.168.0.{port}"), 32): port for port in range(1, 6)}
-        while len(routes) < 40:
+        while len(routes) < 100:
             length = draw.randrange(33)
             address = draw.getrandbits(32) >> (32 - length) << (32 - length)
             routes[address, length] = draw.choice([1, 2, 3, 4, 5, CPU_PORT, 77])
@@ -323,9 +325,18 @@ def unions() -> Subject:
 
 
 def blocks() -> Subject:
-    """Headers that stay in the frame, and all that may become of their packets."""
+    """Headers that stay in the frame, and all that may become of their packets; a selector."""
 
     def fill(pipeline: Pipeline) -> None:
+        spread = ProfileState(pipeline, "Enter.spread")
+        for member in range(4):
+            spread.set_member(member, "Enter.mark", [member])
+            spread.set_member(member + 4, "Enter.send", [member + 1, member + 4])
+        spread.set_group(0, [])
+        spread.set_group(1, [0, 1, 4, 5, 6, 7, 7])
+        for key, chosen in [(0, Reference(1, group=True)), (1, Reference(5)), (2, Reference(99)),
+                            (7, Reference(0, group=True))]:  # fmt: skip
+            pipeline.insert("Enter.keys", [key], chosen)
         pipeline.set_multicast_group(1, [(port, port) for port in range(1, 6)])
         pipeline.set_multicast_group(2, [(CPU_PORT, 1), (3, 2), (3, 3)])
         pipeline.set_multicast_group(4, [(2, number) for number in range(9)])
@@ -353,17 +364,70 @@ def blocks() -> Subject:
         if n % 3 == 0:
             port = 1 + n % 5
             seeds[f"{n}"] = event(Op.SEND, port, 0, 0) + seeds[f"{n}"] + event(Op.WRITABLE, port)
+    meter = event(Op.CONTROL, 1, 10, 0, 1, 2, 3)
+    take = event(Op.CONTROL, 1, 15, 0, 8)
+    seeds["controlled"] = meter + seeds["1"] + take + event(Op.TIME, 1, 9) + seeds["2"] + take
+    seeds["chosen"] = b"".join(
+        event(Op.CONTROL, 1, *control, data=bytes([4, 0, 6, 0, 30, 0])) + seeds["4"]
+        for control in [(11, 5, 30), (13, 0, 1), (12, 0, 6), (14, 0, 1), (13, 0, 39)]
+    )
     return corpus("blocks", fill, seeds)
 
 
+def metered() -> Subject:
+    """Meters of every kind, with rates."""
+
+    def fill(pipeline: Pipeline) -> None:
+        pipeline.insert("Enter.hosts", [(1, 0xFF)], "Enter.forward", [2], priority=9)
+        pipeline.insert("Enter.hosts", [(0, 0xF0)], "Enter.keep", [], priority=3)
+        pipeline.insert("Leave.ports", [1, (0, 9)], "Leave.read", [], priority=1)
+        pipeline.insert("Leave.ports", [2, (0, 255)], "Leave.read", [], priority=1)
+
+    asked = b"".join(frame(1 + n % 5, bytes([n * 29 % 256, n % 3]) + bytes(60)) for n in range(12))
+    set_rates = [(9, 0, 1, 2, 1), (9, 1, 1, 200, 1), (10, 0, 1, 2, 3), (10, 2, 90, 200, 100)]
+    seeds = {
+        f"{n}": event(Op.CONTROL, 1, *numbers) + asked + event(Op.TIME, 1, 5000) + asked
+        for n, numbers in enumerate(set_rates)
+    }
+    return corpus("metered", fill, seeds)
+
+
+def valuesets() -> Subject:
+    """Value sets, whose members come and go."""
+
+    def fill(pipeline: Pipeline) -> None:
+        for name, members in [
+            ("Parse.kinds", [((1, 0xFF),), ((2, 0xFF),), ((3, 0xFF),)]),
+            ("Parse.pairs", [((n, 0xFFF), (n, 0xF)) for n in range(8)]),
+            ("Parse.wides", [((7, (1 << 72) - 1),), ((0, 0),)]),
+        ]:
+            ValueSetState(pipeline, name).replace(members)
+
+    seeds = {}
+    for name, make in _compared(differential_headers.value_sets).items():
+        seeds[name] = make + event(Op.CONTROL, 1, 0, 1) + make + event(Op.CONTROL, 1, 1, 1) + make
+    return corpus("valuesets", fill, seeds)
+
+
 def _compared(cases: Callable[[], Iterator[Case]]) -> dict[str, bytes]:
-    """Packets that are compared with BMv2, a few to a seed."""
-    [case] = cases()
+    """Packets of the first case, which are compared with BMv2, a few to a seed."""
+    case = next(cases())
     frames = [frame(1 + port % 5, data) for port, data in case.arrivals[:60]]
     return {f"{i}": b"".join(frames[i : i + 6]) for i in range(0, len(frames), 6)}
 
 
 SUBJECTS = {
     one.__name__: one
-    for one in (aggregation, router, parsing, replication, state, options, unions, blocks)
+    for one in (
+        aggregation,
+        router,
+        parsing,
+        replication,
+        state,
+        options,
+        unions,
+        blocks,
+        metered,
+        valuesets,
+    )
 }

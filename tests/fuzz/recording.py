@@ -12,7 +12,9 @@ from unittest import mock
 
 import switch.pipeline
 
-_KEPT = {"sw_table_insert", "sw_group_set", "sw_session_set"}
+_KEPT = {
+    "sw_table_insert", "sw_group_set", "sw_session_set", "sw_member_set", "sw_choices_set",
+}  # fmt: skip
 
 
 @dataclass
@@ -23,7 +25,7 @@ class Recording:
 
     def source(self) -> str:
         """The C of setup.h's tables."""
-        entries, groups, sessions = [], [], []
+        entries, groups, sessions, members, choices = [], [], [], [], []
         for name, arguments in self.calls:
             if name == "sw_table_insert":
                 table, value, mask, low, high, priority, action, args = arguments
@@ -31,19 +33,30 @@ class Recording:
                     f"    {{{table}, {_words(value)}, {_words(mask)}, {_words(low)}, "
                     f"{_words(high)}, {priority}, {action}, {_words(args)}}},"
                 )
+            elif name == "sw_member_set":
+                profile, number, action, args = arguments
+                members.append(f"    {{{profile}, {number}, {action}, {_words(args)}}},")
+            elif name == "sw_choices_set":
+                profile, number, listed, count = arguments
+                numbers = ", ".join(map(str, listed[: max(count, 1)]))
+                choices.append(
+                    f"    {{{profile}, {number}, (const uint32_t[]){{{numbers}}}, {count}}},"
+                )
             elif name == "sw_group_set":
                 number, replicas, count = arguments
                 groups.append(f"    {{{number}, {_replicas(replicas, count)}, 0, 0}},")
             else:
                 number, replicas, count, truncate, priority = arguments
-                listed = _replicas(replicas, count)
-                sessions.append(f"    {{{number}, {listed}, {truncate}, {priority}}},")
+                copies = _replicas(replicas, count)
+                sessions.append(f"    {{{number}, {copies}, {truncate}, {priority}}},")
         return "\n".join(
             [
                 '#include "setup.h"',
                 *_array("struct setup_entry", "entries", "entry_count", entries),
                 *_array("struct setup_list", "groups", "group_count", groups),
                 *_array("struct setup_list", "sessions", "session_count", sessions),
+                *_array("struct setup_member", "members", "member_count", members),
+                *_array("struct setup_choice", "choices", "choice_count", choices),
             ]
         )
 

@@ -35,6 +35,13 @@ enum control {
     SET_SESSION,
     WRITE_REGISTER,
     READ_COUNTER,
+    SET_METER,
+    SET_ENTRY_METER,
+    SET_MEMBER,
+    DELETE_MEMBER,
+    SET_CHOICES,
+    DELETE_CHOICES,
+    TAKE_DIGESTS,
     CONTROLS,
 };
 
@@ -42,7 +49,8 @@ struct record {
     uint8_t operation; // modulo OPERATIONS
     uint8_t port;      // position in the setup's list, modulo its length
     uint16_t numbers[5]; // of a frame: its struct offload_header
-    uint16_t stretch;  // bytes that a frame's data is made longer by, the same over and over
+    uint16_t stretch;  // bytes that a frame's data is made longer by, the same over and over; of
+                       // CONTROL, which allocation of memory fails in it, 0: none
     uint16_t length;   // of the data
 };
 

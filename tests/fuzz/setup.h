@@ -22,8 +22,22 @@ struct setup_list { // a multicast group or clone session
     uint32_t truncate, priority;
 };
 
+struct setup_member { // of an action profile
+    uint32_t profile, number, action;
+    const uint64_t *args;
+};
+
+struct setup_choice { // a group of an action profile
+    uint32_t profile, number;
+    const uint32_t *members;
+    uint32_t count;
+};
+
 extern const struct setup_entry setup_entries[];
 extern const struct setup_list setup_groups[], setup_sessions[];
+extern const struct setup_member setup_members[];
+extern const struct setup_choice setup_choices[];
 extern const size_t setup_entry_count, setup_group_count, setup_session_count;
+extern const size_t setup_member_count, setup_choice_count;
 
 #endif

@@ -32,23 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-# Found and not mended yet. Inputs are in tests/fuzz/open, and nothing new is looked for meanwhile.
-OPEN = {"blocks": "a packet that goes round leaves with 60 bytes, plainly with 272"}
-
-
-@pytest.mark.xfail(reason="; ".join(OPEN.values()), strict=True)
-@pytest.mark.parametrize("name", OPEN)
-def test_what_is_known_is_mended(built: Path, name: str) -> None:
-    """Fails once it is: then the input belongs to the regressions, and the name no more to OPEN."""
-    inputs = [str(one) for one in (REGRESSIONS.parent / "open" / name).iterdir()]
-    run = subprocess.run(
-        [str(built / name), f"-artifact_prefix={built}/", *inputs],
-        capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-6000:]
-
-
-@pytest.mark.parametrize("name", [name for name in SUBJECTS if name not in OPEN])
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_is_found(built: Path, name: str) -> None:
     """What was found once, the seeds, then what comes of them in this program's share."""
     found = REGRESSIONS / name

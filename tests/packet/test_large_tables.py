@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from testbed.bench.forwarding.contenders import OWN_PROGRAMS
 
 pytestmark = pytest.mark.packet
 
+ROOT = Path(__file__).parents[2]
 ETHERTYPES = {"exact": 0x88B5, "lpm": 0x88B6, "ternary": 0x88B7}
 TABLES = {"exact": "by_value", "lpm": "by_prefix", "ternary": "by_mask"}
 FORWARD = "IngressPipeline.forward"
@@ -155,3 +158,102 @@ def test_a_lookup_finds_what_a_search_finds(kind: str, flags: tuple[str, ...]) -
         entries.remove(LARGE // 2)
         entries.add(LARGE)
         entries.check()
+
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An entry of a table of several fields: each as (value, mask) or (low, high)."""
+
+    key: Pairs
+    priority: int
+    verdict: int
+
+
+WORDS = [3 << 30, 0x0A0B0C0D, 0x0A0B0C0E, 0x0A0BFFFF]
+WIDE = [0, 0x20010DB8 << 96, 0x20010DB8 << 96 | 1 << 64, 0x20010DB8 << 96 | 1]
+
+
+def _prefix(bits: int, width: int) -> int:
+    return (1 << width) - (1 << width - bits)
+
+
+def _near(rng: np.random.Generator) -> tuple[int, int]:
+    """Values of 32 and 128 bits that share prefixes of all lengths."""
+    return (
+        WORDS[rng.integers(4)] ^ int(rng.integers(16)) << int(rng.integers(29)),
+        WIDE[rng.integers(4)] ^ int(rng.integers(16)) << int(rng.integers(125)),
+    )
+
+
+def _masked(rng: np.random.Generator) -> Pairs:
+    """Prefixes of both fields or, one in eight, any bits of the first."""
+    first = _prefix(int(rng.choice([0, 8, 16, 24, 31, 32])), 32)
+    if rng.integers(8) == 0:
+        first = int(rng.integers(1 << 32))
+    second = _prefix(int(rng.choice([0, 32, 48, 64, 100, 127, 128])), 128)
+    values = _near(rng)
+    return (values[0] & first, first), (values[1] & second, second)
+
+
+def _within(rng: np.random.Generator) -> Pairs:
+    """Two ranges and, between them, a value."""
+    first, last = np.sort(rng.integers([1 << 12, 1 << 32], size=(2, 2)), axis=0).tolist()
+    value = int(rng.integers(16))
+    return (first[0], last[0]), (value, value), (first[1], last[1])
+
+
+def _covers(table: str, key: Pairs, values: Sequence[int]) -> bool:
+    pairs = zip(values, key, strict=True)
+    if table == "Enter.ternary_table":
+        return all(at & mask == value for at, (value, mask) in pairs)
+    return all(low <= at <= high for at, (low, high) in pairs)
+
+
+def _change(pipeline: Pipeline, table: str, rules: dict[int, Rule], keep: int, rng: Any) -> None:
+    """Deletes all but some, then adds until there are 900."""
+    action, make = RULES[table]
+    for handle in rng.permutation(list(rules))[keep:].tolist():
+        pipeline.delete(table, handle)
+        del rules[handle]
+    taken = {(one.key, one.priority) for one in rules.values()}
+    while len(rules) < 900:
+        rule = Rule(make(rng), 1 + int(rng.integers(5)), 1 + int(rng.integers(255)))
+        if (rule.key, rule.priority) in taken:
+            continue
+        taken.add((rule.key, rule.priority))
+        key: list[KeyElement] = list(rule.key)
+        if table == "Enter.range_table":
+            key[1] = rule.key[1][0]
+        rules[pipeline.insert(table, key, action, [rule.verdict], rule.priority)] = rule
+
+
+RULES: dict[str, tuple[str, Callable[[np.random.Generator], Pairs]]] = {
+    "Enter.ternary_table": ("Enter.masked", _masked),
+    "Enter.range_table": ("Enter.within", _within),
+}
+
+
+def test_wide_masks_and_ranges_find_what_a_search_finds() -> None:
+    rng = np.random.default_rng(11)
+    known: dict[str, dict[int, Rule]] = {table: {} for table in RULES}
+    program = Program.load(ROOT / "tests" / "p4" / "matches.json")
+    with Pipeline(program) as pipeline:
+        for keep in (0, 100, 600):
+            for table, rules in known.items():
+                _change(pipeline, table, rules, keep, rng)
+            found = 0
+            for _ in range(120):
+                (a, d), b, c = _near(rng), int(rng.integers(1 << 12)), int(rng.integers(16))
+                packed = a << 152 | b << 140 | c << 136 | d << 8
+                ((_, out),) = pipeline.inject(1, packed.to_bytes(23, "big"))
+                expected = []
+                for values, (table, rules) in zip([(a, d), (b, c, a)], known.items(), strict=True):
+                    hits = [one for one in rules.values() if _covers(table, one.key, values)]
+                    best = max(hits, key=lambda one: one.priority, default=None)  # the oldest
+                    expected.append(best.verdict if best else 0)
+                assert list(out[25:27]) == expected
+                found += all(expected)
+            assert found > 20

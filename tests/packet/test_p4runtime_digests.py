@@ -62,6 +62,31 @@ def test_a_list_is_sent_when_it_is_full_or_old_enough(learner):
     assert old.timestamp > full.timestamp > 0
 
 
+@pytest.mark.parametrize("between", ["disabled", "reconciled"])
+def test_a_late_acknowledgement_is_of_no_list_that_came_after(learner, between):
+    settings = digest(size=1, timeout=1, ack=10)
+    learner.write((INSERT, settings))
+    arrivals(learner, [1])
+    [old] = learner.told("digest")
+    if between == "disabled":
+        learner.write((DELETE, digest()), (INSERT, settings))
+    else:
+        changed = config()
+        changed.p4_device_config += b" "
+        learner.device.set_forwarding_pipeline_config(
+            config_request("RECONCILE_AND_COMMIT", changed)
+        )
+    arrivals(learner, [1])
+    [new] = learner.told("digest")
+    assert new.list_id != old.list_id
+    learner.acknowledge(old)
+    arrivals(learner, [1])
+    assert learner.told("digest") == []
+    learner.acknowledge(new)
+    arrivals(learner, [1])
+    assert len(learner.told("digest")) == 1
+
+
 def test_nothing_is_sent_twice_until_it_is_acknowledged(learner):
     learner.write((INSERT, digest(size=1, timeout=1, ack=10)))
     arrivals(learner, [1, 1, 2, 1])

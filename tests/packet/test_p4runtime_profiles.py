@@ -228,6 +228,20 @@ def test_what_is_in_use_or_too_much_is_refused(embedded: Connection, what: str) 
     assert refusal(embedded, write(entity)) == expected
 
 
+def test_a_set_may_take_the_place_of_another_where_there_is_no_room_for_one_more(
+    embedded: Connection,
+) -> None:
+    def entry(kind: int, weight: int) -> p4rt.Entity:
+        chosen = [(SEND, 1), (OTHER, weight - 1)]
+        return MADE.entry("Enter.choosing", {"hdr.flow.kind": kind}, chosen=chosen)
+
+    embedded.write([insertion(entry(kind, 8)) for kind in range(8)])  # 64, the selector's size
+    embedded.write([modification(entry(3, 8)), modification(entry(3, 7))])
+    assert refusal(embedded, insertion(entry(9, 2))) == code.RESOURCE_EXHAUSTED
+    embedded.write([modification(entry(3, 6)), insertion(entry(9, 2))])
+    assert refusal(embedded, modification(entry(9, 3))) == code.RESOURCE_EXHAUSTED
+
+
 def test_packets_follow_what_is_written(device: Device, embedded: Connection) -> None:
     def left() -> list[tuple[int, int]]:
         return [(port, frame[7]) for port, frame in device.inject(1, FRAME)]

@@ -17,9 +17,10 @@ from testbed.jobs import results
 from testbed.jobs.progress import Iteration, Progress
 from testbed.nodes.targets import SwitchProcess
 from testbed.plans.expected import Direction, Workload, expected
-from testbed.records import links, outcomes, record, series
+from testbed.records import links, outcomes, record, scheduling, series
 from testbed.records.links import Carried
 from testbed.records.record import RunDirectory
+from testbed.records.scheduling import Share
 from testbed.records.series import SeriesWriter
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
@@ -134,6 +135,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
         "seconds": [SECONDS] * ITERATIONS,
     }  # fmt: skip
     reports: dict[int, Message] = {0: {**report, "statistics": statistics}}
+    cpus = scheduling.machine(0.5, {"tor0": Share(0.2, 0.1)}, 0)
     reference = {
         "digest": "a" if matches else "b", "accuracy": 0.9, "test_loss": 0.3, "in_float32": 0,
     }  # fmt: skip
@@ -146,7 +148,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
         "rejoined_workers": {}, "workers_per_iteration": [len(WORKERS)] * ITERATIONS,
         "chunks": results.chunks(reports, in_network, "", 0, served=False),
         "plans": results.plans(reports), "shared_with": [], "alongside": [], "restored": [],
-        "links": [], "machine": results.machine(reports, 3.0, 0.5), **changes,
+        "links": [], "machine": results.machine(reports, 3.0, cpus), **changes,
     }  # fmt: skip
 
 

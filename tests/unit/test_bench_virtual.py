@@ -18,10 +18,16 @@ pytestmark = pytest.mark.unit
 def test_what_was_measured_is_told_in_the_form_that_scripts_read() -> None:
     """That all packets arrive and sums are right is what the command itself sees to, or it fails.
     300 is no multiple of the window, and more than the frames that lie ready."""
-    small = ("--rounds", "1", "--chunks", "300", "--window", "16")
+    small = ("--rounds", "1", "--chunks", "300", "--window", "16", "--no-resnet")
+    small += ("--exchange-chunks", "100", "--exchange-window", "16")
     result = CliRunner().invoke(main, ["bench", "virtual", *small, "--json"])
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)["network"]
+    whole = json.loads(result.stdout)
+    for one, what in zip(whole["exchanges"], ("payload", "headers"), strict=True):
+        assert (one["what"], one["chunks"], one["packet_hops"]) == (what, 100, 2 * 10 * 100)
+        assert one["packet_hops_per_second"]["low"] > 0
+        assert 0.9 < sum(one["profile"].values()) < 1.1
+    told = whole["network"]
     assert [(one["chunks"], one["window"]) for one in told] == [("payload", 16), ("headers", 16)]
     for one in told:
         assert one["packet_hops"] == 2 * 4 * 300

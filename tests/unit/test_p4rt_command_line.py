@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of `python -m switch`."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,16 @@ def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(line, said, cap
     with pytest.raises(SystemExit) as ended:
         parsed(line)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    usage, error = capsys.readouterr().err.splitlines()  # no list of all options in between
+    assert usage.startswith("usage: python -m switch ")
+    assert said in error
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parsed("--version")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"python -m switch {metadata.version('rackhub')}\n"
 
 
 def test_a_socket_path_of_107_bytes_is_allowed():

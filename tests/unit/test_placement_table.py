@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from controller.trees import TreeKind, plan_trees
 from experiments.placements import larger
+from experiments.placements.__main__ import play_virtually
 from experiments.placements.page import page
 from experiments.placements.rows import ITERATIONS, ROWS, TOPOLOGY, Row, judge, workload
+from testbed.cli.view import View
 from testbed.plans.expected import Workload, expected
 from testbed.plans.jobfile import parse as parse_job
 from testbed.plans.placements import KINDS
@@ -124,6 +128,25 @@ def test_half_precision_may_not_cost_more_than_a_hundredth_of_the_loss() -> None
     assert bad.problems == ["its loss is 1.50% from that with float32 gradients"]
     unlike = larger.judge(larger.ROWS[0], "bmv2", {**trained(2.0), "matches_reference": False})
     assert unlike.problems == ["the weights are not the reference's"]
+
+
+class Brief(Row):
+    """A row whose job has two iterations."""
+
+    @property
+    def job(self) -> dict[str, Any]:
+        return {**super().job, "iterations": 2}
+
+
+def test_in_virtual_time_a_row_has_what_its_formula_says(runs: Path, tmp_path: Path) -> None:
+    rows = [Brief("inc", "two-level")]
+    with View(Console(quiet=True)) as view:
+        lines, more = play_virtually(rows, [], "virtual time", tmp_path, view)
+    (line,) = lines
+    assert (line.problems, line.matches, more) == ([], True, [])
+    assert line.up == line.down == line.rack_expected
+    assert line.in_network == 2 * CHUNKS - (line.in_float32 or 0)
+    assert 0 < (line.seconds or 0) < 0.05  # 128 chunks at 50 Mbit/s take 0.0225 s
 
 
 def test_the_page_has_a_line_for_each() -> None:

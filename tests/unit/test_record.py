@@ -96,6 +96,19 @@ def test_a_name_in_use_is_refused_when_chosen_and_numbered_when_not(runs: Path) 
         record.find(None)
 
 
+def test_a_run_in_virtual_time_is_no_testbed_that_could_be_asked(runs: Path) -> None:
+    facts = {"clock": "virtual"}
+    with record.create("quick", chosen=False, facts=facts) as run:
+        for name in (None, "quick", run.path.name):
+            with pytest.raises(RunError, match=r"runs in virtual time.*summary\.json"):
+                record.find(name)
+        assert record.testbeds() == []
+        with record.create("bed", chosen=False, facts={}) as bed:
+            assert record.find(None).path == bed.path
+        with pytest.raises(RunError, match="no testbed 'other' is up; up: none"):
+            record.find("other")
+
+
 def test_sockets_of_a_crashed_run_are_swept_by_whoever_looks_next(runs: Path) -> None:
     with record.create("bed", chosen=False, facts={}) as crashed:
         pass

@@ -28,6 +28,7 @@ RACK = """
 name: rack
 defaults: {rate: %s, delay: %s, queue_bytes: %s}
 racks: [{workers: 2, servers: 1}]
+costs: {%s}
 """
 
 
@@ -44,13 +45,14 @@ class Case:
     late: float = 0.0
     outlier: float = 1.0  # a value of the second round: too large for its chunk's scale
     rounds: int = 4
+    costs: str = ""
 
 
 class Played:
     """What leaves on each link and when, and what workers know at the end."""
 
     def __init__(self, case: Case, *, trains: bool) -> None:
-        topology = parse(RACK % (case.rate, case.delay, case.queue_bytes))
+        topology = parse(RACK % (case.rate, case.delay, case.queue_bytes, case.costs))
         self.case = case
         self.addressing = Addressing(topology)
         self.network = network = Network(topology, self.addressing, DataPlane.load(*PLANE))
@@ -146,15 +148,21 @@ class Played:
         (Case("500 Mbit/s", queue_bytes="16 KiB", late=0.00037), True),
         (Case("1 Gbit/s", "0.001 ms", elements=10_000, outlier=1e6), True),
         (Case("20 Mbit/s", elements=10_000, outlier=1e6), True),
+        (Case("10 Gbit/s", "0.005 ms", costs="host_per_packet: 2 us, host_per_byte: 0.3 ns"), True),
+        (
+            Case(
+                "1 Gbit/s",
+                "0.02 ms",
+                window=16,
+                late=0.0003,
+                costs="host_per_packet: 1 us, switch_latency: 2 us, framing: true",
+            ),
+            True,
+        ),
     ],
     ids=[
-        "paced",
-        "paced-python",
-        "windows",
-        "windows-python",
-        "short-queue",
-        "float32",
-        "float32-waits",
+        *("paced", "paced-python", "windows", "windows-python", "short-queue", "float32"),
+        *("float32-waits", "hosts-cost", "all-cost"),
     ],
 )
 def test_many_at_once_are_what_they_are_one_by_one(

@@ -56,6 +56,22 @@ def test_a_construct_is_refused_with_its_place() -> None:
     assert e.value.where == "metered.p4(36)"
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "place"),
+    [
+        ("state", ["calculations", 0], r"state\.p4\(45\): hash algorithm 'random'"),
+        ("checksums", ["calculations", 0], r"checksums\.p4\(\d+\): hash algorithm 'random'"),
+        ("profiles", ["pipelines", 1, "action_profiles", 0, "selector"],
+         r"profiles\.p4\(70\): hash algorithm 'random' \('Leave\.last"),
+    ],
+)  # fmt: skip
+def test_an_unknown_hash_algorithm_is_refused_where_it_is_used(
+    name: str, path: list[Any], place: str
+) -> None:
+    with pytest.raises(UnsupportedConstruct, match=place):
+        Program.parse(change([*path, "algo"], "random", name))
+
+
 def test_meters_digests_and_ageing() -> None:
     program = Program.load(HERE / "learning.json")
     table = program.tables["Enter.sources"]

@@ -12,7 +12,9 @@ import pytest
 from protocol.frames import Interface, to_frames
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
 from testbed.explaining.trace import rows, trace
-from testbed.records.pcap import CaptureError, packets
+from testbed.plans.expected import Direction
+from testbed.records.pcap import CaptureError, Writer, packets
+from testbed.records.transmissions import Transmissions, of_captures
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load
@@ -46,6 +48,19 @@ def test_a_capture_that_ends_within_a_packet_is_read_up_to_it(tmp_path: Path) ->
     path = capture(tmp_path / "a.pcap", [(1, b"whole"), (2, b"broken")], cut=3)
     assert [frame for _, frame in packets(path)] == [b"whole"]
     assert list(packets(capture(tmp_path / "b.pcap", [], cut=24))) == []
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "a.pcap")
+    frames = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    times, lengths = np.array([1, SECOND, 7 * SECOND + 9]), np.array([4, 4, 1098])
+    writer.write(times[:2], frames[:2], lengths[:2])
+    writer.write(times[2:], frames[2:], lengths[2:])  # of which no more is there
+    writer.close()
+    read = list(packets(tmp_path / "a.pcap"))
+    assert read == [(int(t), f.tobytes()) for t, f in zip(times, frames, strict=True)]
+    first = capture(tmp_path / "b.pcap", read[:2]).read_bytes()
+    assert (tmp_path / "a.pcap").read_bytes()[: len(first)] == first
 
 
 def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
@@ -126,6 +141,15 @@ def test_a_lost_partial_sum_is_seen_asked_for_and_sent_again(tmp_path: Path) -> 
         (57, "core0", "tor0", "RESULT for tor0", "ECN"),
         (58, "tor0", "w0", "RESULT for w0", ""),
     ]
+    # Of another job and another chunk, too; the lost partial sum left its port all the same.
+    links = of_captures(tmp_path / "pcap", ADDRESSING)
+    (up,) = ADDRESSING.ports_between("tor0", "core0")
+    host = ADDRESSING.host_interfaces("w0")[0].interface
+    whole, head = len(contribute), len(query)
+    assert links[Direction("w0", host)] == Transmissions(3, 3 * whole, 2, head + whole)
+    assert links[Direction("tor0", up.interface)] == Transmissions(1, whole, 2, head + whole)
+    (idle,) = ADDRESSING.ports_between("tor1", "core0")
+    assert links[Direction("tor1", idle.interface)] == Transmissions()
 
 
 def test_of_several_processes_of_a_server_the_one_is_named(tmp_path: Path) -> None:

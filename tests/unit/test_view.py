@@ -130,10 +130,12 @@ def test_the_live_view_keeps_its_heading_on_one_line(width: int) -> None:
 def test_a_cpu_that_was_the_bottleneck_is_said_and_no_other() -> None:
     idle, bound = console(None), console(None)
     show_results(idle, [job()], LINKS)
-    show_results(bound, [job(machine={"cpu_busy": 0.984, "cpu_bound": True})], LINKS)
-    said = "times are this machine's, not the network's"
-    assert said not in "\n".join(lines(idle))
-    assert said in "\n".join(lines(bound))
+    by = ["w2 waited for a CPU for 41% of the time"]
+    machine = {"cpu_busy": 0.984, "cpu_bound": True, "cpu_bound_by": by}
+    show_results(bound, [job(machine=machine)], LINKS)
+    said = f"times are this machine's, not the network's ({by[0]})."
+    assert said not in " ".join(lines(idle))
+    assert said in " ".join(lines(bound))
     (row,) = [line for line in lines(bound) if line.startswith("CPU busy")]
     assert row.split()[-2:] == ["98", "%"]
 

@@ -16,12 +16,14 @@ from controller.dataplane import DataPlane
 from hosts.client import Client
 from hosts.errors import ClientError, WrongNonceError
 from hosts.jobservice import Service, create_service
+from testbed.explaining.trace import read as read_trace
 from testbed.nodes.dataplane import SOURCES
 from testbed.nodes.processes import environment, python
+from testbed.records.record import known
 from testbed.virtual.calls import ask
 from testbed.virtual.engine import Engine
 from testbed.virtual.network import SERVICE, Network
-from testbed.virtual.trains import SECOND
+from testbed.virtual.trains import SECOND, Train
 from topologies.addressing import Addressing
 from topologies.spec import parse
 
@@ -40,7 +42,7 @@ PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
 class Played:
     """A job of clients on a network: what they got, when, and what the links carried."""
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    def __init__(self, engine: Engine | None = None, *, together: bool = True) -> None:
         topology = parse(SMALL)
         self.addressing = Addressing(topology)
         self.network = Network(topology, self.addressing, DataPlane.load(*PLANE), engine=engine)
@@ -49,13 +51,22 @@ class Played:
         self.refusals: list[Exception] = []
         self.over = False
         network = self.network
+        network.together = together
+        left: dict[Any, list[Train]] = {}
+        for way, link in network.links().items():
+            if way.node in network.hosts:
+                link.on_departure = left.setdefault(way, []).append
         network.controller.begin()
         network.operator.tasks.thread(self._conduct).start()
         try:
             network.engine.run(lambda: self.over)
             self.carried = [(way, load) for way, load in network.carried().items()]
+            self.counters = {way: link.counters for way, link in network.links().items()}
         finally:
             network.close()
+        self.left = {
+            way: [at for train in sent for at in train.times.tolist()] for way, sent in left.items()
+        }
 
     def values(self, rank: int, number: int) -> dict[str, np.ndarray]:
         random = np.random.default_rng([rank, number])
@@ -150,6 +161,14 @@ def test_neither_the_order_of_nodes_nor_the_size_of_rounds_matters(played: Playe
     assert other.carried == played.carried
 
 
+def test_switches_that_run_together_do_what_each_does_by_itself(played: Played):
+    apart = Played(together=False)
+    assert apart.network.engine.rounds > played.network.engine.rounds
+    assert apart.times == played.times
+    assert apart.counters == played.counters
+    assert apart.left == played.left
+
+
 JOB = """
 name: tiny
 workload: digits
@@ -179,7 +198,7 @@ def run(folder: Path, seed: int, job: str) -> dict[str, Any]:
     (folder / "job.yaml").write_text(job)
     files = (str(folder / "small.yaml"), "--job", str(folder / "job.yaml"))
     ran = subprocess.run(
-        python("testbed", "run", *files, "--clock", "virtual", "--json"),
+        python("testbed", "run", *files, "--clock", "virtual", "--pcap", "--json"),
         env={
             **environment(),
             "RACKHUB_RUNS": str(folder / "runs"),
@@ -207,9 +226,20 @@ def test_a_run_trains_what_the_reference_does_and_is_repeated_to_the_byte(
     assert summary["clock"] == "virtual"
     assert summary["matches_reference"] is True
     assert summary["chunks"]["retransmitted"] == 0
-    assert all(row["bytes"] == row["expected_bytes"] for row in summary["links"])
+    assert all(
+        row["bytes"] == row["expected_bytes"] == row["first_bytes"] for row in summary["links"]
+    )
     assert len(summary["seconds_per_iteration"]) == 3
     assert min(summary["seconds_per_iteration"]) > 0.002  # computing alone takes that
+    told = read_trace(known(str(tmp_path / "runs" / "latest")), "tiny", 2, 2)
+    hops = told["rounds"][-1]["hops"]
+    if tree == "two-level":
+        # From tor1, where it has arrived, to core0 and back, and to w2: three times its 1,098 bytes
+        # at 100 Mbit/s, and 20 us twice; to the nanosecond, as captures have it.
+        sent = [hop["ms"] for hop in hops if hop["from"] == "w2"]
+        came = [hop["ms"] for hop in hops if hop["to"] == "w2"]
+        took = 3 * (8 * 1098 / 100e6 * 1e3) + 2 * 0.02
+        assert came == [pytest.approx(sent[0] + took, abs=1e-5)]
     assert json.dumps(run(tmp_path, 4, job)) == json.dumps(summary)
 
 

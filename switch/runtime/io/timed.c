@@ -23,10 +23,37 @@ struct outlet {
     uint8_t *priorities, *frames;
     uint64_t kept, frames_room;
     uint32_t most, least; // bytes stored of a frame
-    uint64_t bytes, wire;
+    uint64_t bytes, occupied;
+    struct wire *wire; // NULL: what leaves is a departure
 };
 
-struct head;
+// What is under way from one switch to another.
+struct flying {
+    int64_t at;
+    uint32_t length, stored;
+};
+
+// A wire from a port: packets in order, and what is stored of them one behind the other. Both begin
+// at `first` and `start`; what is before those was taken.
+struct wire {
+    struct timed *to;
+    uint32_t port; // of `to`
+    int64_t delay;
+    uint64_t rank;
+    struct flying *flying;
+    uint64_t first, end, room;
+    uint8_t *frames;
+    uint64_t start, stop, frames_room;
+    struct timed_carried carried;
+};
+
+// The next packet of a train, or of a wire: its time, TIMED_NEVER behind the last.
+struct head {
+    int64_t at;
+    uint64_t row, rank;
+    struct timed_train *train; // or
+    struct wire *wire;
+};
 
 struct timed {
     struct timed_program program;
@@ -36,8 +63,14 @@ struct timed {
     uint64_t no_port, no_program;
     struct sw_packet *head, *tail; // between ingress and egress
     struct rounds rounds;
+    struct wire **wires; // that lead here, by rank
+    uint64_t wire_count;
     struct head *heads;
-    uint64_t heads_room;
+    uint64_t head_count, heads_room;
+    const struct timed_echo *echoes;
+    int64_t *until;     // of this call
+    int64_t next, last; // when its next event is; of its last that went round
+    uint32_t again;     // how many went round since time passed
     bool no_memory, prioritised;
     // The packet in hand.
     int64_t now;
@@ -116,6 +149,14 @@ void timed_attach(struct timed *timed, const struct timed_program *program) {
     }
 }
 
+static void free_wire(struct wire *wire) {
+    if (!wire)
+        return;
+    free(wire->flying);
+    free(wire->frames);
+    free(wire);
+}
+
 void timed_destroy(struct timed *timed) {
     if (!timed)
         return;
@@ -129,8 +170,10 @@ void timed_destroy(struct timed *timed) {
         free(outlet->stored);
         free(outlet->priorities);
         free(outlet->frames);
+        free_wire(outlet->wire);
         free(outlet);
     }
+    free(timed->wires);
     free(timed->heads);
     rounds_clear(&timed->rounds);
     free(timed);
@@ -153,6 +196,83 @@ int timed_line(struct timed *timed, uint32_t port, const struct line_options *op
         timed->ports[at] = timed->ports[at - 1];
     timed->ports[at] = port;
     return 0;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Wires
+
+int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_t to_port,
+               int64_t delay, uint64_t rank) {
+    struct outlet *outlet = from_port < SW_PORTS ? from->outlets[from_port] : NULL;
+    if (!outlet)
+        return SW_NOT_FOUND;
+    if (outlet->wire || outlet->unqueued)
+        return SW_EXISTS;
+    struct wire *wire = calloc(1, sizeof *wire);
+    if (!wire || !grow((void **)&to->wires, sizeof *to->wires, to->wire_count + 1)) {
+        free(wire);
+        return SW_NO_MEMORY;
+    }
+    *wire = (struct wire){.to = to, .port = to_port, .delay = delay, .rank = rank};
+    outlet->wire = wire;
+    uint64_t at = to->wire_count++;
+    for (; at > 0 && to->wires[at - 1]->rank > rank; at--)
+        to->wires[at] = to->wires[at - 1];
+    to->wires[at] = wire;
+    return 0;
+}
+
+int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *carried) {
+    struct outlet *outlet = port < SW_PORTS ? from->outlets[port] : NULL;
+    if (!outlet || !outlet->wire)
+        return SW_NOT_FOUND;
+    *carried = outlet->wire->carried;
+    carried->free = outlet->line.free;
+    outlet->wire->carried = (struct timed_carried){0};
+    return 0;
+}
+
+// Room for one more, of any size.
+static bool make_wire_room(struct wire *wire) {
+    if (wire->first == wire->end)
+        wire->first = wire->end = wire->start = wire->stop = 0;
+    if (wire->end == wire->room || wire->stop + SW_MAX_FRAME > wire->frames_room) {
+        // What was taken makes room, if that is worth it.
+        if (wire->first > wire->end / 2) {
+            memmove(wire->flying, wire->flying + wire->first,
+                    (wire->end - wire->first) * sizeof *wire->flying);
+            memmove(wire->frames, wire->frames + wire->start, wire->stop - wire->start);
+            wire->end -= wire->first;
+            wire->stop -= wire->start;
+            wire->first = wire->start = 0;
+        }
+    }
+    if (wire->end == wire->room) {
+        uint64_t room = wire->room ? 2 * wire->room : FIRST_ROOM;
+        if (!grow((void **)&wire->flying, sizeof *wire->flying, room))
+            return false;
+        wire->room = room;
+    }
+    if (wire->stop + SW_MAX_FRAME > wire->frames_room) {
+        uint64_t room = 2 * wire->frames_room + SW_MAX_FRAME;
+        if (!grow((void **)&wire->frames, 1, room))
+            return false;
+        wire->frames_room = room;
+    }
+    return true;
+}
+
+static void carry(struct outlet *outlet, size_t length, uint32_t stored) {
+    struct wire *wire = outlet->wire;
+    wire->carried.wire += line_occupy(&outlet->line, length);
+    wire->carried.packets++;
+    wire->carried.bytes += length;
+    wire->flying[wire->end++] =
+        (struct flying){outlet->line.free + wire->delay, (uint32_t)length, stored};
+    wire->stop += stored;
+    int64_t at = wire->flying[wire->first].at;
+    if (at < wire->to->next)
+        wire->to->next = at;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -206,13 +326,16 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
     struct outlet *outlet = packet->port < SW_PORTS ? timed->outlets[packet->port] : NULL;
     int64_t start;
     timed->no_port += !outlet;
-    if (outlet && !make_room(outlet))
+    struct wire *wire = outlet ? outlet->wire : NULL;
+    if (outlet && !(wire ? make_wire_room(wire) : make_room(outlet)))
         timed->no_memory = true;
     if (!outlet || timed->no_memory || !queued(timed, outlet, packet, &start)) {
         program->packet_free(program->sw, packet);
         return;
     }
-    uint8_t priority = (uint8_t)packet->priority, *out = outlet->frames + outlet->kept;
+    uint32_t packet_port = packet->port;
+    uint8_t priority = (uint8_t)packet->priority;
+    uint8_t *out = wire ? wire->frames + wire->stop : outlet->frames + outlet->kept;
     struct sw_leaving leaving;
     size_t length = program->send(program->sw, packet, (uint64_t)start / PICOS, out, SW_MAX_FRAME,
                                   &leaving);
@@ -224,10 +347,21 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
         return;
     }
     uint32_t stored = (uint32_t)gather(timed, out, length, &leaving);
+    if (wire) {
+        carry(outlet, length, stored);
+        return;
+    }
     if (outlet->unqueued)
         outlet->line.free = start;
     else
-        outlet->wire += line_occupy(&outlet->line, length);
+        outlet->occupied += line_occupy(&outlet->line, length);
+    if (timed->echoes) {
+        const struct timed_echo *echo = &timed->echoes[packet_port];
+        int64_t there = outlet->line.free + echo->delay;
+        int64_t answer = echo->free > there ? echo->free : there;
+        if (echo->free != TIMED_NEVER && answer + echo->least < *timed->until)
+            *timed->until = answer + echo->least;
+    }
     uint64_t n = outlet->count++;
     outlet->ends[n] = outlet->line.free;
     outlet->inputs[n] = timed->input;
@@ -266,24 +400,51 @@ static void bring_in(struct timed *timed, const uint8_t *bytes, uint32_t stored,
     timed->frame_stored = stored;
 }
 
-static void arrive(struct timed *timed, const struct timed_train *train, uint64_t row) {
+// A packet at `bytes`; input: its number among those of the call, -1 if it came by a wire.
+static void arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input,
+                   const uint8_t *bytes, uint32_t stored, int64_t length) {
     const struct timed_program *program = &timed->program;
+    if (!program->sw) {
+        timed->no_program++;
+        return;
+    }
     struct sw_frame frame = {
         .bytes = timed->frame,
-        .length = (uint32_t)train->lengths[row],
+        .length = (uint32_t)length,
         .sum_field = SW_COMPLETE,
         .lasting = 1,
         .writable = 1,
     };
-    uint32_t stored = (uint32_t)train->stored;
     if (frame.length <= SW_MAX_FRAME) // else it is dropped and counted, unseen
-        bring_in(timed, train->frames + row * train->stored,
-                 stored < frame.length ? stored : frame.length, frame.length);
-    timed->now = train->times[row];
-    timed->input = (int64_t)(train->first + row);
-    program->receive(program->sw, (uint32_t)train->port, &frame, (uint64_t)timed->now / PICOS);
-    collect_rounds(timed, timed->now);
+        bring_in(timed, bytes, stored < frame.length ? stored : frame.length, frame.length);
+    timed->now = at;
+    timed->input = input;
+    program->receive(program->sw, port, &frame, (uint64_t)at / PICOS);
+    collect_rounds(timed, at);
     drain(timed);
+}
+
+static void arrive_by_train(struct timed *timed, struct head *head) {
+    struct timed_train *train = head->train;
+    uint64_t row = head->row++;
+    train->taken = head->row;
+    arrive(timed, (uint32_t)train->port, train->times[row], (int64_t)(train->first + row),
+           train->frames + row * train->stored, (uint32_t)train->stored, train->lengths[row]);
+    head->at = head->row < train->count ? train->times[head->row] : TIMED_NEVER;
+}
+
+static int64_t first_of(const struct wire *wire) {
+    return wire->first < wire->end ? wire->flying[wire->first].at : TIMED_NEVER;
+}
+
+static void arrive_by_wire(struct timed *timed, struct head *head) {
+    struct wire *wire = head->wire;
+    struct flying one = wire->flying[wire->first++];
+    const uint8_t *bytes = wire->frames + wire->start;
+    wire->start += one.stored;
+    wire->carried.arrived++;
+    arrive(timed, wire->port, one.at, -1, bytes, one.stored, one.length);
+    head->at = first_of(wire);
 }
 
 static void come_round(struct timed *timed) {
@@ -297,46 +458,64 @@ static void come_round(struct timed *timed) {
 }
 
 int64_t timed_next(const struct timed *timed) {
-    return rounds_next(&timed->rounds);
-}
-
-// The next packet of each train: its time, TIMED_NEVER behind the last.
-struct head {
-    int64_t at;
-    uint64_t row;
-};
-
-static struct head *first_heads(struct timed *timed, const struct timed_train *trains,
-                                uint64_t count) {
-    if (count > timed->heads_room) {
-        if (!grow((void **)&timed->heads, sizeof *timed->heads, count))
-            return NULL;
-        timed->heads_room = count;
+    int64_t next = rounds_next(&timed->rounds);
+    for (uint64_t i = 0; i < timed->wire_count; i++) {
+        int64_t at = first_of(timed->wires[i]);
+        next = at < next ? at : next;
     }
-    for (uint64_t i = 0; i < count; i++)
-        timed->heads[i] = (struct head){trains[i].count ? trains[i].times[0] : TIMED_NEVER, 0};
-    return timed->heads;
+    return next;
 }
 
-static uint64_t earliest(const struct head *heads, uint64_t count) {
-    uint64_t first = 0;
-    for (uint64_t i = 1; i < count; i++)
-        if (heads[i].at < heads[first].at)
-            first = i;
-    return first;
+// Heads of trains and wires, by rank.
+static bool set_heads(struct timed *timed, struct timed_train *trains, uint64_t count) {
+    uint64_t total = count + timed->wire_count;
+    if (total > timed->heads_room) {
+        if (!grow((void **)&timed->heads, sizeof *timed->heads, total))
+            return false;
+        timed->heads_room = total;
+    }
+    timed->head_count = total;
+    for (uint64_t i = 0, train = 0, wire = 0; i < total; i++) {
+        struct wire *by = wire < timed->wire_count ? timed->wires[wire] : NULL;
+        if (train < count && (!by || trains[train].rank <= by->rank)) {
+            struct timed_train *one = &trains[train++];
+            one->taken = 0;
+            int64_t at = one->count ? one->times[0] : TIMED_NEVER;
+            timed->heads[i] = (struct head){.at = at, .rank = one->rank, .train = one};
+        } else {
+            timed->heads[i] = (struct head){.at = first_of(by), .rank = by->rank, .wire = by};
+            wire++;
+        }
+    }
+    return true;
+}
+
+static struct head *earliest(struct timed *timed) {
+    struct head *first = timed->heads;
+    for (uint64_t i = 1; i < timed->head_count; i++)
+        if (timed->heads[i].at < first->at)
+            first = &timed->heads[i];
+    return timed->head_count ? first : NULL;
+}
+
+static int64_t next_event(struct timed *timed) {
+    int64_t again = rounds_next(&timed->rounds);
+    struct head *head = earliest(timed);
+    return head && head->at < again ? head->at : again;
 }
 
 static void begin(struct timed *timed) {
     for (uint32_t i = 0; i < timed->port_count; i++) {
         struct outlet *outlet = timed->outlets[timed->ports[i]];
-        outlet->count = outlet->kept = outlet->bytes = outlet->wire = 0;
+        outlet->count = outlet->kept = outlet->bytes = outlet->occupied = 0;
         outlet->most = 0;
         outlet->least = UINT32_MAX;
     }
+    timed->again = 0;
+    timed->last = -1;
 }
 
 static void add_up(const struct timed *timed, struct timed_totals *totals) {
-    *totals = (struct timed_totals){0, 0, 0};
     for (uint32_t i = 0; i < timed->port_count; i++) {
         const struct outlet *outlet = timed->outlets[timed->ports[i]];
         totals->ports += outlet->count > 0;
@@ -345,54 +524,95 @@ static void add_up(const struct timed *timed, struct timed_totals *totals) {
     }
 }
 
-// Returns how often packets went round without time passing, at the end.
-static uint32_t forward(struct timed *timed, const struct timed_train *trains, struct head *heads,
-                        uint64_t count, int64_t until) {
-    uint32_t rounds = 0;
-    int64_t last = -1;
-    while (!timed->no_memory && rounds <= MOST_ROUNDS) {
-        int64_t again = timed_next(timed);
-        uint64_t next = earliest(heads, count);
+// All of one switch before a time.
+static void forward(struct timed *timed, int64_t reached) {
+    const struct timed_program *program = &timed->program;
+    // What others have sent since.
+    for (uint64_t i = 0; i < timed->head_count; i++)
+        if (timed->heads[i].wire)
+            timed->heads[i].at = first_of(timed->heads[i].wire);
+    if (program->sw)
+        program->lock(program->sw);
+    while (!timed->no_memory && timed->again <= MOST_ROUNDS) {
+        int64_t again = rounds_next(&timed->rounds);
+        struct head *head = earliest(timed);
+        int64_t until = reached < *timed->until ? reached : *timed->until;
         // As in emulation, what goes round comes before what arrives.
-        if (count && heads[next].at < again) {
-            const struct timed_train *train = &trains[next];
-            struct head *head = &heads[next];
-            arrive(timed, train, head->row++);
-            head->at = head->row < train->count ? train->times[head->row] : TIMED_NEVER;
+        if (head && head->at < again) {
+            if (head->at >= until)
+                break;
+            if (head->train)
+                arrive_by_train(timed, head);
+            else
+                arrive_by_wire(timed, head);
         } else if (again < until) {
-            rounds = again == last ? rounds + 1 : 0;
-            last = again;
+            timed->again = again == timed->last ? timed->again + 1 : 0;
+            timed->last = again;
             come_round(timed);
         } else {
             break;
         }
     }
-    return rounds;
+    if (timed->again > MOST_ROUNDS)
+        forget_rounds(timed);
+    if (program->sw)
+        program->unlock(program->sw);
+    timed->next = next_event(timed);
 }
 
-int timed_run(struct timed *timed, const struct timed_train *trains, uint64_t count, int64_t until,
-              struct timed_totals *totals) {
-    struct timed_program *program = &timed->program;
-    struct head *heads = first_heads(timed, trains, count);
-    begin(timed);
-    *totals = (struct timed_totals){0, 0, 0};
-    if (count && !heads)
-        return SW_NO_MEMORY;
-    if (!program->sw) {
-        for (uint64_t i = 0; i < count; i++) timed->no_program += trains[i].count;
-        return 0;
+// Switches in the order of their next events, as far as none can be reached by another.
+static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *end) {
+    for (;;) {
+        int64_t until = *end;
+        struct timed *first = NULL;
+        int64_t second = TIMED_NEVER;
+        for (uint64_t i = 0; i < count; i++) {
+            struct timed *one = parts[i].timed;
+            if (!first || one->next < first->next) {
+                second = first ? first->next : second;
+                first = one;
+            } else if (one->next < second) {
+                second = one->next;
+            }
+            if (one->no_memory || one->again > MOST_ROUNDS)
+                return;
+        }
+        if (!first || first->next >= until)
+            return;
+        // By another's next packet, or by what one makes of this one's.
+        int64_t reached = until - lookahead > second ? second + lookahead : until;
+        if (until - 2 * lookahead > first->next && first->next + 2 * lookahead < reached)
+            reached = first->next + 2 * lookahead;
+        forward(first, count > 1 ? reached : until);
     }
-    program->lock(program->sw);
-    uint32_t rounds = forward(timed, trains, heads, count, until);
-    if (rounds > MOST_ROUNDS)
-        forget_rounds(timed);
-    program->unlock(program->sw);
-    add_up(timed, totals);
-    if (timed->no_memory)
-        return SW_NO_MEMORY;
-    if (timed->prioritised)
-        return SW_EXISTS;
-    return rounds > MOST_ROUNDS ? SW_RANGE : 0;
+}
+
+void timed_echoes(struct timed *timed, const struct timed_echo *echoes) {
+    timed->echoes = echoes;
+}
+
+int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until) {
+    for (uint64_t i = 0; i < count; i++) {
+        struct timed_part *part = &parts[i];
+        part->totals = (struct timed_totals){0, 0, 0};
+        begin(part->timed);
+        part->timed->until = until;
+        if (!set_heads(part->timed, part->trains, part->count))
+            return SW_NO_MEMORY;
+        part->timed->next = next_event(part->timed);
+    }
+    run_all(parts, count, lookahead, until);
+    for (uint64_t i = 0; i < count; i++) {
+        struct timed *timed = parts[i].timed;
+        add_up(timed, &parts[i].totals);
+        if (timed->no_memory)
+            return SW_NO_MEMORY;
+        if (timed->prioritised)
+            return SW_EXISTS;
+        if (timed->again > MOST_ROUNDS)
+            return SW_RANGE;
+    }
+    return 0;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -431,7 +651,7 @@ void timed_collect(const struct timed *timed, const struct timed_departures *int
             .count = n,
             .stored = outlet->most,
             .bytes = outlet->bytes,
-            .wire = outlet->wire,
+            .wire = outlet->occupied,
             .free = outlet->line.free,
         };
         at += n;

@@ -38,12 +38,14 @@ struct timed_program {
 };
 
 // `count` packets that arrive on a port, in the order of their times: `stored` bytes of each frame,
-// as far apart, of `lengths[i]` bytes in all; what is behind these is no part of it. Of what is not stored only the length exists: zeros,
-// should the program look. first: the number of the first among all packets of a call.
+// as far apart, of `lengths[i]` bytes in all; what is behind these is no part of it. Of what is not
+// stored only the length exists: zeros, should the program look. first: the number of the first
+// among all packets of a call. rank: of packets that arrive at one time the lowest come first.
 struct timed_train {
     const int64_t *times, *lengths;
     const uint8_t *frames;
-    uint64_t count, first, port, stored;
+    uint64_t count, first, port, stored, rank;
+    uint64_t taken; // an answer: how many of them were due
 };
 
 // What left one port in one call: `count` packets, `stored` bytes of each, `bytes` in all, which take
@@ -85,15 +87,46 @@ int timed_line_read(const struct timed *timed, uint32_t port, struct line_counte
 uint64_t timed_no_port(const struct timed *timed);
 uint64_t timed_no_program(const struct timed *timed);
 
-// When the first that goes round again comes back, or TIMED_NEVER.
+// When the first that goes round again comes back, or arrives by a wire; TIMED_NEVER without one.
 int64_t timed_next(const struct timed *timed);
 
-// All that is due before `until`: these trains, which are, and what goes round. Of packets that
-// arrive at one time those of the first train come first. Returns 0, SW_NO_MEMORY, SW_RANGE: packets
-// go round without time passing, or SW_EXISTS: a packet has a priority, but its line is no `unqueued`
-// one.
-int timed_run(struct timed *timed, const struct timed_train *trains, uint64_t count, int64_t until,
-              struct timed_totals *totals);
+// What a wire has carried since it was asked last; arrived: packets that the receiver has taken.
+struct timed_carried {
+    uint64_t packets, bytes, wire, arrived;
+    int64_t free;
+};
+
+// A port's line leads to a port of another switch, `delay` ps away, and nothing else does: what
+// leaves it is no departure. rank: as in struct timed_train. 0, SW_NOT_FOUND: no line, SW_EXISTS:
+// it has a wire or is an unqueued one, SW_NO_MEMORY. Both switches live until none of them runs.
+int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_t to_port,
+               int64_t delay, uint64_t rank);
+int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *carried);
+
+// Who is at the other end of a port may answer what leaves it: not before it is there, `delay` ps
+// later, and not before its own line is free; its answer takes `least` ps. free is INT64_MAX where
+// nobody answers. Read whenever a packet leaves.
+struct timed_echo {
+    int64_t free, delay, least;
+};
+
+// By port, SW_PORTS of them, kept by the caller; NULL: nobody answers.
+void timed_echoes(struct timed *timed, const struct timed_echo *echoes);
+
+// A switch of several, and these trains, in the order of their ranks. totals are the call's.
+struct timed_part {
+    struct timed *timed;
+    struct timed_train *trains;
+    uint64_t count;
+    struct timed_totals totals;
+};
+
+// All that is due before `until` in switches that have wires to no others: their trains, what is on
+// wires, and what goes round. `until` becomes the first time at which an answer to what left could be
+// there, if that is sooner. lookahead: ps that every wire takes at least. Returns 0,
+// SW_NO_MEMORY, SW_RANGE: packets go round without time passing, or SW_EXISTS: a packet has a
+// priority, but its line is no `unqueued` one.
+int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);
 
 // Departures of the last call.
 void timed_collect(const struct timed *timed, const struct timed_departures *into);

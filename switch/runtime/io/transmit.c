@@ -10,12 +10,12 @@
 
 #include "train.h"
 
-// In front of each packet: its frame's offload header. Room for headers: see fall_back.
-enum { ROOM_BEFORE = 64, HEADER = sizeof(struct offload_header), HEADERS_ROOM = 192 };
+// Room for headers: see fall_back.
+enum { HEADER = sizeof(struct offload_header), HEADERS_ROOM = 192 };
 enum { KEPT_BYTES = TRANSMIT_BYTES + SW_MAX_FRAME };
 
 // Behind the packets. Memory that is not touched before it is needed.
-#define HEADERS_AT ((size_t)TRANSMIT_BYTES + 2 * ROOM_BEFORE + SW_MAX_FRAME)
+#define HEADERS_AT ((size_t)TRANSMIT_BYTES + 2 * TRANSMIT_BEFORE + SW_MAX_FRAME)
 
 int transmit_init(struct transmit *t, bool join, size_t train_limit) {
     memset(t, 0, sizeof *t);
@@ -34,12 +34,6 @@ void transmit_destroy(struct transmit *t) {
     free(t->bytes);
     free(t->kept);
     t->bytes = t->kept = NULL;
-}
-
-uint8_t *transmit_room(struct transmit *t) {
-    if (t->packet_count == TRANSMIT_PACKETS || t->used + t->apart > TRANSMIT_BYTES)
-        return NULL;
-    return t->bytes + t->used + ROOM_BEFORE;
 }
 
 static struct transmit_frame *add_frame(struct transmit *t, uint32_t packet) {
@@ -105,27 +99,32 @@ static bool join(struct transmit *t, struct transmit_frame *frame, struct outgoi
     extend(frame, packet);
     // No room for the rest: it leaves from where it is.
     packet->alone = packet->rest == NULL;
-    t->used += ROOM_BEFORE + (packet->length - packet->rest_length + 63) / 64 * 64;
+    t->used += TRANSMIT_BEFORE + (packet->length - packet->rest_length + 63) / 64 * 64;
     t->apart += packet->rest_length;
     return true;
 }
 
-// The same for what most packets of a long run are: as long as the first, with the headers that
-// follow, of which not all have been written, and the payload behind the one before.
+// Whether a packet is what most of a long run are: as long as the first, and its checksum put off as
+// that of the first. With the headers that the train expects it may be taken.
+static inline bool is_usual(const struct transmit *t, const struct train *train, size_t length,
+                            const struct sw_leaving *leaving) {
+    return train->implied && length == train->headers + train->size &&
+           leaving->sum_field == train->sum_field && leaving->sum_start == train->sum_start &&
+           train->count < TRAIN_MAX_PACKETS &&
+           ETH_HLEN + train->ip_length + train->size <= t->train_limit &&
+           train->ip_length + train->size <= TRAIN_MAX_IP_LENGTH;
+}
+
+// join for such a packet, of whose headers not all have been written, with its payload behind the one
+// before.
 static inline bool join_next(struct transmit *t, struct transmit_frame *frame, size_t length,
                              const struct sw_leaving *leaving) {
     struct train *train = &frame->train;
     uint32_t head = (uint32_t)length - leaving->payload_length, count = train->headers - head;
-    if (!train->implied || length != train->headers + train->size ||
-        leaving->sum_field != train->sum_field || leaving->sum_start != train->sum_start ||
-        count > 64 || count < leaving->fragile || leaving->payload_length < LEAST_REST + 64 ||
-        frame->end != leaving->payload + count)
+    if (count > 64 || count < leaving->fragile || leaving->payload_length < LEAST_REST + 64 ||
+        frame->end != leaving->payload + count || !is_usual(t, train, length, leaving))
         return false;
-    if (train->count == TRAIN_MAX_PACKETS ||
-        ETH_HLEN + train->ip_length + train->size > t->train_limit ||
-        train->ip_length + train->size > TRAIN_MAX_IP_LENGTH)
-        return false;
-    uint8_t *start = t->bytes + t->used + ROOM_BEFORE;
+    uint8_t *start = t->bytes + t->used + TRANSMIT_BEFORE;
     copy32(start + head, leaving->payload);
     if (count > 32)
         copy32(start + head + 32, leaving->payload + 32);
@@ -144,7 +143,7 @@ static inline bool join_next(struct transmit *t, struct transmit_frame *frame, s
     packet->sum_start = leaving->sum_start;
     packet->sum_field = leaving->sum_field;
     packet->alone = packet->in_place = packet->headless = false;
-    t->used += ROOM_BEFORE + (train->headers + 63) / 64 * 64;
+    t->used += TRANSMIT_BEFORE + (train->headers + 63) / 64 * 64;
     t->apart += train->size;
     return true;
 }
@@ -180,6 +179,16 @@ static void follow(struct transmit *t, const struct transmit_frame *frame, struc
     t->used = ((size_t)(packet->start - t->bytes) + packet->length + 63) / 64 * 64;
 }
 
+// Takes a packet whose headers have all been written.
+static inline bool join_whole(const struct transmit *t, struct train *train,
+                              const struct outgoing *packet, const struct sw_leaving *leaving) {
+    if (is_usual(t, train, packet->length, leaving) && train_expects(train, packet->start)) {
+        train_extend(train);
+        return true;
+    }
+    return train_join(train, packet, t->train_limit);
+}
+
 void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *leaving) {
     struct transmit_frame *open = open_frame(t);
     if (open && leaving->payload && join_next(t, open, length, leaving))
@@ -187,7 +196,7 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
     uint32_t number = t->packet_count++;
     struct outgoing *packet = &t->waiting[number];
     *packet = (struct outgoing){
-        .start = t->bytes + t->used + ROOM_BEFORE,
+        .start = t->bytes + t->used + TRANSMIT_BEFORE,
         .rest = leaving->payload,
         .length = (uint32_t)length,
         .rest_length = leaving->payload ? leaving->payload_length : 0,
@@ -198,12 +207,12 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
     };
     packet->in_place = open && in_place(packet, open->train.headers);
     if (open && (packet->in_place || can_follow(open, packet, packet - 1))) {
-        if (train_join(&open->train, packet, t->train_limit)) {
+        if (join_whole(t, &open->train, packet, leaving)) {
             open->count++;
             open->end = NULL;
             packet->alone = packet->in_place;
             if (packet->in_place)
-                t->used += ROOM_BEFORE + (length + 63) / 64 * 64;
+                t->used += TRANSMIT_BEFORE + (length + 63) / 64 * 64;
             else
                 follow(t, open, packet, packet - 1);
             return;
@@ -216,7 +225,7 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
     const struct outgoing before = *packet;
     gather(packet, HEAD_BYTES);
     packet->alone = true;
-    t->used += ROOM_BEFORE + (length + 63) / 64 * 64;
+    t->used += TRANSMIT_BEFORE + (length + 63) / 64 * 64;
     struct transmit_frame *frame = add_frame(t, number);
     if (!t->join || length > t->largest || !train_open(&frame->train, packet))
         return;
@@ -243,7 +252,7 @@ static void part(struct transmit *t, struct transmit_frame *frame) {
         uint32_t headers = frame->train.headers;
         packet->rest = packet->start + headers;
         packet->rest_length = packet->length - headers;
-        packet->start = t->bytes + HEADERS_AT + (size_t)n * HEADERS_ROOM + ROOM_BEFORE;
+        packet->start = t->bytes + HEADERS_AT + (size_t)n * HEADERS_ROOM + TRANSMIT_BEFORE;
         train_headers(&frame->train, n - frame->first, packet);
     }
 }

@@ -16,6 +16,7 @@
 
 #define TRANSMIT_PACKETS 512
 #define TRANSMIT_BYTES (384 * 1024)
+#define TRANSMIT_BEFORE 64 // in front of each packet: its frame's offload header
 
 struct transmit_frame {
     struct train train;
@@ -56,7 +57,11 @@ int transmit_init(struct transmit *transmit, bool join, size_t train_limit);
 void transmit_destroy(struct transmit *transmit);
 
 // Where the next packet may be written (SW_MAX_FRAME bytes), or NULL: flush first.
-uint8_t *transmit_room(struct transmit *transmit);
+static inline uint8_t *transmit_room(struct transmit *t) {
+    if (t->packet_count == TRANSMIT_PACKETS || t->used + t->apart > TRANSMIT_BYTES)
+        return NULL;
+    return t->bytes + t->used + TRANSMIT_BEFORE;
+}
 
 // The packet there has `length` bytes, those of *leaving not yet among them, and is to be sent.
 void transmit_add(struct transmit *transmit, size_t length, const struct sw_leaving *leaving);

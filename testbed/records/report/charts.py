@@ -16,6 +16,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 18.0, 34.0
 TICK_LENGTH = 4.0
 # Letters of the style sheet's size are about that wide.
 LETTER = 6.6
+_PREFIXES = {3: " k", 6: " M", 9: " G", 12: " T"}
 # Of a curve no more points are drawn than can be told apart.
 MOST_POINTS = 600
 _MOST_DOTS = 60
@@ -140,7 +141,8 @@ class _LogScale:
 
     def text(self, tick: float) -> str:
         """A tick as it is written."""
-        return f"{tick:g}"
+        power = max((p for p in _PREFIXES if 10.0**p <= tick), default=0)
+        return f"{tick / 10.0**power:g}{_PREFIXES.get(power, '')}"
 
 
 Scale = _Scale | _LogScale
@@ -172,7 +174,9 @@ def _grid(
     for tick in across.ticks:
         at = across(tick)
         _add(svg, "line", "axis", x1=at, x2=at, y1=bottom, y2=bottom + TICK_LENGTH)
-        _text(svg, "tick middle", at, bottom + 16, across.text(tick))
+        text = across.text(tick)
+        half = LETTER * len(text) / 2
+        _text(svg, "tick middle", min(at, WIDTH - half), bottom + 16, text)
     _add(svg, "line", "axis", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom)
     _text(svg, "tick end", WIDTH - RIGHT, height - 4, x.title)
     if y.title:

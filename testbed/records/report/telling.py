@@ -343,7 +343,12 @@ def _machine(facts: Message) -> list[tuple[str, str]]:
         if value is None:
             continue
         title = name.replace("_", " ")
-        if isinstance(value, dict):
+        if name == "cpu_waited":
+            told.append((title, ", ".join(f"{k} {100 * v:.1f} %" for k, v in value.items())))
+        elif isinstance(value, list):
+            if value:
+                told.append((title, "; ".join(map(str, value))))
+        elif isinstance(value, dict):
             told.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
         elif name == "cpu_busy":
             told.append((title, f"{100 * value:.0f} %"))

@@ -18,6 +18,7 @@ enum {
     RING_FRAMES = 8192, // far more than any window
     RING_BLOCK = 1 << 16,
     STALLED_NS = 500000000, // what has not come back by then never will
+    STARVED_NS = 1000000000, // longer at most until a first packet is back, where others compute
     LOOK_EVERY = 32,        // turns, for reading the clock costs time
 };
 
@@ -96,6 +97,9 @@ static int open_port(struct ends *ends, struct port *port, const char *interface
     port->out = open_interface(interface, 0, (int)traffic->vnet, 0);
     if (port->out < 0)
         return port->out;
+    int error = set_option(port->out, SOL_PACKET, PACKET_QDISC_BYPASS, 1); // there is no queue
+    if (error)
+        return error;
     size_t size = (size_t)traffic->messages * traffic->message_bytes;
     port->frames = malloc(size);
     port->messages = calloc(traffic->messages, sizeof *port->messages);
@@ -225,7 +229,8 @@ static void give_up(struct ends *ends) {
     }
 }
 
-// Sends and counts for some seconds (0: only until what is under way is back). Returns -errno.
+// Sends and counts for some seconds (0: only until what is under way is back), for longer if nothing
+// has come back by then. Returns -errno.
 int ends_run(struct ends *ends, double seconds, struct ends_counts *counts) {
     const struct ends_traffic *traffic = &ends->traffic;
     int64_t began = now_ns(), end = began + (int64_t)(seconds * 1e9), moved = began;
@@ -251,7 +256,7 @@ int ends_run(struct ends *ends, double seconds, struct ends_counts *counts) {
         else if (now - moved > STALLED_NS)
             give_up(ends);
         back = 0;
-        if (seconds > 0 && now >= end)
+        if (seconds > 0 && now >= end && (ends->counts.received || now >= end + STARVED_NS))
             break;
     }
     ends->counts.seconds = (double)(now_ns() - began) / 1e9;

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Watch:
+class Observer:
     """One that takes no notice. Layers are named as in ``Perceptron.layers``; iterations count from
     1."""
 
@@ -23,4 +23,4 @@ class Watch:
         """All that was pushed of these is summed."""
 
 
-UNWATCHED = Watch()
+NOBODY = Observer()

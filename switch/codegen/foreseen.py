@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions whose outcome the way to a node has decided.
+
+P4 programs for wide data test one field again and again: `if (kind == ADD) { first.add(); }`,
+`if (kind == ADD) { second.add(); }`. Whoever came to the first statement by such a condition alone
+knows what the others will say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from switch import expressions as ex
+from switch.codegen.usage import Place
+from switch.program import Control
+
+Known = tuple[Place, int]  # a field, and the value that it has
+
+
+def known_at(
+    control: Control, name: str, references: Mapping[str | None, int], fields: Container[Place]
+) -> Known | None:
+    """What is certain of one of the fields where a node begins. references: from how many nodes
+    each can be reached."""
+    if references.get(name) != 1:
+        return None
+    for one in control.conditionals.values():
+        if name == one.true_next != one.false_next:
+            known = _equality(one.condition)
+            return known if known and known[0] in fields else None
+    return None
+
+
+def beyond(control: Control, name: str | None, known: Known) -> str | None:
+    """The node that the control comes to from this one, past conditions that are decided."""
+    while name is not None and name in control.conditionals:
+        one = control.conditionals[name]
+        tested = _equality(one.condition)
+        if tested is None or tested[0] != known[0]:
+            break
+        name = one.true_next if tested == known else one.false_next
+    return name
+
+
+def _equality(condition: object) -> Known | None:
+    if not isinstance(condition, ex.Compare) or condition.op != "==":
+        return None
+    field, value = condition.left, condition.right
+    if (
+        isinstance(field, ex.FieldValue)
+        and isinstance(field.header, ex.HeaderRef)
+        and not field.signed
+        and isinstance(value, ex.Const)
+    ):
+        return (field.header.name, field.field), value.value
+    return None

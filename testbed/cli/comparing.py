@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub compare``: sums in the network beside those of baselines on the same links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from controller.admission import Resources
+from controller.dataplane import DataPlane
+from controller.trees import PlanRefusedError
+from testbed.baselines import emulated, gloo, plot, virtual
+from testbed.baselines.contest import (
+    BASELINES,
+    GLOO,
+    IN_NETWORK,
+    Contender,
+    ContestError,
+    Outcome,
+    Work,
+    check_lossless,
+    contenders,
+    server_units,
+)
+from testbed.cli.options import (
+    DEFAULT_JOB,
+    FILE,
+    building,
+    console_for,
+    print_json,
+    quantity_of,
+    say,
+    with_json,
+)
+from testbed.cli.run import bringing_up
+from testbed.cli.view import show_rows
+from testbed.jobs import preflight
+from testbed.jobs.preflight import JobPlan, read_program
+from testbed.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
+from testbed.nodes.dataplane import make_ready
+from testbed.nodes.targets import Target, choose
+from testbed.plans import jobfile
+from testbed.training.workloads import shapes
+from topologies.addressing import Addressing
+from topologies.spec import TopologyFile
+from topologies.spec import read as read_topology
+from topologies.units import SIZES
+
+Message = dict[str, Any]
+_ALL = (IN_NETWORK, *BASELINES, GLOO)
+_BYTES_PER_VALUE = 4
+
+
+def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in value.split(",")) if value else ()
+    for name in names:
+        if name not in _ALL:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(_ALL)}")
+    return tuple(dict.fromkeys(names))
+
+
+@click.command(short_help="Compare sums in the network with ring, halving-doubling and servers.")
+@click.argument("topology", type=FILE)
+@click.option("--job", type=FILE, help="Whose gradients, workers and tree. [default: digits]")
+@click.option(
+    "--size",
+    callback=quantity_of(SIZES, '"97 MB"'),
+    help='Gradients of that size, as one tensor of all workers: "97 MB".',
+)
+@click.option(
+    "--only",
+    callback=_names,
+    metavar="NAME,..",
+    help=f"Some of {', '.join(_ALL)}. [default: all but gloo]",
+)
+@click.option(
+    "--clock",
+    type=click.Choice(["virtual", "emulated"]),
+    default="virtual",
+    show_default=True,
+    help="A simulated network, without root, or real TCP on Mininet.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1, 10_000),
+    default=3,
+    show_default=True,
+    help="Sums that are measured, after a first one that is not.",
+)
+@click.option("--framing", is_flag=True, help="Virtual: preamble, FCS and gap take time, too.")
+@click.option(
+    "--plot",
+    "drawing",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw it into this file (SVG).",
+)
+@building
+@with_json
+def compare(
+    topology: Path,
+    job: Path | None,
+    size: float | None,
+    only: tuple[str, ...],
+    clock: str,
+    iterations: int,
+    framing: bool,
+    drawing: Path | None,
+    target: str,
+    program: Path | None,
+    p4info: Path | None,
+    as_json: bool,
+) -> None:
+    """Sum the same tensors over the same workers and links in several ways, one after another.
+
+    in-network: as the job's file says, with the real clients, switches and servers. ring and
+    halving-doubling: among the workers. ps and sharded-ps: one server process, or all that the job
+    has, without help of the network. gloo: PyTorch's, with --clock emulated. Baselines use TCP, in
+    virtual time a model of it (docs/compare.md). Beside what was measured stands the closed form:
+    what the busiest link has to carry, at its rate. Exit status 0 means that all sums were right.
+    """
+    if size is not None and job is not None:
+        raise click.UsageError("--job has a size; leave --size out")
+    if framing and clock == "emulated":
+        raise click.UsageError("--framing is for --clock virtual; leave it out")
+    if GLOO in only:
+        if clock == "virtual":
+            raise ContestError("gloo needs real sockets: use --clock emulated")
+        if text := gloo.missing():
+            raise ContestError(text)
+    if clock == "virtual" and target == "bmv2":
+        raise LaunchError("--target bmv2: virtual time has the embedded target only; leave it out")
+    chosen: Target = "embedded" if clock == "virtual" else choose(target)
+    loaded = read_topology(topology)
+    framing = framing or (clock == "virtual" and loaded.topology.costs.framing)
+    if program is None and p4info is None:
+        make_ready(say=say)
+    if clock == "virtual":
+        path = job or DEFAULT_JOB
+        program, p4info, plane = program_for([path] if size is None else [], program, p4info)
+    else:
+        program, p4info = program_files(program, p4info)
+        plane = read_program(program, p4info)
+    plan, work = _work(loaded, job, size, plane, chosen, clock == "virtual")
+    work = replace(work, iterations=iterations)
+    addressing = Addressing(loaded.topology)
+    names = only or _default(addressing, plan)
+    listed = contenders(names, addressing, plan, plane, work)
+    if clock == "virtual":
+        if any(one.rounds for one in listed):
+            check_lossless(loaded.topology)
+        for one in listed:
+            if one.rounds:
+                one.windows()
+        compile_once(program)
+        rows = _play_all(
+            listed,
+            lambda one: virtual.play(one, addressing, plan, plane, work, framing=framing),
+            addressing,
+            framing=framing,
+        )
+    else:
+        options = {"target": target, "program": program, "p4info": p4info}
+        with bringing_up(topology, say, **options) as launched:
+            launched.wait_until_up()
+            rows = _play_all(
+                listed,
+                lambda one: emulated.play(launched, one, plan, work),
+                addressing,
+                framing=False,
+            )
+    facts = {
+        "topology": loaded.topology.name,
+        "job": plan.file.spec.name,
+        "clock": clock,
+        "target": chosen,
+        "workers": len(plan.placement.workers),
+        "tensors": len(work.sizes),
+        "bytes": _BYTES_PER_VALUE * work.size,
+        "iterations": iterations,
+        "framing": framing,
+    }
+    if drawing is not None:
+        try:
+            drawing.write_text(plot.draw(facts, rows))
+        except OSError as error:
+            raise ContestError(f"{drawing} cannot be written: {error.strerror}") from error
+    if as_json:
+        print_json({**facts, "rows": rows})
+    else:
+        _show(console_for(), facts, rows)
+    wrong = [row["name"] for row in rows if row["right"] is False]
+    if wrong:
+        raise ContestError(f"wrong sums: {', '.join(wrong)}")
+
+
+def _play_all(
+    listed: list[Contender],
+    play: Callable[[Contender], Outcome],
+    addressing: Addressing,
+    *,
+    framing: bool,
+) -> list[Message]:
+    rows = []
+    for number, one in enumerate(listed, start=1):
+        say(f"{number}/{len(listed)} {one.name} ({one.meaning})")
+        rows.append(play(one).row(addressing, framing=framing))
+    return rows
+
+
+def _work(
+    loaded: TopologyFile,
+    job: Path | None,
+    size: float | None,
+    plane: DataPlane,
+    target: Target,
+    virtual_: bool,
+) -> tuple[JobPlan, Work]:
+    """The job, as it would be admitted, and its tensors."""
+    if size is None:
+        path = job or DEFAULT_JOB
+        checked = preflight.check(loaded, [path], plane, target, virtual=virtual_)
+        (plan,) = checked.jobs
+        return plan, Work(tuple(shapes(plan.file.spec).values()), 1)
+    preflight.check(loaded, [], plane, target, virtual=virtual_)
+    world = len(loaded.topology.workers)
+    file = jobfile.parse(f"{{name: size, iterations: 1, batch: {max(1, world)}}}", "--size")
+    addressing = Addressing(loaded.topology)
+    resources = Resources((node.name for node in loaded.topology.switches), plane.slots)
+    try:
+        plan = preflight.admit(
+            file, file.place(loaded.topology), 0, addressing, resources, plane, None
+        )
+    except PlanRefusedError as refusal:
+        raise ContestError(f"{loaded.topology.source}: {refusal}") from refusal
+    return plan, Work((max(1, round(size / _BYTES_PER_VALUE)),), 1)
+
+
+def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
+    single = len(server_units(addressing, plan)) == 1
+    return tuple(one for one in (IN_NETWORK, *BASELINES) if not (single and one == "sharded-ps"))
+
+
+def _show(console: Console, facts: Message, rows: list[Message]) -> None:
+    clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
+    console.print(
+        f"{facts['topology']}, {facts['workers']} workers, {facts['bytes'] / 1e6:g} MB in"
+        f" {facts['tensors']} tensors, {clock}; MB are of an iteration, with all headers, in the"
+        " busier direction of the busiest link\n",
+        soft_wrap=True,
+        markup=False,
+    )
+    columns = {
+        "name": "", "meaning": "", "seconds": "s/iteration", "limit": "closed form",
+        "ratio": "ratio", "host": "host MB", "core": "core MB", "total": "all links MB",
+        "bytes": "closed form", "right": "sums",
+    }  # fmt: skip
+    best = min(row["seconds"] for row in rows)
+    show_rows(console, [_told(row) for row in rows], columns)
+    if len(rows) > 1:
+        first = min(rows, key=lambda row: row["seconds"])
+        others = sorted((row for row in rows if row is not first), key=lambda row: row["seconds"])
+        text = ", ".join(f"{row['name']} {row['seconds'] / best:.3g}" for row in others)
+        console.print(
+            f"\nquickest: {first['name']}; times as long: {text}", soft_wrap=True, markup=False
+        )
+
+
+def _told(row: Message) -> Message:
+    def megabytes(value: float) -> str:
+        return f"{value / 1e6:,.4g}"
+
+    same = row["bytes_as_closed_form"]
+    expected = "/".join(megabytes(row[f"closed_form_{name}_bytes"]) for name in ("host", "core"))
+    return {
+        "name": row["name"],
+        "meaning": row["meaning"],
+        "seconds": f"{row['seconds']:.4g}",
+        "limit": f"{row['closed_form_seconds']:.4g}",
+        "ratio": "" if row["ratio"] is None else f"{row['ratio']:.3f}",
+        "host": megabytes(row["host_bytes"]),
+        "core": megabytes(row["core_bytes"]),
+        "total": megabytes(row["total_bytes"]),
+        "bytes": "same on every link" if same else expected,
+        "right": {True: "right", None: "no payload"}.get(
+            row["right"], f"{row['wrong_values']} values wrong"
+        ),
+    }

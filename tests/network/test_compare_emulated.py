@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rackhub compare --clock emulated`: baselines as processes at the hosts, over TCP and the same
+links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.network.testbeds import Rackhub
+
+pytestmark = pytest.mark.network
+
+SIZE = 200_000  # bytes
+WORKERS, SERVERS = 4, 2
+
+
+def test_ring_and_servers_over_tcp(tmp_path: Path):
+    """Right sums, and what they were made of was on the links: TCP's own headers and what is sent
+    again come on top, so that there is a least and no most."""
+    rackhub = Rackhub(tmp_path)
+    told = rackhub.json(
+        *("compare", rackhub.topology, "--clock", "emulated", "--target", "embedded"),
+        *("--size", f"{SIZE} B", "--iterations", "1", "--only", "ring,sharded-ps"),
+    )
+    ring, servers = told["rows"]
+    for row in (ring, servers):
+        assert row["right"]
+        assert row["seconds"] > 0
+    sent = {(link["from"], link["core"]): link["bytes"] for link in ring["links"]}
+    workers = [f"w{rank}" for rank in range(WORKERS)]
+    for worker in workers:
+        assert sent[worker, False] > 2 * (WORKERS - 1) / WORKERS * SIZE
+    assert sent["s0", False] == sent["s1", False] == 0
+    assert sent["tor0", True] > 2 * (WORKERS - 1) / WORKERS * SIZE
+    sent = {(link["from"], link["core"]): link["bytes"] for link in servers["links"]}
+    for worker in workers:
+        assert sent[worker, False] > SIZE
+    for server in ("s0", "s1"):
+        assert sent[server, False] > WORKERS * SIZE / SERVERS
+    assert not rackhub.processes()

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a traced program tells of its packets; and that it does with them what others do."""
+
+from __future__ import annotations
+
+import queue
+import re
+from collections import defaultdict
+from functools import partial
+
+import grpc
+import pytest
+from p4.v1 import p4runtime_pb2 as p4rt
+from p4.v1 import p4runtime_pb2_grpc
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from switch.p4runtime import Device
+from switch.pipeline import Pipeline, PipelineError
+from switch.profiles import ProfileState, Reference
+from switch.program import Program
+from tests.p4 import HERE
+from tests.packet import differential, recordings
+from tests.packet.differential_cases import cases
+from tests.packet.p4rt_support import (
+    CPU_PORT,
+    arbitration,
+    config,
+    config_request,
+    ethernet,
+    packet_out,
+)
+from tests.packet.p4rt_targets import running
+
+pytestmark = pytest.mark.packet
+
+# Cases between them with every kind of statement, match and replication.
+SAME = [
+    "blocks", "jumbo-root", "matches", "metered", "parsing", "profiles", "replication", "stacks",
+    "unions", "valuesets",
+]  # fmt: skip
+# Told last of a packet.
+LAST = re.compile(r"leaves port|is dropped|ends here|is recirculated")
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_traced_program_does_what_bmv2_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, lines = cases()[name], list[str]()
+    traced = partial(Device, traced=True, on_commit=lambda made: made.set_trace(lines.append))
+    monkeypatch.setattr(differential, "Device", traced)
+    assert not differential.differences(case, differential.embedded(case), recordings.read(case))
+    arrived = [one for one in lines if " arrives on port " in one]
+    assert len(arrived) == len(case.arrivals)
+
+
+def test_a_packet_is_told_from_its_arrival_to_its_end() -> None:
+    lines: list[str] = []
+    to, udp = "02:00:00:00:00:99", UDP(sport=1, dport=2)
+    frames = [
+        bytes(Ether(dst=to) / IP(src="1.2.3.4", dst="10.7.0.9", ttl=9) / udp / b"hello"),
+        bytes(Ether(dst=to) / IP(src="1.2.3.4", dst="11.0.0.9", ttl=9) / udp / b"hello"),
+        bytes(Ether(dst=to))[:9],
+    ]
+    with Pipeline(Program.load(HERE / "router.json"), traced=True) as pipeline:
+        pipeline.set_trace(lines.append)
+        route = pipeline.insert("Route.routes", [(0x0A000000, 8)], "Route.forward", [3, 0x20003])
+        [(port, sent)] = pipeline.inject(1, frames[0])
+        told, lines[:] = list(lines), []
+        assert pipeline.inject_batch([2, 2], frames[1:]) == []
+        pipeline.set_trace(None)
+        pipeline.inject(1, frames[0])
+    assert (port, len(sent)) == (3, len(frames[0]))
+    assert told == [
+        f"packet 1.0: {line}"
+        for line in [
+            "arrives on port 1, 47 bytes",
+            "parser: start, ipv4; 34 bytes",
+            "router.p4(50): mark_to_drop(standard)",
+            "router.p4(67): standard.parser_error != error.NoError: false",
+            "router.p4(68): hdr.ipv4.isValid(): true",
+            "router.p4(69): standard.checksum_error == 1: false",
+            "router.p4(70): hdr.ipv4.ttl <= 1: false",
+            f"table Route.routes [hdr.ipv4.destination = 0xa070009]: hits handle {route} "
+            "[0xa000000/8]: Route.forward(port = 0x3, next_hop = 0x20003)",
+            "router.p4(52): standard.egress_spec = port -> 0x3",
+            "router.p4(53): hdr.ethernet.source = hdr.ethernet.destination -> 0x20000000099",
+            "router.p4(54): hdr.ethernet.destination = next_hop -> 0x20003",
+            "router.p4(55): hdr.ipv4.ttl = hdr.ipv4.ttl - 1 -> 0x8",
+            "goes to port 3, priority 0, 47 bytes",
+            "egress on port 3",
+            "leaves port 3, 47 bytes",
+        ]
+    ]
+    assert (
+        "packet 2.0: table Route.routes [hdr.ipv4.destination = 0xb000009]: misses: "
+        "Route.no_route()" in lines
+    )
+    assert "packet 3.0: parser: start; 0 bytes; error PacketTooShort" in lines
+    assert lines[-1] == "packet 3.0: is dropped"
+
+
+def test_every_match_kind_says_what_the_entry_wanted() -> None:
+    lines: list[str] = []
+    wide = 1 << 100
+    with Pipeline(Program.load(HERE / "matches.json"), traced=True) as pipeline:
+        pipeline.set_trace(lines.append)
+        masked = [(5, 7), (wide, 3 * wide)]
+        pipeline.insert("Enter.ternary_table", masked, "Enter.masked", [3], 5)
+        pipeline.insert("Enter.range_table", [(5, 7), 3, (0, 1000)], "Enter.within", [4], 6)
+        pipeline.insert("Enter.lpm_table", [3, (wide, 28)], "Enter.longest", [5])
+        query = (5).to_bytes(4, "big") + b"\0\x63" + wide.to_bytes(16, "big") + b"\0"
+        pipeline.inject(1, query)
+    tables = {line.split()[3]: line for line in lines if ": table " in line}
+    hexed = f"{wide:#x}"
+    assert tables["Enter.ternary_table"].endswith(
+        f"[0x5 &&& 0x7, {hexed} &&& {3 * wide:#x}], priority 5: Enter.masked(v = 0x3)"
+    )
+    assert tables["Enter.range_table"].endswith(
+        "[hdr.query.b = 0x6, hdr.query.c = 0x3, hdr.query.a = 0x5]: hits handle 0 "
+        "[0x5..0x7, 0x3, 0x0..0x3e8], priority 6: Enter.within(v = 0x4)"
+    )
+    assert tables["Enter.lpm_table"].endswith(f"[0x3, {hexed}/28]: Enter.longest(v = 0x5)")
+    assert tables["Enter.exact_table"].endswith("misses: Enter.exactly(v = 0xee)")
+
+
+def test_every_copy_has_a_name_and_an_end() -> None:
+    """Cloned, replicated, recirculated: each is told of until it has left or is dropped."""
+    lines: list[str] = []
+    with Pipeline(Program.load(HERE / "blocks.json"), traced=True) as pipeline:
+        pipeline.set_trace(lines.append)
+        spread = ProfileState(pipeline, "Enter.spread")
+        spread.set_member(0, "Enter.mark", [7])
+        spread.set_group(1, [0])
+        pipeline.insert("Enter.keys", [0], Reference(1, group=True))
+        pipeline.set_multicast_group(1, [(port, port) for port in range(1, 4)])
+        pipeline.set_clone_session(1, [(2, 1), (4, 2)])
+        sent = pipeline.inject(5, bytes([1 | 2, 4, 2, 1, 1, 1, 0, 0]) + bytes(8) + bytes(200))
+        pipeline.inject(5, bytes([1, 0, 2, 9, 1, 0, 0, 0]) + bytes(8))
+    told = defaultdict(list)
+    for line in lines:
+        name, text = line.removeprefix("packet ").split(": ", 1)
+        told[name].append(text)
+    assert all(LAST.match(texts[-1]) for texts in told.values())
+    assert all(not LAST.match(one) for texts in told.values() for one in texts[:-1])
+    left = [texts[-1] for texts in told.values() if texts[-1].startswith("leaves")]
+    assert len(left) == len(sent) > 6
+    again = [one for texts in told.values() for one in texts if one.startswith("comes again")]
+    assert again == ["comes again on port 5, 216 bytes"] * 2
+    assert any("of its group: Enter.mark(member = 0x7)" in one for one in told["1.0"])
+    assert told["2.0"][-1] == "is dropped: there is no group 9"
+
+
+def test_a_program_that_is_not_traced_has_nothing_to_tell() -> None:
+    with Pipeline(Program.load(HERE / "router.json")) as pipeline:
+        with pytest.raises(PipelineError, match="not compiled for tracing"):
+            pipeline.set_trace(print)
+        pipeline.set_trace(None)
+
+
+def test_the_log_of_a_switch_tells_of_its_packets() -> None:
+    """-L trace, a program that is pushed, a packet-out to a port that there is not."""
+    with running("embedded", "-L", "trace") as (process, address, log):
+        with grpc.insecure_channel(address) as channel:
+            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+            asked: queue.Queue[p4rt.StreamMessageRequest] = queue.Queue()
+            answers = stub.StreamChannel(iter(asked.get, None))
+            asked.put(arbitration())
+            next(answers)
+            stub.SetForwardingPipelineConfig(config_request(pushed=config()))
+            asked.put(
+                p4rt.StreamMessageRequest(packet=packet_out(ethernet(9), egress_port=3, group=0))
+            )
+            asked.put(
+                p4rt.StreamMessageRequest(
+                    packet=packet_out(ethernet(9), egress_port=CPU_PORT, group=0)
+                )
+            )
+            answer = next(answers)  # the second packet: the first is over
+            assert answer.HasField("packet")
+            answers.cancel()
+        process.terminate()
+        assert process.wait(10) == 0
+        told = [line.split("switch.trace: ")[1] for line in log.read_text().splitlines()
+                if " DEBUG switch.trace: " in line]  # fmt: skip
+    first = [line for line in told if line.startswith("packet 1.0: ")]
+    assert first[0].startswith(f"packet 1.0: arrives on port {CPU_PORT}, ")
+    assert first[-1] == "packet 1.0: is dropped by the queue of port 3"
+    assert re.fullmatch(rf"packet 2\.0: leaves port {CPU_PORT}, \d+ bytes", told[-1])

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub calibrate``: from what a machine takes to what a topology says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.offload import available
+from testbed.bench.calibration import LARGE, SMALL, Calibration, frame, of_frames
+from testbed.cli.main import main
+from topologies.spec import parse
+
+RACK = "name: rack\nracks: [{workers: 2, servers: 1}]\n"
+
+
+@given(st.floats(0, 1e-3), st.floats(0, 1e-6))
+def test_costs_of_frames_are_found_from_chunks_of_two_sizes(
+    per_packet: float, per_byte: float
+) -> None:
+    """A chunk is two frames, one each way: 42 bytes of headers, 32 of the protocol's, 4 a lane."""
+    assert frame(SMALL) == 42 + 32 + 1024
+    chunks = [2 * (per_packet + per_byte * frame(lanes)) for lanes in (SMALL, LARGE)]
+    found = of_frames(*chunks)
+    assert found[0] == pytest.approx(per_packet, abs=1e-12 + 1e-9 * chunks[1])
+    assert found[1] == pytest.approx(per_byte, abs=1e-16 + 1e-9 * chunks[1])
+
+
+@pytest.mark.parametrize(("small", "large"), [(4e-6, 3e-6), (4e-6, 60e-6)])
+def test_no_cost_is_below_nothing(small: float, large: float) -> None:
+    """Where noise has a large chunk cheaper than a small one, or dearer than by its bytes."""
+    per_packet, per_byte = of_frames(small, large)
+    assert min(per_packet, per_byte) == 0
+    assert 2 * (per_packet + per_byte * frame(SMALL)) == pytest.approx(small)
+
+
+def test_a_snippet_is_what_a_topology_takes() -> None:
+    found = {"machine": {"cpu": "some: processor # 1"}}
+    costs = parse(RACK + Calibration(1.25e-6, 0.5e-9, 12_345_000_000, found).snippet()).costs
+    assert costs.host_per_packet == pytest.approx(1.25e-6)
+    assert costs.host_per_byte == pytest.approx(0.5e-9)
+    assert costs.server_rate == 12_345_000_000
+    assert parse(RACK + Calibration(0, 0, None, found).snippet()).costs.server_rate is None
+
+
+@pytest.mark.skipif(not available().segment, reason="UDP segmentation offload is needed")
+def test_this_machine_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "costs.yaml"
+    options = ("--seconds", "0.3", "--rounds", "1", "--output", str(file), "--json")
+    ran = CliRunner().invoke(main, ["calibrate", *options])
+    assert ran.exit_code == 0, ran.output
+    assert "measuring a worker with chunks of 1,024 bytes, 1 of 1" in ran.stderr
+    told = json.loads(ran.stdout)
+    costs = parse(RACK + file.read_text()).costs
+    for name in ("host_per_packet", "host_per_byte"):
+        assert getattr(costs, name) == pytest.approx(told["costs"][name], rel=1e-2, abs=1e-12)
+    assert costs.server_rate == pytest.approx(told["costs"]["server_rate"], rel=1e-2)
+    small = told["worker"][0]["seconds_per_chunk"]["median"]
+    of_two = 2 * (told["costs"]["host_per_packet"] + frame(SMALL) * told["costs"]["host_per_byte"])
+    assert of_two == pytest.approx(small)
+    chunks = told["server"]["chunks_per_second"]["median"]
+    assert told["costs"]["server_rate"] == pytest.approx(8 * 1024 * chunks)
+
+
+def test_a_file_that_cannot_be_written_is_told_before_measuring(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(main, ["calibrate", "--output", str(tmp_path / "none" / "costs.yaml")])
+    assert ran.exit_code == 1
+    assert "cannot be written: No such file" in ran.output
+    assert "measuring" not in ran.output

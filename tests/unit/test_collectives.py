@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every baseline's sum is numpy's, for any number of workers, and it sends what its definition
+says."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.baselines import flows
+from testbed.baselines.collectives import Array, halving_doubling, pull_sums, ring, serve_sums
+from testbed.baselines.flows import VALUE, Round
+from testbed.baselines.members import StreamMember, sum_of, values_of
+from testbed.plans.network import Line, Network
+from testbed.plans.traffic import baselines
+
+WAIT_SECONDS = 30.0
+Queues = dict[tuple[int, int], SimpleQueue[Array]]
+
+
+class Memory:
+    """See ``collectives.Streams``: queues between threads, which keep what was sent over them."""
+
+    def __init__(self, member: int, piece: int, queues: Queues, sent: dict[tuple[int, int], int]):
+        self.piece = piece
+        self._member, self._queues, self._sent = member, queues, sent
+        self._left: dict[int, Array] = defaultdict(lambda: np.zeros(0, np.float32))
+
+    def send(self, peer: int, values: Array) -> None:
+        self._sent[self._member, peer] += VALUE * len(values)
+        self._queues[self._member, peer].put(values.copy())
+
+    def receive(self, peer: int, into: Array) -> None:
+        while len(self._left[peer]) < len(into):
+            came = self._queues[peer, self._member].get(timeout=WAIT_SECONDS)
+            self._left[peer] = np.concatenate([self._left[peer], came])
+        into[...] = self._left[peer][: len(into)]
+        self._left[peer] = self._left[peer][len(into) :]
+
+
+def together(members: int, piece: int, work: Callable[[int, Memory], None]) -> dict:
+    """Runs all members at once; returns the bytes that each sent to each."""
+    queues: Queues = defaultdict(SimpleQueue)
+    sent: dict[tuple[int, int], int] = defaultdict(int)
+    errors: list[Exception] = []
+    for pair in [(a, b) for a in range(members) for b in range(members)]:
+        queues[pair], sent[pair] = SimpleQueue(), 0
+
+    def one(member: int) -> None:
+        try:
+            work(member, Memory(member, piece, queues, sent))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=[member]) for member in range(members)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    return {pair: count for pair, count in sent.items() if count}
+
+
+def told(rounds: list[Round]) -> dict[tuple[int, int], int]:
+    found: dict[tuple[int, int], int] = defaultdict(int)
+    for one in rounds:
+        for pair, messages in one.items():
+            found[pair] += sum(messages)
+    return {pair: count for pair, count in found.items() if count}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    workers=st.integers(1, 9),
+    size=st.integers(1, 300),
+    piece=st.integers(1, 64),
+    name=st.sampled_from(["ring", "halving-doubling"]),
+    seed=st.integers(0, 99),
+)
+def test_all_workers_get_the_sum(workers: int, size: int, piece: int, name: str, seed: int):
+    random = np.random.default_rng(seed)
+    given_ = random.integers(-1000, 1000, (workers, size)).astype(np.float32)
+    values = given_.copy()
+    work = {"ring": ring, "halving-doubling": halving_doubling}[name]
+    sent = together(workers, piece, lambda m, streams: work(m, workers, values[m], streams))
+    assert (values == given_.sum(axis=0)).all()
+    rounds = {"ring": flows.ring, "halving-doubling": flows.halving_doubling}[name]
+    assert sent == told(rounds(workers, size))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    workers=st.integers(1, 6),
+    servers=st.integers(1, 4),
+    size=st.integers(1, 200),
+    piece=st.integers(1, 64),
+)
+def test_servers_give_the_sum_to_all(workers: int, servers: int, size: int, piece: int):
+    random = np.random.default_rng([workers, servers, size])
+    given_ = random.integers(-1000, 1000, (workers, size)).astype(np.float32)
+    values = given_.copy()
+    ends = [size * i // servers for i in range(servers + 1)]
+
+    def work(member: int, streams: Memory) -> None:
+        if member < workers:
+            pull_sums(range(workers, workers + servers), values[member], streams)
+        else:
+            number = member - workers
+            serve_sums(workers, ends[number + 1] - ends[number], streams)
+
+    sent = together(workers + servers, piece, work)
+    assert (values == given_.sum(axis=0)).all()
+    assert sent == told(flows.parameter_servers(workers, servers, size))
+
+
+@pytest.mark.parametrize("workers", [2, 3, 6, 8, 12, 16])
+def test_bytes_are_those_of_the_plan(workers: int):
+    """`rackhub plan` has the same algorithms as shares of a tensor (Patarasuk and Yuan; Thakur et
+    al.), over classes of links."""
+    size = 48 * workers
+    line = {"worker": Line(1e9)}
+    model = baselines(Network((workers,), (0,), (), line))
+    for name, rounds in (("ring", flows.ring), ("halving-doubling", flows.halving_doubling)):
+        out: dict[int, int] = defaultdict(int)
+        into: dict[int, int] = defaultdict(int)
+        for (a, b), count in told(rounds(workers, size)).items():
+            out[a] += count
+            into[b] += count
+        busiest = max(*out.values(), *into.values())
+        assert busiest == pytest.approx(model[name].loads["worker"] * VALUE * size)
+
+
+def test_a_wrong_sum_is_told():
+    """One value of one piece arrives as another."""
+    workers, size = 3, 40
+
+    class Lying(Memory):
+        def receive(self, peer: int, into: Array) -> None:
+            super().receive(peer, into)
+            into[0] += 1
+
+    reports = {}
+
+    def work(member: int, streams: Memory) -> None:
+        if member == 1:
+            streams.__class__ = Lying
+        one = StreamMember("ring", member, workers, 0, (size, 0), streams, lambda: 0.0)
+        reports[member] = one.iterate(1)
+
+    together(workers, 64, work)
+    assert sum(report.wrong for report in reports.values()) > 0
+    total = sum(values_of(rank, 5, size).astype(np.float64) for rank in range(workers))
+    assert (sum_of(workers, 5, size) == total).all()

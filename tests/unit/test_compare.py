@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rackhub compare` in virtual time: right sums, bytes of the closed form on every link, and the
+same result whatever the engine does first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.admission import Resources
+from controller.dataplane import DataPlane
+from testbed.baselines import virtual
+from testbed.baselines.contest import BASELINES, IN_NETWORK, Outcome, Work, contenders
+from testbed.baselines.gloo import missing
+from testbed.cli.main import main
+from testbed.jobs import preflight
+from testbed.nodes.dataplane import SOURCES
+from testbed.plans import jobfile
+from testbed.virtual.engine import Engine
+from testbed.virtual.streams import Inbound, Outbound
+from topologies.addressing import Addressing
+from topologies.spec import parse
+
+BUILD = SOURCES / "build"
+PLANE = DataPlane.load(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
+# Six workers, no power of two; racks of different sizes; queues for a few segments of each stream.
+SMALL = """\
+name: small
+defaults: {rate: 1 Gbit/s, delay: 3 us, queue_bytes: 64 KiB}
+racks: [{workers: 3, servers: 1}, {workers: 2, servers: 1}, {workers: 1}]
+cores: 2
+uplinks: {rate: 400 Mbit/s}
+"""
+JOB = "{name: sums, iterations: 1, batch: 6}"
+WORK = Work((10_000, 11), 2)
+
+
+def played(names: Sequence[str], engine: Engine | None = None) -> list[Outcome]:
+    topology = parse(SMALL)
+    addressing = Addressing(topology)
+    file = jobfile.parse(JOB)
+    resources = Resources((node.name for node in topology.switches), PLANE.slots)
+    plan = preflight.admit(file, file.place(topology), 0, addressing, resources, PLANE, None)
+    return [
+        virtual.play(one, addressing, plan, PLANE, WORK, engine=engine)
+        for one in contenders(names, addressing, plan, PLANE, WORK)
+    ]
+
+
+@pytest.mark.parametrize("name", [IN_NETWORK, *BASELINES])
+def test_sums_and_bytes_of_every_link(name: str):
+    """The closed form holds for each direction of each link, in bytes and in packets; and nobody is
+    quicker than the busiest link."""
+    (one,) = played([name])
+    row = one.row(Addressing(parse(SMALL)), framing=False)
+    assert row["right"]
+    assert len(row["seconds_per_iteration"]) == WORK.iterations
+    for link in row["links"]:
+        assert link["bytes"] == link["expected_bytes"], link
+        assert link["packets"] == link["expected_packets"], link
+    assert row["bytes_as_closed_form"]
+    assert row["total_bytes"] > 0
+    assert row["seconds"] > row["closed_form_seconds"] > 0
+
+
+def test_nothing_depends_on_the_engine_s_order():
+    (usual,) = played(["sharded-ps"])
+    (other,) = played(["sharded-ps"], Engine(span=7_000_000, order=lambda nodes: nodes[::-1]))
+    assert usual.iterations == other.iterations
+    assert usual.carried == other.carried
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    messages=st.lists(st.integers(1, 50), min_size=1, max_size=12),
+    window=st.integers(1, 9),
+    cuts=st.lists(st.integers(1, 7), min_size=1, max_size=8),
+)
+def test_segments_at_once_are_as_one_by_one(
+    messages: list[int], window: int, cuts: list[int]
+) -> None:
+    """Trains of any length: the same segments, caused by the same acknowledgments, and bytes that
+    arrive as they were sent. Never more are in flight than the window."""
+
+    def carry(sizes: list[int]) -> list[tuple[int, int, bool, int]]:
+        out = Outbound(window, 8)
+        into = Inbound(out)
+        sent = bytes(np.random.default_rng(len(messages)).bytes(sum(messages)))
+        at = 0
+        for size in messages:
+            out.put(sent[at : at + size])
+            at += size
+        left = list(zip(*map(np.ndarray.tolist, out.release(np.zeros(0, np.int64))), strict=True))
+        found = [(size, begin, push, -1) for size, begin, push, _ in left]
+        assert len(left) <= window
+        acks, turn = 0, 0
+        while left:
+            count = sizes[turn % len(sizes)]
+            turn += 1
+            now, left = left[:count], left[count:]
+            data, begins, push = (np.array([one[i] for one in now]) for i in range(3))
+            _, upto = into.accept(data, begins, push.astype(bool))
+            fresh = out.release(upto) if len(upto) else ()
+            for size, begin, ends, row in zip(*map(np.ndarray.tolist, fresh), strict=True):
+                found.append((size, begin, ends, acks + row))
+                left.append((size, begin, ends, row))
+            acks += len(upto)
+            assert len(left) <= window
+        came = bytearray(len(sent))
+        into.read(memoryview(came))
+        assert came == sent
+        return found
+
+    singly = carry([1])
+    assert carry(cuts) == singly
+    assert carry([10**6]) == singly
+
+
+def called(tmp_path: Path, topology: str, *options: str) -> Any:
+    file = tmp_path / "network.yaml"
+    file.write_text(topology)
+    return CliRunner().invoke(main, ["compare", str(file), *options])
+
+
+def test_the_command_prints_and_draws(tmp_path: Path):
+    drawing = tmp_path / "sums.svg"
+    options = ["--size", "20 kB", "--iterations", "1", "--only", "ring,in-network", "--framing"]
+    result = called(tmp_path, SMALL, *options, "--plot", str(drawing), "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.output[result.output.index("{") :])
+    assert [row["name"] for row in told["rows"]] == ["ring", "in-network"]
+    assert all(row["right"] and row["bytes_as_closed_form"] for row in told["rows"])
+    assert told["rows"][1]["seconds"] < told["rows"][0]["seconds"]
+    assert drawing.read_text().count("<rect") == 1 + 2 * 3  # the ground, and two bars three times
+
+
+@pytest.mark.parametrize(
+    ("topology", "options", "text"),
+    [
+        (SMALL.replace("3 us", "3 us, loss: 0.01"), [], "--clock emulated"),
+        (SMALL.replace("64 KiB", "2 KiB"), ["--only", "ps"], "queue_bytes"),
+        (SMALL, ["--only", "gloo"], "--clock emulated"),
+        pytest.param(
+            SMALL,
+            ["--only", "gloo", "--clock", "emulated"],
+            "pip install 'rackhub[gloo]'",
+            marks=pytest.mark.skipif(not missing(), reason="PyTorch is installed"),
+        ),
+        (SMALL, ["--only", "rings"], "halving-doubling"),
+        (SMALL, ["--size", "0 B"], "0 B"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    tmp_path: Path, topology: str, options: list[str], text: str
+):
+    size = [] if "--size" in options else ["--size", "20 kB"]
+    result = called(tmp_path, topology, *options, *size)
+    assert result.exit_code != 0
+    assert text in result.output
+    assert "(" not in result.output.partition("error")[0]  # nothing was started

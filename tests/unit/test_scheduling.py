@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an emulated run tells of CPUs, of processes that are really kept waiting and others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from testbed.records.scheduling import CpuWatch, Share, machine, reasons, threads
+
+CPU = min(os.sched_getaffinity(0))
+WORK = "import sys; print(flush=True)\nwhile True: pass"
+REST = "import sys; print(flush=True); sys.stdin.read()"
+SECONDS = 0.4
+
+
+@contextmanager
+def process(program: str) -> Iterator[int]:
+    """A process on one CPU that has begun; its pid."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as started:
+        try:
+            os.sched_setaffinity(started.pid, {CPU})
+            assert started.stdout is not None
+            started.stdout.readline()
+            yield started.pid
+        finally:
+            started.kill()
+
+
+def shares(*programs: str) -> list[Share]:
+    """Of processes that share a CPU."""
+    with ExitStack() as stack:
+        watches = [CpuWatch(stack.enter_context(process(one))) for one in programs]
+        time.sleep(SECONDS)
+        found = [one.share() for one in watches]
+    return [one for one in found if one is not None]
+
+
+pytestmark = pytest.mark.skipif(not threads(), reason="this kernel has no schedstat")
+
+
+def test_who_shares_a_cpu_with_others_that_work_waits_for_it():
+    found = shares(WORK, WORK, WORK, REST)
+    waited = [one.waited for one in found[:3]]
+    # Of three two wait at any time; what else runs here makes it more.
+    assert sum(waited) > 1.9
+    assert all(one.worked + one.waited > 0.9 for one in found[:3])
+    # Who has nothing to do waits for nothing, however busy the CPU.
+    assert found[3].waited < 0.05
+    told = machine(0.5, dict(zip(("w0", "w1", "w2", "w3"), found, strict=True)), 0)
+    assert told["cpu_bound"] is True
+    assert f"w{waited.index(max(waited))} waited for a CPU for" in told["cpu_bound_by"][0]
+    assert reasons(1.0, {"w3": found[3]}, 0) == []
+
+
+def test_what_else_bounds_a_run_is_told():
+    rested = Share(worked=0.2, waited=0.1)
+    assert reasons(0.99, {"tor0": rested}, 0) == []  # others' work gave way
+    assert reasons(0.99, {"tor0": None}, 0) == ["all CPUs were busy for 99% of the time"]
+    (text,) = reasons(0.5, {"tor0": Share(0.97, 0.0), "w0": rested}, 0)
+    assert text == "tor0 worked for 97% of the time"
+    assert reasons(0.5, {"w0": rested}, 1200) == ["1,200 packets found the queue of a process full"]
+
+
+def test_of_a_process_that_is_gone_nothing_is_told():
+    with process(REST) as pid:
+        watch = CpuWatch(pid)
+    assert watch.share() is None
+    assert watch.dropped() == 0

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace of a run in virtual time: in the format that viewers read, and of what happened."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from testbed.cli.main import main
+from testbed.virtual.errors import TraceFileError
+from testbed.virtual.session import Session
+from testbed.virtual.traceevents import TraceFile
+from tests.unit.virtual_session import StoppedError, one_by_one, run
+
+TOPOLOGY = """
+name: small
+defaults: {rate: 1 Gbit/s, delay: 0.02 ms, queue_bytes: 64 KiB}
+racks: [{workers: 1, servers: 1}, {workers: 1}]
+cores: 1
+"""
+JOB = """
+name: tiny
+workload: digits
+hidden: [128, 16]
+iterations: 3
+batch: 24
+window: 8
+compute: {layers: layers.json}
+"""
+MILLISECONDS = {"layer1": (0.2, 0.6), "layer2": (0.3, 0.4), "layer3": (0.1, 0.05)}
+LAYERS = {
+    "layer_times": [
+        {"name": name, "forward_seconds": forward / 1000, "backward_seconds": backward / 1000}
+        for name, (forward, backward) in MILLISECONDS.items()
+    ]
+}
+PACKET = 8 * (1024 + 32 + 42) / 1000  # us at 1 Gbit/s
+DELAY = 20.0  # us
+Event = dict[str, Any]
+
+
+FILES = {"topology.yaml": TOPOLOGY, "job.yaml": JOB, "layers.json": json.dumps(LAYERS)}
+
+
+def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[str, Session]:
+    """The trace of a run, and its session."""
+    session = run(folder, monkeypatch, FILES, **options)
+    return (folder / "trace.json").read_text(), session
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Session]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return traced(tmp_path_factory.mktemp("ran"), monkeypatch)
+
+
+def check_format(text: str) -> list[Event]:
+    """Events of a text that is what the Trace Event Format wants of a JSON array."""
+    events: list[Event] = json.loads(text)
+    named = {
+        (event["pid"], event.get("tid")): event["args"]["name"]
+        for event in events
+        if event["ph"] == "M" and event["name"].endswith("_name")
+    }
+    spans, counts = defaultdict(list), defaultdict(list)
+    for event in events:
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["name"], str)
+        assert event["name"]
+        assert (event["pid"], None) in named
+        if event["ph"] in "BE":
+            assert event["cat"] in ("compute", "send", "wait")
+            assert (event["pid"], event["tid"]) in named
+            spans[event["pid"], event["tid"]].append(event)
+        elif event["ph"] == "C":
+            ((_, value),) = event["args"].items()
+            assert value >= 0
+            counts[event["pid"], event["name"]].append((event["ts"], value))
+        else:
+            assert event["ph"] == "M"
+            assert event["args"]
+    for track in spans.values():  # a thread does one thing after the other, and ends them all
+        assert [event["ph"] for event in track] == ["B", "E"] * (len(track) // 2)
+        assert all(a["ts"] <= b["ts"] for a, b in pairwise(track))
+        assert all(a["name"] == b["name"] for a, b in zip(track[::2], track[1::2], strict=True))
+    for track in counts.values():
+        assert all(a[0] < b[0] and a[1] != b[1] for a, b in pairwise(track))
+    return events
+
+
+def of_worker(events: list[Event], name: str) -> dict[tuple[str, int], Event]:
+    """A worker's spans by name and iteration."""
+    pid = next(e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == name)
+    found, begun = {}, {}
+    for event in events:
+        if event["ph"] == "B" and event["pid"] == pid:
+            begun[event["tid"]] = event
+        elif event["ph"] == "E" and event["pid"] == pid:
+            began = begun[event["tid"]]
+            key = began["name"], began["args"]["iteration"]
+            assert key not in found
+            found[key] = {"ts": began["ts"], "dur": event["ts"] - began["ts"]}
+    return found
+
+
+def test_a_trace_has_the_format_and_all_nodes(ran: tuple[str, Session]) -> None:
+    events = check_format(ran[0])
+    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {"w0", "w1", "s0", "tor0", "tor1", "core0"}
+    counters = {e["name"] for e in events if e["ph"] == "C"}
+    assert {"slots in use", "w0-eth0 to tor0", "tor0-eth1 to w0", "core0-eth2 to tor1"} <= counters
+
+
+def test_layers_take_the_times_of_their_file_and_wait_for_their_sums(
+    ran: tuple[str, Session],
+) -> None:
+    spans = of_worker(check_format(ran[0]), "w1")
+
+    def end(name: str, iteration: int) -> float:
+        return float(spans[name, iteration]["ts"] + spans[name, iteration]["dur"])
+
+    for name, (forward, backward) in MILLISECONDS.items():
+        for iteration in (1, 2, 3):
+            assert spans[f"forward {name}", iteration]["dur"] == pytest.approx(1000 * forward)
+            assert spans[f"backward {name}", iteration]["dur"] == pytest.approx(1000 * backward)
+    for iteration in (1, 2, 3):
+        # Each layer goes out when its gradients are there, and before those of the one below it.
+        for name in MILLISECONDS:
+            begins = spans[f"send {name}", iteration]["ts"]
+            assert begins == pytest.approx(end(f"backward {name}", iteration))
+            assert end(f"send {name}", iteration) <= spans[f"wait {name}", iteration]["ts"] + 1e-6
+    for iteration in (1, 2):
+        # Its parameters are there before it is used again; the first is what is waited for.
+        for name in MILLISECONDS:
+            used = spans[f"forward {name}", iteration + 1]["ts"]
+            assert end(f"wait {name}", iteration) <= used + 1e-6
+        first = spans["forward layer1", iteration + 1]["ts"]
+        assert first == pytest.approx(end("wait layer1", iteration))
+    # The last chunk's way there and back: four links, and its bits on all but the first.
+    assert spans["wait layer1", 2]["dur"] == pytest.approx(4 * DELAY + 3 * PACKET)
+
+
+def test_a_trace_depends_neither_on_batches_nor_on_the_order_of_nodes(
+    ran: tuple[str, Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, session = traced(tmp_path, monkeypatch, change=one_by_one)
+    assert session.network.engine.rounds > ran[1].network.engine.rounds
+    assert text == ran[0]
+
+
+def test_counters_are_of_what_the_links_carried_and_the_slots_held(
+    ran: tuple[str, Session],
+) -> None:
+    text, session = ran
+    events = check_format(text)
+    network = session.network
+    processes = {
+        e["args"]["name"]: e["pid"]
+        for e in events
+        if e["ph"] == "M" and e["name"] == "process_name"
+    }
+    for way, receiver in network.receivers().items():
+        link = network.links()[way]
+        name, pid = f"{way.interface} to {receiver}", processes[way.node]
+        counts = [
+            (e["ts"], e["args"]["percent"])
+            for e in events
+            if e["ph"] == "C" and e["name"] == name and e["pid"] == pid
+        ]
+        assert counts[0] == (0, 0)
+        assert counts[-1][1] == 0
+        assert all(percent <= 100 for _, percent in counts)
+        microseconds = sum(
+            percent / 100 * (later - time) for (time, percent), (later, _) in pairwise(counts)
+        )
+        bits = 8 * link.counters.wire_bytes
+        spans = 16 * 8 * 1514 / 1000 * len(counts)  # what a tenth of a percent is of
+        assert microseconds == pytest.approx(bits / 1000, abs=spans / 1000 + 1e-6)
+    for switch in network.switches:
+        slots = [
+            e["args"]["slots"]
+            for e in events
+            if e["name"] == "slots in use" and e["pid"] == processes[switch]
+        ]
+        assert slots[-1] == 0
+        # At a ToR one is held for the way to the core and back, and claimed with each packet. At
+        # the core contributions of both racks come at once, perhaps as the last result leaves.
+        if switch == "core0":
+            assert 1 <= max(slots) <= 2
+        else:
+            assert max(slots) == math.ceil(2 * (DELAY + PACKET) / PACKET)
+
+
+def test_a_run_that_is_ended_leaves_a_whole_trace(
+    ran: tuple[str, Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def emit(message: dict[str, Any]) -> None:
+        if message["event"] == "progress":
+            raise StoppedError
+
+    text, _ = traced(tmp_path, monkeypatch, emit=emit)
+    events = check_format(text)
+    assert ("send layer1", 1) in of_worker(events, "w0")
+    assert len(events) < len(json.loads(ran[0]))
+
+
+def test_a_trace_is_of_virtual_time_and_somewhere(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    found = CliRunner().invoke(main, ["run", str(tmp_path / "topology.yaml"), "--trace", "t.json"])
+    assert found.exit_code == 1
+    assert "--trace t.json: only simulated time can be traced; use --clock virtual" in found.output
+    with pytest.raises(TraceFileError, match=r"--trace .*none/t.json: cannot be written: No such"):
+        TraceFile(tmp_path / "none" / "t.json")

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs in virtual time, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.dataplane import DataPlane
+from testbed.nodes.dataplane import SOURCES
+from testbed.records import record
+from testbed.virtual.engine import Engine
+from testbed.virtual.session import Session, check
+from testbed.virtual.traceevents import TraceFile
+from testbed.virtual.trains import SECOND
+from topologies.spec import read
+
+BUILD = SOURCES / "build"
+
+
+class StoppedError(Exception):
+    """Somebody ends a run."""
+
+
+def run(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: Mapping[str, str],
+    change: Callable[[Session], None] = lambda session: None,
+    emit: Callable[[dict[str, Any]], None] = lambda message: None,
+) -> Session:
+    """Of topology.yaml and job.yaml; its trace is trace.json. emit may raise StoppedError."""
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("RACKHUB_RUNS", str(folder / "runs"))
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    plane = DataPlane.load(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
+    checked = check(read(folder / "topology.yaml"), [folder / "job.yaml"], plane)
+    facts = {"topology": str(folder / "topology.yaml")}
+    with (
+        TraceFile(folder / "trace.json") as file,
+        record.create("small", chosen=False, facts=facts) as directory,
+    ):
+        session = Session(checked, plane, directory, emit, trace=file)
+        change(session)
+        with contextlib.suppress(StoppedError):
+            assert session.execute()
+    return session
+
+
+def one_by_one(session: Session) -> None:
+    """Packets come in no trains, in rounds of a microsecond, and nodes in another order."""
+    engine = session.network.engine
+    other = Engine(span=SECOND // 10**6, order=lambda nodes: list(reversed(nodes)))
+    engine._span, engine._order = other._span, other._order
+    for host in session.network.hosts.values():
+        host.trains = False
