@@ -237,4 +237,7 @@ class Optimizer:
 
 def mean_of(sums: Floats, workers: npt.NDArray[np.int64]) -> Floats:
     """(n, lanes) means of n sums over so many workers each: float32(float64(sum) / workers)."""
-    return (sums.astype(np.float64) / workers[:, None]).astype(np.float32)
+    means = np.empty(sums.shape, np.float32)
+    # numpy converts some thousand numbers at a time: no array of float64.
+    np.divide(sums, workers[:, None], out=means, dtype=np.float64, casting="same_kind")
+    return means

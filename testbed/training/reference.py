@@ -38,6 +38,8 @@ from testbed.training.exact import ExactSums, InexactSumError
 from testbed.training.models import Floats, Parameters, Quality
 from testbed.training.trainer import Replica, apply, check_one_thread, digest, optimizer
 
+_AT_ONCE = 1 << 18  # values of all workers: what is made of them stays in a cache
+
 
 class Means:
     """Means as the network and clients make them, from the arrays of all who are in the sums."""
@@ -79,13 +81,16 @@ class Means:
         packed = {rank: self._packed(own) for rank, own in arrays.items()}
         means = np.empty((layout.chunks, layout.lanes), np.float32)
         for ranks, chunks in entry or self._everyone:
-            mine: Indices = np.arange(layout.chunks) if chunks is None else np.array(chunks)
-            values = np.stack([packed[rank][mine] for rank in ranks])
+            all_of_them: Indices = np.arange(layout.chunks) if chunks is None else np.array(chunks)
             self._policy.world = len(ranks)
-            result = reference_round(values, mine, self._policy)
-            self.in_float32 += int(np.count_nonzero(result.flags))
-            self.exact.check(values, result.sums, mine)
-            means[mine] = mean_of(result.sums, np.full(len(mine), len(ranks)))
+            at_once = max(1, _AT_ONCE // (layout.lanes * len(ranks)))
+            for first in range(0, len(all_of_them), at_once):
+                mine = all_of_them[first : first + at_once]
+                values = np.stack([packed[rank][mine] for rank in ranks])
+                result = reference_round(values, mine, self._policy)
+                self.in_float32 += int(np.count_nonzero(result.flags))
+                self.exact.check(values, result.sums, mine)
+                means[mine] = mean_of(result.sums, np.full(len(mine), len(ranks)))
         names = next(iter(arrays.values()))
         return {
             name: layout.unpack(key, means[layout.chunks_of(key)]) for key, name in enumerate(names)
