@@ -159,16 +159,7 @@ class _Job:
             window=self._case.window,
             outside=network.outside(operator),
         )
-        server = network.hosts["s0"]
-        ask(network.engine, operator, server, lambda: network.server("s0").join(service.nonce, 0))
-        workers = [
-            operator.tasks.thread(self._work, args=(rank, name, service))
-            for rank, name in enumerate(hosts)
-        ]
-        for one in workers:
-            one.start()
-        for one in workers:
-            one.join()
+        network.play(service, self._work)
         self.turn.hops = sum(link.counters.arrived for link in network.links().values())
         network.stop()
         self.turn.over = True

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from controller.dataplane import DataPlane
+from hosts.jobservice import Service
 from hosts.server_main import ServerProcess
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
@@ -148,6 +151,24 @@ class Network:
             self.servers[name] = process
             node.tasks.thread(process.run, name=f"server-{name}").start()
         return self.servers[name]
+
+    def play(self, service: Service, work: Callable[[int, str, Service], None]) -> None:
+        """A job's servers join, and all its workers work (rank, host, job) until they are done;
+        for a task of the operator."""
+        for rank, name in enumerate(service.servers):
+            host = self.hosts[self.addressing.unit(name).host]
+            ask(self.engine, self.operator, host, partial(self._join, name, service.nonce, rank))
+        workers = [
+            self.operator.tasks.thread(work, args=(rank, node.name, service))
+            for rank, node in enumerate(self.topology.workers)
+        ]
+        for one in workers:
+            one.start()
+        for one in workers:
+            one.join()
+
+    def _join(self, name: str, nonce: str, rank: int) -> int:
+        return self.server(name).join(nonce, rank)
 
     def carried(self) -> dict[Direction, Carried]:
         """What each direction of each link has sent, as frames without FCS."""

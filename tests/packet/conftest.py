@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from protocol.outcomes import Outcome
+from switch.p4runtime import Device
+from tests.packet.differential import DEVICE
 from tests.packet.node_rig import outcomes
 from tests.packet.targets import Target, opened
 
@@ -29,6 +31,14 @@ TARGETS = [
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """A switch with the default build; tests share it and use jobs and slots of their own."""
     yield from opened(request.param)
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    """The embedded target, called: no program yet."""
+    made = Device(DEVICE)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from switch.compile import FLAGS
 from switch.p4runtime import Device, loading
 from switch.pipeline import Pipeline
 from tests.p4 import HERE
-from tests.packet.differential import DEVICE, program_files
+from tests.packet.differential import program_files
 from tests.packet.differential_profiles import SHARED, SPREAD, Profiles
 
 pytestmark = pytest.mark.packet
@@ -33,13 +33,6 @@ SCARCE_FLAGS = (
     *FLAGS, "-D_GNU_SOURCE=", "-include", str(SCARCE),
     f"-DSCARCE={zlib.crc32(SCARCE.read_bytes())}",  # another header, another library
 )  # fmt: skip
-
-
-@pytest.fixture
-def device() -> Iterator[Device]:
-    made = Device(DEVICE)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -57,14 +57,6 @@ def switch(opened: Connection) -> Connection:
 
 
 @pytest.fixture
-def device() -> Iterator[Device]:
-    """This target, called."""
-    made = Device(DEVICE)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def embedded(device: Device) -> Iterator[Connection]:
     connection = DeviceConnection("embedded", device)
     connection.open()

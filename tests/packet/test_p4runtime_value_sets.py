@@ -22,13 +22,6 @@ PROGRAM, P4INFO = program_files(HERE / "valuesets.json")
 
 
 @pytest.fixture
-def device() -> Iterator[Device]:
-    made = Device(DEVICE)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def switch(device: Device) -> Iterator[DeviceConnection]:
     connection = DeviceConnection("embedded", device)
     connection.open()

@@ -92,16 +92,7 @@ class Played:
             streams=case.streams,
             outside=network.outside(operator),
         )
-        server = network.hosts["s0"]
-        ask(network.engine, operator, server, lambda: network.server("s0").join(service.nonce, 0))
-        workers = [
-            operator.tasks.thread(self._work, args=(rank, name, service))
-            for rank, name in enumerate(hosts)
-        ]
-        for one in workers:
-            one.start()
-        for one in workers:
-            one.join()
+        network.play(service, self._work)
         network.stop()
         operator.tasks.sleep(0.1)
         self.over = True

@@ -81,16 +81,7 @@ class Played:
             create_service(SERVICE, "job", hosts, ["s0"], outside=outside)
         except ClientError as error:
             self.refusals.append(error)
-        host = network.hosts["s0"]
-        ask(network.engine, operator, host, lambda: network.server("s0").join(service.nonce, 0))
-        workers = [
-            operator.tasks.thread(self._work, args=(rank, name, service))
-            for rank, name in enumerate(hosts)
-        ]
-        for one in workers:
-            one.start()
-        for one in workers:
-            one.join()
+        network.play(service, self._work)
         network.stop()
         operator.tasks.sleep(0.1)
         self.over = True
