@@ -80,6 +80,17 @@ SLOW = "{rate: 1 kbit/s, queue_bytes: 1 GB}"
                 " layer1, layer2",
             ],
         ),
+        (
+            {
+                "batch: 8\nhidden: [8]": "workload: layers\nlayers: [4 kB, 4 kB]",
+                "compute: 1 ms": "compute: {layers: layers.yaml}",
+            },
+            [
+                "layers.yaml:1: layer_times: nothing of layer2, which the model of job j has",
+                "layers.yaml:3: layer_times[1].name: the model of job j has no layer 'conv'; it has"
+                " layer1, layer2",
+            ],
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_file_line_and_field(
