@@ -105,6 +105,8 @@ def test_what_cannot_be_is_refused_by_file_line_and_field(
     files = (str(tmp_path / "t.yaml"), "--job", str(tmp_path / "j.yaml"))
     trace = tmp_path / "trace.json"
     ran = CliRunner().invoke(main, ["run", *files, "--clock", "virtual", "--trace", str(trace)])
+    checked = CliRunner().invoke(main, ["validate", *files, "--clock", "virtual"])
+    assert (checked.exit_code, checked.stderr) == (1, ran.stderr)
     assert ran.exit_code == 1
     errors = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == len(says)
