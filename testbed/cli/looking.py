@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from testbed.cli.options import (
     DEFAULT_JOB,
     FILE,
     building,
+    clocked,
     console_for,
     node_names,
     on_testbed,
@@ -24,6 +26,7 @@ from testbed.cli.options import (
     with_json,
 )
 from testbed.cli.view import ENDLESS, link_table, show, show_rows
+from testbed.cli.virtual import check_virtually
 from testbed.explaining.trace import read as read_trace
 from testbed.jobs import preflight
 from testbed.jobs.preflight import read_program
@@ -31,7 +34,7 @@ from testbed.lifecycle.execution import execute
 from testbed.lifecycle.launcher import program_files, translate
 from testbed.nodes.control import ControlError, ask
 from testbed.nodes.processes import python
-from testbed.nodes.targets import DEVICE_ID, because, choose
+from testbed.nodes.targets import DEVICE_ID, Target, because, choose
 from testbed.plans.jobfile import JobFileError
 from testbed.records import record
 from testbed.records.record import RunDirectory, RunError
@@ -198,25 +201,41 @@ def graph(topology: Path, output: Path | None) -> None:
 @click.option(
     "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
 )
+@clocked
 @building
 @with_json
 def validate(
     topology: Path,
     jobs: tuple[Path, ...],
+    clock: str,
     target: str,
     program: Path | None,
     p4info: Path | None,
     as_json: bool,
 ) -> None:
     """Check what `run` with the same options would, without starting anything."""
-    read = read_topology(topology)
-    chosen = choose(target)
-    given, info = program_files(program, p4info)
-    plane = read_program(given, info)
-    if program is not None and chosen == "embedded":
-        translate(program)
+    wanted = list(jobs) or [DEFAULT_JOB]
+    chosen: Target = "embedded"
+    reason = "virtual time has no other"
     try:
-        checked = preflight.check(read, list(jobs) or [DEFAULT_JOB], plane, chosen)
+        if clock == "virtual":
+            checked, _, _, plane = check_virtually(
+                topology,
+                wanted,
+                partial(click.echo, err=True),
+                target=target,
+                program=program,
+                p4info=p4info,
+            )
+        else:
+            read = read_topology(topology)
+            chosen = choose(target)
+            reason = because(target, chosen)
+            given, info = program_files(program, p4info)
+            plane = read_program(given, info)
+            if program is not None and chosen == "embedded":
+                translate(program)
+            checked = preflight.check(read, wanted, plane, chosen)
     except JobFileError as error:
         if jobs:
             raise
@@ -226,13 +245,13 @@ def validate(
             for one in error.problems
         ) from None
     if as_json:
-        print_json({**preflight.facts(checked, chosen), "target_because": because(target, chosen)})
+        print_json({**preflight.facts(checked, chosen), "target_because": reason})
         return
     for warning in checked.warnings:
         click.echo(f"warning: {warning}", err=True)
     for line in preflight.describe(checked, plane):
         click.echo(line)
-    click.echo(f"planned for target {chosen}: {because(target, chosen)}")
+    click.echo(f"planned for target {chosen}: {reason}")
 
 
 @click.command()

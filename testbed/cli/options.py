@@ -151,18 +151,21 @@ def building(command: Command) -> Command:
     return command
 
 
+clocked = click.option(
+    "--clock",
+    type=click.Choice(["emulated", "virtual"]),
+    default="emulated",
+    show_default=True,
+    help="Real time on Mininet, or virtual: a simulated network, without root.",
+)
+
+
 def launching(command: Command) -> Command:
     """Options of the commands that start a testbed."""
     for option in (
         click.option("--name", help="Name of the testbed; default: the topology's."),
         click.option("--pcap", is_flag=True, help="Capture what every switch port carries."),
-        click.option(
-            "--clock",
-            type=click.Choice(["emulated", "virtual"]),
-            default="emulated",
-            show_default=True,
-            help="Real time on Mininet, or virtual: a simulated network, without root.",
-        ),
+        clocked,
         building,
     ):
         command = option(command)

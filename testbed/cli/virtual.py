@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from controller.dataplane import DataPlane
 from testbed.cli.run import EndedError, ending_on_signals
 from testbed.cli.view import View, count
+from testbed.jobs.preflight import Preflight
 from testbed.lifecycle.launcher import LaunchError, compile_once, program_for
 from testbed.nodes.dataplane import make_ready
 from testbed.nodes.serverhost import JobError
@@ -16,6 +19,29 @@ from testbed.records.record import RunDirectory, shown
 from testbed.virtual import session
 from testbed.virtual.traceevents import TraceFile
 from topologies.spec import read as read_topology
+
+
+def check_virtually(
+    topology: Path,
+    jobs: Sequence[Path],
+    say: Callable[[str], None],
+    *,
+    target: str = "auto",
+    program: Path | None = None,
+    p4info: Path | None = None,
+) -> tuple[Preflight, Path, Path, DataPlane]:
+    """Whether these can run in virtual time, and with which program. Raises ``TopologyError``,
+    ``JobFileError``, ``LaunchError``, ``DataPlaneError``."""
+    if target == "bmv2":
+        raise LaunchError(
+            "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
+            " out, or use --clock emulated"
+        )
+    loaded = read_topology(topology)
+    if program is None and p4info is None:
+        make_ready(say=say)
+    program, p4info, dataplane = program_for(jobs, program, p4info)
+    return session.check(loaded, jobs, dataplane), program, p4info, dataplane
 
 
 def run_virtually(
@@ -36,16 +62,9 @@ def run_virtually(
     Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``DataPlaneError``,
     ``VirtualError``.
     """
-    if target == "bmv2":
-        raise LaunchError(
-            "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
-            " out, or use --clock emulated"
-        )
-    loaded = read_topology(topology)
-    if program is None and p4info is None:
-        make_ready(say=view.note)
-    program, p4info, dataplane = program_for(jobs, program, p4info)
-    checked = session.check(loaded, jobs, dataplane)
+    checked, program, p4info, dataplane = check_virtually(
+        topology, jobs, view.note, target=target, program=program, p4info=p4info
+    )
     for warning in checked.warnings:
         view.note(f"warning: {warning}")
     compile_once(program)

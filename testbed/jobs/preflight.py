@@ -248,6 +248,11 @@ def _check_payload(file: JobFile, plane: DataPlane, *, virtual: bool) -> None:
 def _check_workload(file: JobFile, world: int) -> None:
     """What fits the data and the model. Raises ``JobFileError``."""
     spec = file.spec
+    if file.layer_times is not None:
+        try:
+            file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
+        except DocumentError as error:
+            raise JobFileError(error.problems) from error
     if not spec.learns:
         return
     try:
@@ -264,11 +269,6 @@ def _check_workload(file: JobFile, world: int) -> None:
         )
     sizes = shapes(spec)
     names = list(sizes)
-    if file.layer_times is not None:
-        try:
-            file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
-        except DocumentError as error:
-            raise JobFileError(error.problems) from error
     if file.restore is not None:
         try:
             checkpoint = read(file.restore)

@@ -80,6 +80,17 @@ SLOW = "{rate: 1 kbit/s, queue_bytes: 1 GB}"
                 " layer1, layer2",
             ],
         ),
+        (
+            {
+                "batch: 8\nhidden: [8]": "workload: layers\nlayers: [4 kB, 4 kB]",
+                "compute: 1 ms": "compute: {layers: layers.yaml}",
+            },
+            [
+                "layers.yaml:1: layer_times: nothing of layer2, which the model of job j has",
+                "layers.yaml:3: layer_times[1].name: the model of job j has no layer 'conv'; it has"
+                " layer1, layer2",
+            ],
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_file_line_and_field(
@@ -94,6 +105,8 @@ def test_what_cannot_be_is_refused_by_file_line_and_field(
     files = (str(tmp_path / "t.yaml"), "--job", str(tmp_path / "j.yaml"))
     trace = tmp_path / "trace.json"
     ran = CliRunner().invoke(main, ["run", *files, "--clock", "virtual", "--trace", str(trace)])
+    checked = CliRunner().invoke(main, ["validate", *files, "--clock", "virtual"])
+    assert (checked.exit_code, checked.stderr) == (1, ran.stderr)
     assert ran.exit_code == 1
     errors = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == len(says)
