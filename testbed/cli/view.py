@@ -110,8 +110,8 @@ class View:
             return
         self._printed[name] = (now, job["event"])
         if measured:
-            columns = ", ".join(f"{title} {value}" for title, value in _figures(job).items())
-            text = f"{name}: iteration {job['iteration']}/{job['iterations']}, {columns}"
+            known = [f"{title} {told}" for title, told in _figures(job).items() if told != "-"]
+            text = ", ".join([f"{name}: iteration {job['iteration']}/{job['iterations']}", *known])
         else:
             text = f"{name}: {_state(job) or job['event']}"
         self._console.print(Text(text), soft_wrap=True)
@@ -219,7 +219,7 @@ def _results(jobs: Sequence[Message]) -> Table:
         *_averaged(jobs),
         *_apart(jobs),
         ("time per iteration", [_milliseconds(job["seconds_per_iteration"]) for job in jobs]),
-        ("CPU busy", [_busy(job["machine"]) for job in jobs]),
+        *([("CPU busy", [_busy(job["machine"]) for job in jobs])] if _measured(jobs) else []),
         *_learned(jobs),
         ("matches reference", [_yes(job["matches_reference"]) for job in jobs]),
         ("chunks summed by switches", [_chunks(job, "aggregated_in_network") for job in jobs]),
@@ -260,9 +260,12 @@ def _apart(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
     return [("gradients ahead", told)] if any(told) else []
 
 
+def _measured(jobs: Sequence[Message]) -> bool:
+    """Whether how busy the machine was says anything: in virtual time it does not."""
+    return all("cpu_busy" in job["machine"] for job in jobs)
+
+
 def _busy(machine: Message) -> str:
-    if "cpu_busy" not in machine:  # in virtual time that says nothing
-        return "-"
     share = f"{100 * machine['cpu_busy']:.0f} %"
     return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
 
