@@ -11,8 +11,11 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +91,7 @@ class Session:
             job.alongside = sorted(other.name for other in self.jobs if other is not job)
         self._over = False
         self._seconds = 0.0
+        self._heeds: list[Callable[[], object]] = []
 
     def execute(self) -> bool:
         """Runs all jobs; returns whether all weights match the reference, where there is one.
@@ -100,7 +104,8 @@ class Session:
             try:
                 self.network.controller.begin()
                 self.network.operator.tasks.thread(self._conduct, name="run").start()
-                self.network.engine.run(self._ended)
+                with self._signals():
+                    self.network.engine.run(self._ended)
             except VirtualError as error:
                 failure = error
             finally:
@@ -122,7 +127,30 @@ class Session:
             raise JobError(failed.reason)
         return all(one["matches_reference"] is not False for one in told)
 
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Signals are heeded between rounds: what their handlers raise would be taken for an error
+        of the host whose code runs."""
+
+        def later(number: int, _: object) -> None:
+            self._heeds.append(partial(before[number], number, None))
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+        if threading.current_thread() is not threading.main_thread():
+            before = {}
+        caught = [number for number, handler in before.items() if callable(handler)]
+        for number in caught:
+            signal.signal(number, later)
+        try:
+            yield
+        finally:
+            for number in caught:
+                signal.signal(number, before[number])
+
     def _ended(self) -> bool:
+        for heed in self._heeds:
+            heed()
         if self._tracer is not None:
             self._tracer.tick()
         return self._over
