@@ -15,7 +15,7 @@ from switch.codegen.limbs import literal
 from switch.codegen.parser import ParserWriter
 from switch.codegen.primitives import PrimitiveWriter, standard_field
 from switch.codegen.state import learn_function, state_declarations
-from switch.codegen.tracing import trace_errors
+from switch.codegen.tracing import c_string, trace_errors
 from switch.program import Control, FieldList, Header, Program, Table, consistent, refused_at
 
 
@@ -82,7 +82,8 @@ class _Writer:
             layout = self.layout.tables[table.name]
             action = 0xFFFFFFFF if table.default_action_id is None else table.default_action_id
             self.lines.append(
-                f'    {{"{table.name}", {layout.words}, {layout.ranges}, {layout.arg_words}, '
+                f"    {{{c_string(table.name)}, "
+                f"{layout.words}, {layout.ranges}, {layout.arg_words}, "
                 f"{int(table.with_counters)}, {int(table.name in ahead)}, {table.max_size}, "
                 f"{action}u, default{i}, {int(table.meter is not None)}, {int(table.ages)}}},"
             )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import re
 from collections import defaultdict
@@ -148,6 +149,19 @@ def test_every_copy_has_a_name_and_an_end() -> None:
     assert again == ["comes again on port 5, 216 bytes"] * 2
     assert any("of its group: Enter.mark(member = 0x7)" in one for one in told["1.0"])
     assert told["2.0"][-1] == "is dropped: there is no group 9"
+
+
+def test_a_table_may_have_any_name() -> None:
+    """As P4's annotation @name gives: nothing of it becomes code."""
+    name, lines = 'Route.r"};\\n#error %s%n \\ ??/ */\né', list[str]()
+    text = (HERE / "router.json").read_text().replace('"Route.routes"', json.dumps(name))
+    with Pipeline(Program.parse_text(text.encode()), traced=True) as pipeline:
+        pipeline.set_trace(lines.append)
+        pipeline.insert(name, [(0x0A000000, 8)], "Route.forward", [3, 0x20003])
+        frame = Ether() / IP(src="1.2.3.4", dst="10.7.0.9", ttl=9) / UDP(sport=1, dport=2)
+        [(port, _)] = pipeline.inject(1, bytes(frame))
+    assert port == 3
+    assert any(line.startswith(f"packet 1.0: table {name} [hdr.ipv4") for line in lines)
 
 
 def test_a_program_that_is_not_traced_has_nothing_to_tell() -> None:
