@@ -35,12 +35,8 @@ class Lock(Protocol):
     ) -> None: ...
 
 
-class Condition(Protocol):
+class Condition(Lock, Protocol):
     """See threading.Condition; its lock is reentrant."""
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
-
-    def release(self) -> None: ...
 
     def wait(self, timeout: float | None = None) -> bool: ...
 
@@ -49,15 +45,6 @@ class Condition(Protocol):
     def notify(self, n: int = 1) -> None: ...
 
     def notify_all(self) -> None: ...
-
-    def __enter__(self) -> bool: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
 
 
 class Event(Protocol):
