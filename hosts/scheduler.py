@@ -27,11 +27,11 @@ WIRE_OVERHEAD = 14 + 20 + 8
 ENTRY = np.dtype(
     [
         ("exponent_round", "?"),
-        ("chunk", "i8"),
         ("lanes", "u2"),
+        ("own", "i2"),
+        ("chunk", "i8"),
         ("round", "i8"),
         ("ticket", "i8"),
-        ("own", "i2"),
         ("order", "i8"),
         ("row", "i8"),
     ],
@@ -126,6 +126,9 @@ def entries_of(
 
 def enqueue(plan: WorkerPlan, queues: Sequence[Queue], entries: Array, values: Floats) -> None:
     """Puts entries, in order, into their chunks' queues: one for each of the plan's streams."""
+    if len(queues) == 1:
+        queues[0].push(entries, values)
+        return
     streams = plan.stream_of(entries["chunk"])
     for stream in np.unique(streams).tolist():
         queues[stream].push(entries[streams == stream], values)

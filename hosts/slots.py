@@ -81,8 +81,6 @@ class Slots:
         # Of the stream that a row belongs to.
         self.stream = streams
         self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
-        self.node = np.array([s.node for s in plan.streams], np.uint16)[streams]
-        self.sender = np.array([s.sender for s in plan.streams], np.uint8)[streams]
         self.priorities = np.array([s.priority for s in plan.streams], np.int64)
         self.priority = np.array([s.priority for s in plan.streams], np.int64)[streams]
         # Of the number that is in it. Columns that change together share memory as the fields of

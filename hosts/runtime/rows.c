@@ -142,7 +142,7 @@ void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n
         struct header *header = &headers[i];
         const struct entry *entry = &w->entry[row];
         int direct = w->stage[row] == DIRECTLY;
-        *header = w->common[row];
+        *header = w->common[w->stream[row]];
         header->seq = four(w->seq[row]);
         header->chunk = four((uint32_t)entry->chunk);
         header->exponent = (int8_t)w->exponent[row];

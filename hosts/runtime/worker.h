@@ -12,11 +12,9 @@ enum { NO_EXPONENT = -128 }; // protocol/fixed_point.py
 // ENTRY in hosts/scheduler.py.
 struct entry {
     uint8_t exponent_round;
-    int64_t chunk;
     uint16_t lanes;
-    int64_t round, ticket;
     int16_t own;
-    int64_t order, row;
+    int64_t chunk, round, ticket, order, row;
 };
 
 // PROGRESS in hosts/slots.py.
@@ -32,6 +30,8 @@ struct progress {
     double state_time;
 };
 
+_Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 80, "as numpy has them");
+
 // Columns in hosts/columns.py, which says what is what.
 struct worker {
     // By row.
@@ -42,9 +42,9 @@ struct worker {
     struct entry *entry;
     struct progress *progress;
     struct header *results;
-    const struct header *common;
     const int64_t *stream;
     // By stream.
+    const struct header *common; // what its packets have in common
     const int64_t *bases, *masks, *windows, *priorities;
     const int64_t *stream_index; // by the number that packets have; -1: none has it
     // By chunk; what Exponents knows, and the servers.

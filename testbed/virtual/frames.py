@@ -86,8 +86,8 @@ class Framing:
             wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
             peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
             lib.write_frames(
-                datagrams.ctypes.data, datagrams.strides[0], datagrams.shape[1], n,
-                whole.ctypes.data, wide, peers.ctypes.data, self._template.ctypes.data,
+                address(datagrams), datagrams.strides[0], datagrams.shape[1], n,
+                address(whole), wide, address(peers), address(self._template),
                 address(frames), address(lengths),
             )  # fmt: skip
             return frames, lengths
@@ -124,8 +124,8 @@ class Framing:
         headers, full = np.empty(n, HEADER), np.empty(n, np.bool_)
         sources, lengths = np.empty(n, PEER), np.ascontiguousarray(lengths)
         if not lib.read_frames(
-            frames.ctypes.data, stored, n, lengths.ctypes.data, self._mine.ctypes.data, wide,
-            headers.ctypes.data, full.ctypes.data, sources.ctypes.data,
+            address(frames), stored, n, address(lengths), address(self._mine), wide,
+            address(headers), address(full), address(sources),
         ):  # fmt: skip
             return None
         words = np.empty((n, 0), ">i4")

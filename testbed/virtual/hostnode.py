@@ -384,7 +384,7 @@ class VirtualEndpoint:
             waiting, queue = link.waiting(int(handed[0])), self._queue_bytes
             return bool(
                 lib.find_room(
-                    address(handed), sizes.ctypes.data, len(sizes), SECOND, pace, waiting, queue
+                    address(handed), address(sizes), len(sizes), SECOND, pace, waiting, queue
                 )
             )
         firsts = np.flatnonzero(np.diff(handed, prepend=-1))
