@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from protocol.plan import WorkerPlan
 from switch.lines import address
 
 _BY_ROW = ("stage", "flags", "due", "wanted", "seq", "hash", "server", "failures", "mark",
-           "exponent", "entry", "progress", "results", "stream")  # fmt: skip
+           "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip
 _BY_STREAM = ("common", "bases", "masks", "windows", "priorities", "stream_index")
 _BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
 _NUMBERS = ("streams", "chunks", "width", "headroom", "world", "rank", "job", "epoch")
@@ -114,7 +115,8 @@ class Columns:
             "stage": slots.stage, "flags": slots.flags, "due": slots.due, "wanted": slots.wanted,
             "seq": slots.seq, "hash": slots.hash, "server": slots.server,
             "failures": slots.failures, "mark": slots.mark, "exponent": slots.exponent,
-            "entry": slots.entry, "progress": slots.progress, "results": slots.result_headers,
+            "entry": slots.entry, "progress": slots.progress, "deadline": slots.deadline,
+            "results": slots.result_headers,
             "common": common, "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
             "windows": np.array(slots.windows, np.int64), "priorities": slots.priorities,
             "stream_index": stream_index, "chunk_server": shares, "servers": servers,
@@ -175,11 +177,13 @@ class Columns:
         """
         slots, pacer, measured = self._slots, copy.copy(pacer), trips.copies()
         streams, most = len(slots.windows), self._most
-        numbers = np.zeros((5, streams + 1), np.int64)  # left, next, taken, starts, entries
-        numbers[0, :-1], numbers[1, :-1] = slots.left, slots.next
-        np.cumsum([len(one) for one in entries], out=numbers[3, 1:])
-        numbers[4, :-1] = [address(one) for one in entries]
-        after = np.empty(int(numbers[3, -1]), np.uint8)
+        starts = [0, *itertools.accumulate(map(len, entries))]
+        places = (address(one) if len(one) else 0 for one in entries)
+        numbers = np.array(
+            [[*slots.left, 0], [*slots.next, 0], [0] * (streams + 1), starts, [*places, 0]],
+            np.int64,
+        )
+        after = np.empty(starts[-1], np.uint8)
         rings = np.full(streams, -np.inf)
         sent, leaving = np.empty((3, most), np.int64), np.empty((2, most))
         first, row, wide = address(numbers), 8 * (streams + 1), 8 * most
@@ -188,7 +192,7 @@ class Columns:
         native = _Releases(
             *(self._at, first, first + row, first + 2 * row, first + 4 * row, first + 3 * row),
             *(address(one) for one in measured),
-            *(address(rings), address(after), address(times), address(rows)),
+            *(address(rings), address(after) if len(after) else 0, address(times), address(rows)),
             *(sent_at, sent_at + wide, sent_at + 2 * wide, leaving_at, leaving_at + wide),
             *(len(times), large, small),
             *(pacer.rate, pacer.backlog, pacer.clear, trips.least, trips.most),
@@ -211,7 +215,7 @@ class Columns:
             native.spent > 0,
             native.following,
             sent[0, : native.releases],
-            np.split(after, numbers[3, 1:-1]) if streams > 1 else [after],
+            [after[a:b] for a, b in itertools.pairwise(starts)],
             measured,
             pacer,
         )

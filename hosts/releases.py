@@ -207,8 +207,8 @@ def _account(transport: WorkerTransport, found: Steps) -> None:
     progress["failed"] = False
     progress["asked"] = 0
     progress["backoff"] = 0
-    progress["deadline"] = found.deadlines
     opaque(slots.progress)[rows] = opaque(progress)
+    slots.deadline[rows] = found.deadlines
     slots.due[rows] = False
 
 

@@ -20,7 +20,7 @@ struct entry {
 // PROGRESS in hosts/slots.py.
 struct progress {
     int64_t sent;
-    double sent_first, sent_last, deadline;
+    double sent_first, sent_last;
     int64_t backoff, asked;
     double asked_last;
     uint8_t clean, failed;
@@ -30,7 +30,7 @@ struct progress {
     double state_time;
 };
 
-_Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 80, "as numpy has them");
+_Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 72, "as numpy has them");
 
 // Columns in hosts/columns.py, which says what is what.
 struct worker {
@@ -41,6 +41,7 @@ struct worker {
     int16_t *exponent;
     struct entry *entry;
     struct progress *progress;
+    double *deadline; // when to ask
     struct header *results;
     const int64_t *stream;
     // By stream.

@@ -61,8 +61,9 @@ class Framing:
             *(0x45, 0, 0, 0, _DONT_FRAGMENT, 64, _UDP, 0, interface.ipv4, 0),
             *(port, 0, 0, 0),
         )
+        self._lib = library()
         self._mine = peer_array([(interface.ipv4, port)])
-        self._template = np.frombuffer(fields, np.uint8)
+        self._template = np.frombuffer(bytearray(fields), np.uint8)
         words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")
         self._sum = int(words.astype(np.int64).sum())
 
@@ -80,7 +81,7 @@ class Framing:
             opaque(headers)[:] = opaque(batch.headers)
             words[:] = batch.payloads
         frames = np.empty((n, OVERHEAD + datagrams.shape[1]), np.uint8)
-        lib = library()
+        lib = self._lib
         if lib is not None and n and datagrams.strides[1] == 1:
             lengths = np.empty(n, np.int64)
             wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
@@ -116,7 +117,7 @@ class Framing:
         """The packets in frames that are all well-formed ones for this interface and port, with
         payloads of so many lanes, as views; None if they are not, or nothing is there to tell it
         quickly: `arrived` does."""
-        n, stored, lib = *frames.shape, library()
+        n, stored, lib = *frames.shape, self._lib
         wide = HEADER_BYTES + 4 * lanes
         kept = OVERHEAD + (HEADER_BYTES if self.empty_lanes else wide)
         if lib is None or stored < kept or not frames.flags.c_contiguous:

@@ -262,6 +262,7 @@ class VirtualEndpoint:
         )
         wire = Interface(mac, gateway, self.ipv4)
         self._framing = Framing(wire, port)
+        self._lib = library()
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
         self._pending: deque[tuple[Frames, Lengths]] = deque()
@@ -379,7 +380,7 @@ class VirtualEndpoint:
             pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         # As `flush` has it: what is handed over at one time finds what waits then.
         handed = np.rint(times * SECOND).astype(np.int64)
-        lib = library()
+        lib = self._lib
         if lib is not None and self._node.immediate:
             waiting, queue = link.waiting(int(handed[0])), self._queue_bytes
             return bool(
