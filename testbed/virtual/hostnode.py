@@ -12,9 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from hosts.driver import Ahead, Counters
 from hosts.releases import Released
 from hosts.stepping import Clock, Seconds
-from hosts.udp import Ahead, Counters
 from protocol.frames import Interface
 from protocol.header import (
     HEADER_BYTES,
