@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hosts.quantising import exponents_at
 from hosts.slots import HELD, WAITING, Rows
 from hosts.stepping import Before, Clock, Seconds, Steps, before, steps
 from hosts.verification import wrong
@@ -97,10 +96,9 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     if slots.sent[due].any():
         return None
     data = (due & ~slots.exponent_round).nonzero()[0]
-    if len(data):  # in windows before, and not sent yet: they are quantised when they are
-        own, flags = exponents_at(slots.values, data)
-        if flags.any() or (own > slots.exponent[data]).any():
-            return None
+    # In windows before, and not sent yet: they are quantised when they are.
+    if slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any():
+        return None
     # No timer rings meanwhile, neither of what was sent before nor of what is.
     if slots.deadline.min() <= last or times[0] + transport.round_trips.least <= last:
         return None
@@ -141,23 +139,20 @@ def _fine(transport: WorkerTransport, known: Before, held: Any, found: Steps) ->
     """Whether all that entered or became due fits into integers."""
     slots, exponents = transport._slots, transport._exponents
     released = (held > known.held).nonzero()[0]
-    if exponents_at(slots.values, released)[1].any():
+    if slots.unfit[released].any():
         return False
     for queue, after, taken in zip(transport._queues, known.after, found.taken, strict=True):
         at = 0
-        for entries, values in queue.pending():
+        for entries, _ in queue.pending():
             piece = entries[: taken - at]
             if not len(piece):
                 break
             waits = after[at : at + len(piece)] != 0
             at += len(piece)
-            data = ~piece["exponent_round"]
-            own, flags = exponents_at(values, piece["row"][data])
-            if flags.any():
+            if piece["unfit"].any():
                 return False
-            known_ones = ~waits[data]
-            chunks, rounds = piece["chunk"][data][known_ones], piece["round"][data][known_ones]
-            if (own[known_ones] > exponents.exponents(chunks, rounds)).any():
+            ones = piece[~piece["exponent_round"] & ~waits]
+            if (ones["own"] > exponents.exponents(ones["chunk"], ones["round"])).any():
                 return False
     return True
 
