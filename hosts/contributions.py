@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hosts.quantising import quantise_at, sums_of
+from hosts.quantising import quantise_to, sums_of
 from hosts.recycling import Recycler
 from hosts.slots import DIRECT, WAITING, Rows, Slots
 from protocol.fixed_point import chunk_hash, float_words
@@ -99,7 +99,7 @@ class Contributions:
             payloads[integers] = words
             floats = ~waiting & data
             if floats.any():
-                payloads[floats] = float_words(slots.values[rows[floats]])
+                payloads[floats] = float_words(slots.places(rows[floats]).values(slots.width))
                 sums[floats] = sums_of(payloads[floats])
             payloads[~data] = 0
         headers["flags"] |= slots.flags[rows]
@@ -123,9 +123,10 @@ class Contributions:
         """The same each time for a row: what is sent again is made again. Returns the sums of
         their words."""
         slots = self._slots
-        slots.own[rows], slots.flags[rows], sums = quantise_at(
-            slots.values, rows, slots.exponent[rows], self._plan.world, out
-        )
+        exponents, flags = slots.exponent[rows], slots.unfit[rows]
+        flags[slots.own[rows] > exponents] |= np.uint8(Flag.OVERFLOW)
+        slots.flags[rows] = flags
+        sums = quantise_to(slots.places(rows), exponents, flags, self._plan.world, out)
         if self._plan.optimizer is not None:
             # Initial parameters are not to be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)

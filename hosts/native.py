@@ -79,10 +79,8 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
             ctypes.c_int64,
         ],
     ),
-    "largest_values": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER]),
-    "quantise_rows": (
-        None, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER],
-    ),
+    "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
+    "quantise_rows": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER]),
     "sum_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER]),
     "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER, _POINTER]),
     "alike": (ctypes.c_int, [_POINTER, _SIZE]),

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hosts.columns import behind
-from hosts.quantising import exponents_at
 from hosts.slots import HELD, WAITING, Rows, Slots
 from hosts.stepping import EXACT, Clock, Seconds, Steps, before, steps, wire_sizes
 from hosts.verification import wrong
@@ -134,8 +133,7 @@ def _due_fits(slots: Slots) -> bool:
     if not slots.width:
         return True
     data = (slots.due & ~slots.exponent_round).nonzero()[0]
-    own, flags = exponents_at(slots.values, data)
-    return not (flags.any() or (own > slots.exponent[data]).any())
+    return not (slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any())
 
 
 def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
@@ -169,25 +167,20 @@ def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
 def _fine(transport: WorkerTransport, found: Steps) -> bool:
     """Whether all that entered or became due fits into integers."""
     slots, exponents = transport._slots, transport._exponents
-    if not slots.width:
-        return True
-    if exponents_at(slots.values, found.released)[1].any():
+    if slots.unfit[found.released].any():
         return False
     for queue, after, taken in zip(transport._queues, found.after, found.taken, strict=True):
         at = 0
-        for entries, values in queue.pending():
+        for entries, _ in queue.pending():
             piece = entries[: taken - at]
             if not len(piece):
                 break
             waits = after[at : at + len(piece)] != 0
             at += len(piece)
-            data = ~piece["exponent_round"]
-            own, flags = exponents_at(values, piece["row"][data])
-            if flags.any():
+            if piece["unfit"].any():
                 return False
-            known_ones = ~waits[data]
-            chunks, rounds = piece["chunk"][data][known_ones], piece["round"][data][known_ones]
-            if (own[known_ones] > exponents.exponents(chunks, rounds)).any():
+            ones = piece[~piece["exponent_round"] & ~waits]
+            if (ones["own"] > exponents.exponents(ones["chunk"], ones["round"])).any():
                 return False
     return True
 

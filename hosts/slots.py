@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.scheduler import ENTRY, Queue
+from hosts.submissions import Places
 from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
 
@@ -52,19 +53,11 @@ _UNSENT = np.zeros((), PROGRESS)
 _UNSENT["state_time"] = np.nan
 
 
-def taken(values: Any, rows: Any) -> Any:
-    """`values[rows]`; a view where these rows follow one another."""
-    n = len(rows)
-    if n and int(rows[-1]) - int(rows[0]) == n - 1 and (rows[1:] > rows[:-1]).all():
-        return values[int(rows[0]) : int(rows[-1]) + 1]
-    return values.take(rows, axis=0)
-
-
 class Slots:
     """The arrays. Public on purpose: the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values kept of each, is 0. columns: does in
-    C what goes number by number; None: numpy does.
+    payload: whether chunks have one; else `width`, the values of each, is 0. columns: does in C
+    what goes number by number; None: numpy does.
     """
 
     columns: Columns | None = None
@@ -94,11 +87,13 @@ class Slots:
         self.ticket = self.entry["ticket"]
         self.order = self.entry["order"]
         self.own = self.entry["own"]
+        self.unfit = self.entry["unfit"]
+        self.row = self.entry["row"]
+        self.submission = np.full(n, None, object)  # until it is complete
         self.exponent = np.zeros(n, np.int16)
         self.flags = np.zeros(n, np.uint8)
         self.hash = np.zeros(n, np.uint32)
         self.failures = np.zeros(n, np.int64)
-        self.values = np.zeros((n, self.width), np.float32)
         # Of sending and asking.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
         self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
@@ -129,6 +124,10 @@ class Slots:
         result: Rows = self.bases[stream] + (numbers & self.masks[stream])
         return result
 
+    def places(self, rows: Rows) -> Places:
+        """Of the chunks in these rows."""
+        return Places(self.submission[rows], self.row[rows])
+
     def enter(self, stream: int, queue: Queue, plan: WorkerPlan) -> int:
         """Moves numbers from a stream's queue into its window; returns how many.
 
@@ -143,20 +142,17 @@ class Slots:
             left += int(pending.argmax()) if pending.any() else following - left
             self.left[stream] = left
         entered = 0
-        for entries, values in queue.take(left + self.windows[stream] - following):
+        for entries, submission in queue.take(left + self.windows[stream] - following):
             number = following
             following += len(entries)
             entered += len(entries)
-            if self.columns is not None:
-                self.columns.enter(stream, number, entries)
-                if not self.width:
-                    continue
             numbers = np.arange(number, following)
             rows = self.rows(stream, numbers)
-            whole = ~entries["exponent_round"]
-            self.values[rows[whole]] = taken(values, entries["row"][whole])
+            self.submission[rows] = submission
             if self.columns is not None:
+                self.columns.enter(stream, number, entries)
                 continue
+            whole = ~entries["exponent_round"]
             self.seq[rows] = numbers & 0xFFFFFFFF
             opaque(self.entry)[rows] = opaque(entries)
             self.server[rows] = plan.server_of(entries["chunk"])

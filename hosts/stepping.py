@@ -234,7 +234,7 @@ class _Singly:
         known.left[stream], known.next[stream], self._taken[stream] = left, following, at
 
     def _poll(self, now: float) -> None:
-        """Sends what there is room for, see WorkerTransport.poll and hosts.udp.drive."""
+        """Sends what there is room for, see WorkerTransport.poll and hosts.driver.drive."""
         known, heap = self._known, self._heap
         room, spent = known.pacer.room(now), 0
         while heap and spent < room:

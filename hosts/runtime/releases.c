@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker's transport sends, result by result: hosts/releases.py  says what it comes to.
+// What a worker's transport sends, result by result: hosts/stepping.py says what it comes to.
 
 #include <math.h>
 #include <stdlib.h>

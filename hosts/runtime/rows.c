@@ -151,8 +151,7 @@ void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n
             header->node = 0;
             header->sender = (uint8_t)w->rank;
         } else if (!entry->exponent_round) {
-            w->entry[row].own = NO_EXPONENT;
-            w->flags[row] = 0;
+            w->flags[row] = entry->unfit;
         }
         header->flags = (uint8_t)(w->flags[row] | (direct ? DIRECT : 0) |
                                   (w->progress[row].sent > 0 ? RETRANSMIT : 0));

@@ -11,7 +11,7 @@ enum { NO_EXPONENT = -128 }; // protocol/fixed_point.py
 
 // ENTRY in hosts/scheduler.py.
 struct entry {
-    uint8_t exponent_round;
+    uint8_t exponent_round, unfit;
     uint16_t lanes;
     int16_t own;
     int64_t chunk, round, ticket, order, row;

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from hosts.driver import Ahead, Counters
 from hosts.native import library
 from hosts.releases import Released
 from hosts.stepping import Clock, Seconds
-from hosts.udp import Ahead, Counters
 from protocol.frames import Interface
 from protocol.header import (
     HEADER_BYTES,
@@ -348,7 +348,7 @@ class VirtualEndpoint:
             if released.batch is not None:
                 frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.transmit([(self._number, train_of(times, frames, lengths))])
+                node.transmit([(self._number, Train(times, frames, lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
