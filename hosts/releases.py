@@ -167,6 +167,8 @@ def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
 def _fine(transport: WorkerTransport, found: Steps) -> bool:
     """Whether all that entered or became due fits into integers."""
     slots, exponents = transport._slots, transport._exponents
+    if not slots.width:
+        return True
     if slots.unfit[found.released].any():
         return False
     for queue, after, taken in zip(transport._queues, found.after, found.taken, strict=True):
