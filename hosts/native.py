@@ -51,7 +51,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
     "quantise_rows": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER]),
     "sum_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER]),
-    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER, _POINTER]),
+    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, *[_POINTER] * 4]),
     "alike": (ctypes.c_int, [_POINTER, _SIZE]),
 }  # fmt: skip
 
