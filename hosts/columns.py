@@ -259,11 +259,11 @@ class Columns:
 
     def write(self, rows: Rows, headers: Array, full: npt.NDArray[np.bool_]) -> Array:
         """CONTRIBUTEs of chunks without payload: `Contributions.packets`; returns (n,) PEER where
-        they go. headers: (n,), one behind the other."""
+        they go."""
         peers = np.empty(len(rows), PEER)
         self._lib.write_contributions(
-            self._at, rows.ctypes.data, len(rows), headers.ctypes.data, full.ctypes.data,
-            peers.ctypes.data,
+            self._at, rows.ctypes.data, len(rows), headers.ctypes.data, headers.strides[0],
+            full.ctypes.data, peers.ctypes.data,
         )  # fmt: skip
         return peers
 
