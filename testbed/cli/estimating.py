@@ -237,11 +237,11 @@ def _on_topology(
     told_above = {(need.placement, need.tree) for need in found if need.refused}
     refused = [one for one in predicted if one.refused and one.tree]
     refused = [one for one in refused if (one.placement, one.tree) not in told_above]
-    longer = [one for one in predicted if one.longer and not one.refused]
-    if refused or longer:
+    rough = [one for one in predicted if one.rough and not (one.refused and one.tree)]
+    if refused or rough:
         show(console)
     _say_together(console, "not here", [(one.name, one.refused) for one in refused])
-    _say_together(console, "or longer", [(one.name, one.longer) for one in longer])
+    _say_together(console, "roughly", [(one.name, one.rough) for one in rough])
     _say(console, f"\n{why(predicted, network)}")
     if not network.uniform:
         _say(console, "Links of a kind differ here; the worst of each is what counts above.")
@@ -259,7 +259,7 @@ def _costs(costs: Costs) -> Message:
 
 
 def _modelled(one: Prediction, classes: list[str]) -> Message:
-    baseline = "" if one.tree else "baseline"
+    baseline = "baseline" if not one.tree else "refused" if one.refused else ""
     return {
         "name": one.name,
         "seconds": time_text(one.seconds),
@@ -268,7 +268,7 @@ def _modelled(one: Prediction, classes: list[str]) -> Message:
         "limit": one.limit,
         "window": str(one.window or ""),
         "slots": f"{one.slots_needed:,}" if one.slots_needed else "",
-        "note": baseline or ("refused" if one.refused else "or longer" if one.longer else ""),
+        "note": ", ".join(filter(None, [baseline, "roughly" if one.rough else ""])),
     }
 
 

@@ -39,7 +39,6 @@ HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no lin
 # Timeouts of the transport (hosts.transport): at least, at most; each is twice the one before.
 LEAST_RTO, MOST_RTO = 0.05, 1.0
 _ENOUGH = 1e-12  # of a probability of yet another round
-_TURNS = 2  # slices in a window for each server, below which those on hosts of workers take turns
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Prediction:
     seconds: of an iteration. parts: s that they are made of. bytes: by class of links, in the
     busier direction of the busiest link. bottleneck: the class, HOST or PROCESS. slots: that each
     switch of the tree needs for its full rate, and those that 2W are. refused: why it cannot be
-    had; without `bytes` there is no time either. longer: why it may take longer; "": it should not.
+    had; without `bytes` there is no time either. rough: why the time is a rough one; "": it is not.
     """
 
     placement: str
@@ -107,7 +106,7 @@ class Prediction:
     slots_taken: int = 0
     limit: str = ""
     refused: str = ""
-    longer: str = ""
+    rough: str = ""
 
     @property
     def name(self) -> str:
@@ -128,7 +127,7 @@ class Prediction:
             "slots_needed": self.slots_needed,
             "slots_taken": self.slots_taken,
             "refused": self.refused,
-            "may_take_longer": self.longer,
+            "rough": self.rough,
         }
 
 
@@ -202,7 +201,9 @@ def _predict(
         takes = max(link, process / (1 if traffic.colocated else network.processes))
         copies = traffic.meeting - traffic.colocated
         late = back + setting.skew + stall
-        shares = Serving(traffic.shards, work.slice, copies, takes, link, there, late)
+        shares = Serving(
+            traffic.shards, work.slice, copies, takes, link, there, late, traffic.colocated
+        )
         return sliced(work.chunks, shared, window, shares)
 
     moved, lossless = moving(steps, stall), moving(alone, 0.0)
@@ -221,7 +222,11 @@ def _predict(
     }  # fmt: skip
     limit = "latency" if fill > busy + waiting else "link" if slowest in lines else "processor"
     limit = "window" if waiting > max(busy, fill) / 100 else limit
-    slices = traffic.colocated and traffic.shards > 1 and window // work.slice
+    slices = window // work.slice
+    rough = ""
+    if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:
+        rough = f"a window holds {slices:,} of {traffic.shards:,} servers' slices, and these are"
+        rough += " workers, too: within 15 %"
     return Prediction(
         name,
         tree,
@@ -234,9 +239,7 @@ def _predict(
         taken,
         "loss" if parts["loss"] > moved / 100 else limit,
         refused,
-        f"a window holds {slices} slices, for {traffic.shards} servers that are workers, too"
-        if slices is not False and slices < _TURNS * traffic.shards and work.chunks > window
-        else "",
+        rough,
     )
 
 
