@@ -208,7 +208,7 @@ def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
     )
     racks = [count for count, here in zip(network.workers, network.servers, strict=True) if here]
     nearer = max(racks) % network.count / network.count  # of all workers; none if all are
-    first = segments + nearer * min(part.segments, int(window))
+    first = segments + nearer * int(min(part.segments, window))
     line = busy[slowest] * min(1.0, first / part.segments)
     levels = len(traffic.hops) // 2 - 1
     total = busy[slowest] + line + 2 * streams.way(levels, part.data, SERVER)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -224,3 +226,45 @@ def test_the_command_says_which_placement_wins_and_why() -> None:
     alone = CliRunner().invoke(main, ["plan", "--window", "4"])
     assert alone.exit_code == 2
     assert "need a TOPOLOGY" in alone.output
+
+
+def test_costs_are_those_of_the_file_unless_options_say_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "costly.yaml"
+    file.write_text(
+        "name: t\ndefaults: {rate: 1 Gbit/s, delay: 2 us, mtu: 1500}\n"
+        "racks: [{workers: 2, servers: 1}]\ncosts: {framing: true, switch_latency: 5 us,"
+        " host_per_packet: 3 us, host_per_byte: 0.5 ns, server_rate: 100 Mbit/s}\n"
+    )
+
+    def told(*options: str) -> dict[str, float]:
+        run = CliRunner().invoke(main, ["plan", str(file), "--size", "1024", "--json", *options])
+        assert run.exit_code == 0, run.output
+        rows = json.loads(run.output)["model"]["predictions"]
+        return {f"{row['placement']} {row['tree']}": row["seconds"] for row in rows}
+
+    # One chunk, up and down a link each, through a switch, and a host at each end.
+    hosts = 2 * (3e-6 + FRAME * 0.5e-9)
+    wire, delay = 8 * FRAME / 1e9, 2e-6
+    assert told()["inc two-level"] == pytest.approx(
+        hosts + 2 * (8 * (FRAME + 24) / 1e9 + delay) + 5e-6
+    )
+    given = told("--no-framing", "--switch-latency", "1 us")
+    assert given["inc two-level"] == pytest.approx(hosts + 2 * (wire + delay) + 1e-6)
+    # A server takes two payloads, one after the other, each for longer than its link does; results
+    # leave one after the other.
+    way = hosts + 4 * (wire + delay) + 2 * 1e-6
+    assert given["ncc none"] == pytest.approx(way + 2 * 1024 * 8 / 1e8 + wire)
+
+
+def test_people_are_told_quantities_as_they_write_them() -> None:
+    file = str(ROOT / "topologies/two-racks-10g.yaml")
+    run = CliRunner().invoke(main, ["plan", file, "--size", "97 MB", "--seconds", "100 ms"])
+    assert run.exit_code == 0, run.output
+    assert not re.search(r"\de[+-]\d|0000 Mbit/s|0\.0\d", run.output)
+    # The tensor in whole chunks with all headers, 104 MB, at 10 Gbit/s; the ring's 14/8 of 97 MB in
+    # segments of 8,948 bytes; and 100 ms to compute.
+    assert (
+        "inc (two-level) wins with 183 ms an iteration: a worker's link (10 Gbit/s)" in run.output
+    )
+    assert "has 104 MB to carry, which takes 83.2 ms" in run.output
+    assert re.search(r"ring +237 ms +172 MB", run.output)
