@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from controller.trees import TreeKind, plan_trees
 from controller.windows import choose_window
 from testbed.cli.main import main
-from testbed.plans.analytic import Prediction, Setting, Work, rounds
+from testbed.plans.analytic import Prediction, Setting, Work
+from testbed.plans.losses import LEAST_RTO, Lossy, lost
 from testbed.plans.model import predictions
 from testbed.plans.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
 from testbed.plans.planning import needs
@@ -179,15 +180,22 @@ def test_a_small_window_and_too_few_slots_are_told() -> None:
     assert slots_for(1e9, 3e-6, 0.0, 1000) == 6
 
 
-def test_loss_costs_timeouts_as_often_as_a_chunk_is_hit() -> None:
-    # One edge: a geometric number of timeouts.
-    assert sum(rounds([(0.1, 1)])) == pytest.approx(0.1 / 0.9)
-    # First timeouts: one if none of many edges is spared.
-    assert rounds([(0.01, 100), (0.02, 3)])[0] == pytest.approx(1 - 0.99**100 * 0.98**3)
-    assert rounds([(0.0, 10)]) == []
+def test_losses_cost_a_question_each_and_timeouts_where_nothing_was_sent_later() -> None:
+    # Ten links there and back, of which each packet has to pass all.
+    lossy = Lossy(((1e-4, 8), (1e-4, 2)), 2)
+    assert lossy.chance == pytest.approx(1 - (1 - 1e-4) ** 20)
+    step, fill = 5e-6, 30e-6
+    # One chunk: nothing comes after it, so a timer rings; another one hardly ever.
+    alone = lost(1, step, fill, 64, lossy)
+    assert alone == pytest.approx(lossy.chance * (LEAST_RTO + 2 * fill), rel=0.01)
+    # Of very many with rare losses each costs three ways, and a timer if a window begins with it.
+    rare = Lossy(((1e-7, 10),), 2)
+    each = (lost(20_000, step, fill, 64, rare) - lost(10_000, step, fill, 64, rare)) / 10_000
+    assert each == pytest.approx(rare.chance * 3 * fill, rel=0.05)
+    assert lost(10_000, step, fill, 64, Lossy(((0.0, 10),), 2)) == 0
     net = network(4, 2)
     times = []
-    for loss in (0.0, 1e-5, 1e-4, 1e-3):
+    for loss in (0.0, 1e-5, 1e-4, 1e-3, 1e-2):
         lines = {name: replace(one, loss=loss) for name, one in net.lines.items()}
         told = found(replace(net, lines=lines), Work(1000, FRAME), Setting(window=64))
         times.append(told["inc (two-level)"].seconds)
