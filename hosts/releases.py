@@ -47,6 +47,12 @@ def release(
     rows = _plain(transport, times, batch)
     if rows is None:
         return None
+    slots, trips = transport._slots, transport.round_trips
+    lowest, clean = trips.lowest.copy(), slots.clean[rows]
+    took = times - slots.sent_last[rows]
+    np.minimum.at(lowest, slots.stream[rows][clean], took[clean])
+    if transport._questions.would_ask(rows, lowest) or not _quiet(transport, times, rows, took):
+        return None
     coming = _coming(transport)
     if coming is None:
         return None
@@ -55,8 +61,8 @@ def release(
     found = steps(transport, known, clock)
     if not _fine(transport, known, held, found) or not clock.room(found.times, found.sizes):
         return None
-    slots = transport._slots
-    transport.round_trips.take(known.smoothed, known.variation, known.timeouts)
+    trips.take(known.smoothed, known.variation, known.timeouts, lowest)
+    transport._questions.take(rows, slots.sent_last[rows])
     np.maximum(slots.deadline, found.rings[slots.stream], out=slots.deadline)
     congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
     transport.statistics.congested += congested
@@ -86,27 +92,41 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     rows: Rows = slots.bases[stream] + (seqs & slots.masks[stream])
     good = (ops(headers) == Op.RESULT) & ((headers["flags"] & _NOT_PLAIN) == 0) & (stream >= 0)
     good &= (headers["job"] == plan.job) & (headers["epoch"] == plan.epoch)
-    good &= (slots.seq[rows] == seqs) & (slots.stage[rows] == WAITING) & (slots.sent[rows] > 0)
+    good &= (slots.seq[rows] == seqs) & (slots.stage[rows] == WAITING) & (slots.sent[rows] == 1)
     good &= slots.chunk[rows] == headers["chunk"]
     good &= peer_keys(batch.peers) == transport._server_keys[slots.server[rows]]
     if not good.all() or not slots.first_of_each(rows).all():
         return None
-    due, last = slots.due, float(times[-1])
-    if slots.wanted.any() or transport._questions.suspicious:
-        return None
-    if slots.sent[due].any():
+    due = slots.due
+    if slots.wanted.any() or slots.sent[due].any():
         return None
     data = (due & ~slots.exponent_round).nonzero()[0]
     if len(data):  # in windows before, and not sent yet: they are quantised when they are
         own, flags = exponents_at(slots.values, data)
         if flags.any() or (own > slots.exponent[data]).any():
             return None
-    # No timer rings meanwhile, neither of what was sent before nor of what is.
-    if slots.deadline.min() <= last or times[0] + transport.round_trips.least <= last:
-        return None
     if any(cause.any() for cause in wrong(plan, slots, batch, rows, False).values()):
         return None
     return rows
+
+
+def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows, took: Seconds) -> bool:
+    """Whether no timer rings until the last result, neither of what was sent before nor of what is;
+    took: (n,) the results' round trips."""
+    slots, trips = transport._slots, transport.round_trips
+    first, last = times[:1], times[-1:]
+    streams = slots.stream[rows]
+    for stream, (base, mask) in enumerate(zip(slots.bases, slots.masks, strict=True)):
+        mine = streams == stream
+        came = times[mine]
+        # No timeout is less than two of the least sample meanwhile (see RoundTrips.sample_one).
+        sample = np.fmin(trips.smoothed[stream], took[mine].min(initial=np.inf))
+        timeout = min(max(2 * sample, trips.least), trips.timeouts[stream])
+        if slots.deadline[base : base + mask + 1].min() <= (came[:1] if mine.any() else last)[0]:
+            return False
+        if np.diff(np.concatenate((first, came, last))).max() >= timeout:
+            return False
+    return True
 
 
 def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:

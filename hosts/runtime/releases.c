@@ -111,6 +111,7 @@ static void poll(struct state *state, double now) {
 // RoundTrips.sample_one
 static void sample(struct releases *r, int64_t stream, double time) {
     double smoothed = r->smoothed[stream], variation;
+    time = time < r->timeouts[stream] ? time : r->timeouts[stream];
     if (isnan(smoothed)) {
         smoothed = time;
         variation = time / 2;
@@ -120,7 +121,7 @@ static void sample(struct releases *r, int64_t stream, double time) {
     }
     r->smoothed[stream] = smoothed;
     r->variation[stream] = variation;
-    double timeout = larger(smoothed + 4 * variation, r->least);
+    double timeout = larger(smoothed + larger(4 * variation, smoothed), r->least);
     r->timeouts[stream] = timeout < r->most ? timeout : r->most;
 }
 
@@ -154,7 +155,7 @@ static void arrive(struct state *state, double time, int64_t row) {
     while (state->wake < time)
         poll(state, state->wake);
     int64_t at = state->seen++;
-    if (r->clean[at] && r->took[at] <= r->timeouts[stream])
+    if (r->clean[at])
         sample(r, stream, r->took[at]);
     state->ring[at] = time + r->timeouts[stream];
     r->rings[stream] = larger(r->rings[stream], state->ring[at]);
