@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hosts.quantising import quantise_at, sums_of
+from hosts.quantising import quantise_to, sums_of
 from hosts.recycling import Recycler
 from hosts.slots import DIRECT, WAITING, Rows, Slots
 from protocol.fixed_point import chunk_hash, float_words
@@ -39,13 +39,13 @@ class Contributions:
         self._servers = servers
         self._memory = Recycler()
         # What every packet of a row has in common, whatever number is in it.
-        self._common = blank(len(slots.stage), Op.CONTRIBUTE)
-        self._common["job"] = plan.job
-        self._common["epoch"] = plan.epoch
-        self._common["stream"] = slots.stream_number
-        self._common["sender"] = slots.sender
-        self._common["node"] = slots.node
-        self._common["workers"] = 1
+        self.common = blank(len(slots.stage), Op.CONTRIBUTE)
+        self.common["job"] = plan.job
+        self.common["epoch"] = plan.epoch
+        self.common["stream"] = slots.stream_number
+        self.common["sender"] = slots.sender
+        self.common["node"] = slots.node
+        self.common["workers"] = 1
         # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
         self._first = DIRECT if plan.alone else WAITING
 
@@ -63,7 +63,10 @@ class Contributions:
         rows = np.concatenate((late, due)) if len(late) else due
         wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * slots.width), np.uint8)
         headers, payloads = parts_of(wire)
-        opaque(headers)[:] = opaque(self._common).take(rows)
+        if slots.columns is not None and not slots.width and not len(late):
+            full = np.empty(len(rows), np.bool_)
+            return Batch(headers, payloads, full, slots.columns.write(rows, headers, full), wire)
+        opaque(headers)[:] = opaque(self.common).take(rows)
         headers["seq"] = slots.seq[rows]
         headers["chunk"] = slots.chunk[rows]
         direct = (slots.stage[rows] == DIRECT).nonzero()[0]
@@ -96,7 +99,7 @@ class Contributions:
             payloads[integers] = words
             floats = ~waiting & data
             if floats.any():
-                payloads[floats] = float_words(slots.values[rows[floats]])
+                payloads[floats] = float_words(slots.places(rows[floats]).values(slots.width))
                 sums[floats] = sums_of(payloads[floats])
             payloads[~data] = 0
         headers["flags"] |= slots.flags[rows]
@@ -120,9 +123,10 @@ class Contributions:
         """The same each time for a row: what is sent again is made again. Returns the sums of
         their words."""
         slots = self._slots
-        slots.own[rows], slots.flags[rows], sums = quantise_at(
-            slots.values, rows, slots.exponent[rows], self._plan.world, out
-        )
+        exponents, flags = slots.exponent[rows], slots.unfit[rows]
+        flags[slots.own[rows] > exponents] |= np.uint8(Flag.OVERFLOW)
+        slots.flags[rows] = flags
+        sums = quantise_to(slots.places(rows), exponents, flags, self._plan.world, out)
         if self._plan.optimizer is not None:
             # Initial parameters are not to be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)

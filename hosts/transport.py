@@ -24,17 +24,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.columns import Columns
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
-from hosts.quantising import dequantise_to, exponents_at
+from hosts.quantising import dequantise_to, exponents_in
 from hosts.questions import Questions
-from hosts.recycling import Recycler
 from hosts.releases import Released, release
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import BACKLOG, Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
 from hosts.stepping import Clock, Seconds
+from hosts.submissions import Submission
 from hosts.succession import check_successor, incomplete, kept, lacking, last_kept, last_of
 from hosts.verification import Mask, coarse, wrong
 from protocol import jobs_pb2
@@ -43,6 +44,7 @@ from protocol.fixed_point import Floats, floats_of
 from protocol.header import (
     FLAGGED,
     HEADER,
+    HEADER_BYTES,
     Array,
     Batch,
     Flag,
@@ -109,7 +111,8 @@ class WorkerTransport:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
-        self._memory = Recycler()
+        columns = plan, self._slots, exponents, self._contributions.common, self._servers
+        self._slots.columns = self.columns = Columns.of(*columns, self._stream_index)
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
@@ -128,12 +131,13 @@ class WorkerTransport:
         """Whether every submitted chunk is complete."""
         return self._incomplete == 0
 
-    def submit(self, chunks: Any, values: Floats, lanes: Any) -> int:
+    def submit(self, chunks: Any, values: Floats, lanes: Any, into: Floats | None = None) -> int:
         """Queues one round of each of n chunks; every worker must do so in the same order.
 
         chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, kept and
-        so not to be changed until the sums are there; lanes: (n,) valid lanes of each. Returns the
-        first of n consecutive tickets.
+        so not to be changed until the sums are there; lanes: (n,) valid lanes of each; into: where
+        the sums are to come, contiguous and like `values`, which it may be, each instead of its
+        values. Returns the first of n consecutive tickets.
         Raises ValueError for shapes that do not fit, unknown or repeated chunks.
         """
         rows = np.asarray(chunks, np.int64)
@@ -143,12 +147,16 @@ class WorkerTransport:
             raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
         if n and (int(widths.min()) < 1 or int(widths.max()) > max(1, self.lanes)):
             raise ValueError(f"valid lanes must be in 1..{self.lanes}, got {widths.tolist()}")
+        values = np.ascontiguousarray(values, np.float32)
+        submission = Submission(values, np.empty_like(values) if into is None else into)
         rounds, first = self._exponents.begin(rows)
         ticket = self._tickets
         self._tickets += n
-        own = exponents_at(values, np.flatnonzero(first))[0]
-        entries = entries_of(rows, rounds, first, own, widths, ticket, self._order)
-        enqueue(self.plan, self._queues, entries, values)
+        own, unfit = np.zeros(n, np.int16), np.zeros(n, np.uint8)
+        if not self.plan.alone:  # else all goes in float32
+            own, unfit = exponents_in(values)
+        entries = entries_of(rows, rounds, first, own, unfit, widths, ticket, self._order)
+        enqueue(self.plan, self._queues, entries, submission)
         self._order += len(entries)
         self._incomplete += len(entries)
         self._moved = True
@@ -270,9 +278,9 @@ class WorkerTransport:
         if plan.optimizer is not None:
             heir._last_headers, heir._last_words = self._last_headers, self._last_words
         heir._tickets, heir._order = self._tickets, self._order
-        entries, values = incomplete(self._slots, self._queues)
-        enqueue(plan, heir._queues, entries, values)
-        heir._incomplete = len(entries)
+        for entries, submission in incomplete(self._slots, self._queues):
+            enqueue(plan, heir._queues, entries, submission)
+            heir._incomplete += len(entries)
         heir._moved = True
         return heir
 
@@ -314,6 +322,9 @@ class WorkerTransport:
         for stream, queue in enumerate(self._queues):
             if len(queue):
                 slots.enter(stream, queue, self.plan)
+        if self.columns is not None:
+            self.columns.let_go(WAITING)
+            return
         held = (slots.stage == HELD).nonzero()[0]
         if len(held):
             held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
@@ -464,10 +475,15 @@ class WorkerTransport:
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Results that are good: completes their numbers."""
+        if self.columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
+            self._take_natively(self.columns, rows, headers, words)
+            return
         slots = self._slots
         slots.finish(rows)
         opaque(slots.result_headers)[rows] = opaque(headers)
         slots.result_words[rows] = words
+        places = slots.places(rows)
+        slots.submission[rows] = None
         self._incomplete -= len(rows)
         self._moved = True
         found = slots.exponent_round[rows]
@@ -475,6 +491,7 @@ class WorkerTransport:
             self._exponents.contact(slots.chunk[rows[found]], headers["max_exponent"][found])
             self.statistics.exponent_rounds += int(np.count_nonzero(found))
             rows, headers, words = rows[~found], headers[~found], words[~found]
+            places = places.select(~found)
         if not len(rows):
             return
         initial = np.zeros(len(rows), np.bool_)
@@ -496,17 +513,48 @@ class WorkerTransport:
             self.statistics.ahead += int(ahead.sum())
             self.statistics.most_ahead = max(self.statistics.most_ahead, *ahead.tolist(), 0)
         if stage == DIRECT or self.plan.optimizer is not None:
-            sums = floats_of(words)
+            places.put(floats_of(words))
         else:
-            sums = self._memory.empty(words.shape, np.float32)
-            dequantise_to(words, slots.exponent[rows], self.plan.world, sums)
+            dequantise_to(words, slots.exponent[rows], self.plan.world, places)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:
             self._last_headers[chunks], self._last_words[chunks] = headers, words
         flags = headers["flags"].copy()
         workers = np.full(len(rows), self.plan.world)
-        self._completed.append(Completed(slots.ticket[rows], chunks, sums, flags, workers))
+        tickets = slots.ticket[rows]
+        self._completed.append(
+            Completed(tickets, chunks, places, flags, workers, self._slots.width)
+        )
+
+    def _take_natively(self, columns: Columns, rows: Rows, headers: Array, words: Any) -> None:
+        """As `_take`, of integer sums."""
+        slots, world = self._slots, self.plan.world
+        self._incomplete -= len(rows)
+        self._moved = True
+        places = slots.places(rows)
+        slots.submission[rows] = None
+        taken = columns.take(rows, headers)
+        done = len(taken.rows)
+        if len(taken.found):
+            self._exponents.contact(taken.found, taken.exponents)
+            self.statistics.exponent_rounds += len(taken.found)
+        if slots.width:
+            slots.result_words[rows] = words
+        if not done:
+            return
+        self.statistics.completed += done
+        self._sums.chunks += done
+        self.statistics.coarse += taken.coarse
+        if done < len(rows):
+            places = places.select(taken.places)
+        if slots.width:
+            data = words if done == len(rows) else words[taken.places]
+            dequantise_to(data, slots.exponent[taken.rows], world, places)
+        workers = np.full(done, world)
+        self._completed.append(
+            Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)
+        )
 
     def _to_server(self, rows: Rows) -> None:
         """Integer sums that cannot be: these chunks go to their servers in float32."""

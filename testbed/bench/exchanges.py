@@ -19,12 +19,12 @@ import numpy as np
 from controller.dataplane import DataPlane
 from hosts.client import Client
 from hosts.contributions import Contributions
+from hosts.driver import drive
 from hosts.jobservice import Service, create_service
 from hosts.participation import Participation
 from hosts.releases import release
 from hosts.tensors import Tensors
 from hosts.transport import WorkerTransport
-from hosts.udp import drive
 from switch.timed import TimedPorts, run_together
 from testbed.bench.common import BenchError, Message, Spread, pinned, two_cores
 from testbed.bench.sampling import Sampler
@@ -132,6 +132,7 @@ class _Job:
         self._addressing = Addressing(topology)
         self._network = Network(topology, self._addressing, _plane(case))
         self._values = [self._gradients(rank) for rank in range(_WORKERS)]
+        self._came: dict[str, Any] = {}  # a worker's sums of the last round
 
     def _gradients(self, rank: int) -> dict[str, Any]:
         sizes = self._case.sizes.items()
@@ -149,6 +150,8 @@ class _Job:
             network.engine.run(lambda: self.turn.over)
         finally:
             network.close()
+        if self._case.payload:
+            self._check()
         return self.turn
 
     def _conduct(self) -> None:
@@ -182,15 +185,15 @@ class _Job:
                     turn.began.setdefault(number, _clocks())
                     came = client.push_pull(self._values[rank])
                     turn.ended[number] = _clocks()
-                if self._case.payload and rank == 0:
-                    self._check(came)
+                if rank == 0:
+                    self._came = came
 
         ask(network.engine, network.operator, host, work)
 
-    def _check(self, came: dict[str, Any]) -> None:
+    def _check(self) -> None:
         for name in self._case.sizes:
             exact = np.sum([one[name].astype(np.float64) for one in self._values], axis=0)
-            worst = float(np.abs(came[name] - exact).max())
+            worst = float(np.abs(self._came[name] - exact).max())
             if worst > 1e-5:
                 raise BenchError(f"the sum of {name} is wrong by {worst}")
 

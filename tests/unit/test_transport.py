@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hosts.native import VARIABLE
 from hosts.transport import WorkerTransport
 from protocol.exponents import Exponents
 from protocol.header import (
@@ -366,12 +367,40 @@ def test_urgent_streams_go_first_and_no_stream_is_reordered() -> None:
         assert seqs == sorted(seqs)
 
 
+@pytest.mark.parametrize("numpy_only", [False, True], ids=["native", "numpy"])
+def test_sums_come_into_the_values_that_they_are_of(
+    numpy_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two submissions are in one window; contributions of one are made while others are done."""
+    if numpy_only:
+        monkeypatch.setenv(VARIABLE, "1")
+    transport = lone(window=4)
+    first, second = (np.repeat(np.arange(n, n + 3, dtype="f4"), 4).reshape(3, 4) for n in (1, 4))
+    kept = second.copy()
+    for chunks, values, into in (([0, 1, 2], first, first), ([3, 4, 5], second, None)):
+        transport.submit(chunks, values, [4] * 3, into)
+    batches = []
+    while not transport.idle:
+        batch, _ = transport.poll(0.0)
+        batches += [] if batch is None else [batch.select([n]) for n in range(len(batch))]
+        transport.on_packets(0.0, results_of(batches.pop()))
+    assert first.tolist() == [[2.0 * n] * 4 for n in (1, 2, 3)]
+    assert second.tobytes() == kept.tobytes()
+    done = transport.take_completed()
+    assert done.select(np.argsort(done.chunks)).sums.tolist() == [
+        [2.0 * n] * 4 for n in range(1, 7)
+    ]
+
+
 def test_submissions_that_do_not_fit_are_refused() -> None:
     transport = lone()
     with pytest.raises(ValueError, match=r"\(1, 4\)"):
         transport.submit([0], np.zeros((1, 5), np.float32), [4])
     with pytest.raises(ValueError, match="lanes"):
         transport.submit([0], np.zeros((1, 4), np.float32), [0])
+    for into in (np.zeros((1, 3), np.float32), np.zeros((1, 8), np.float32)[:, ::2]):
+        with pytest.raises(ValueError, match="sums"):
+            transport.submit([0], np.zeros((1, 4), np.float32), [4], into)
     with pytest.raises(ValueError, match="world"):
         WorkerTransport(replace(transport.plan, world=3), Exponents(1, 2))
     assert transport.idle
