@@ -38,9 +38,12 @@ class Questions:
     def __init__(self, slots: Slots, servers: int) -> None:
         self._slots = slots
         self._servers = servers
-        # When what has its result was sent, the latest of each stream, server and stage.
+        # When what has its result left, the latest of each stream, server and stage.
         self._latest = np.full(2 * len(slots.windows) * servers, -np.inf)
         self._news = False  # since `overtaken` was asked
+        # By row: when its last CONTRIBUTE leaves the host, and its last packet of any kind.
+        # A window may be handed over at one time, but it leaves packet by packet.
+        self._left, self._last = np.zeros((2, len(slots.stage)))
 
     def oldest(self) -> Rows:
         """Rows of the numbers that may be asked about once they are overdue: one a stream."""
@@ -67,9 +70,9 @@ class Questions:
         restarted = np.where(arrived, now + trips.timeouts, -np.inf)
         np.maximum(slots.deadline, restarted[slots.stream], out=slots.deadline)
         # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
-        sent = slots.sent_last[rows]
-        early = (slots.sent[rows] > 1) & (now - sent < trips.lowest[streams])
-        self.take(rows, np.where(early, slots.sent_first[rows], sent))
+        early = (slots.sent[rows] > 1) & (now - self._left[rows] < trips.lowest[streams])
+        self._left[rows[early]] = slots.sent_first[rows[early]]
+        self.take(rows)
 
     def on_loss(self, now: float, rows: Rows) -> None:
         """Answers show that something about these numbers was lost: then it is likely that other
@@ -78,10 +81,16 @@ class Questions:
         streams = np.bincount(slots.stream[rows], minlength=len(slots.windows)) > 0
         slots.wanted |= (slots.deadline <= now) & streams[slots.stream]
 
-    def take(self, rows: Rows, sent: Times) -> None:
-        """There are results of these rows, sent then (n,)."""
-        np.maximum.at(self._latest, self._ways(rows), sent)
+    def take(self, rows: Rows) -> None:
+        """There are results of these rows; their timers are seen to."""
+        np.maximum.at(self._latest, self._ways(rows), self._left[rows])
         self._news = True
+
+    def on_sent(self, asking: Times, late: Rows, leaving: Times, due: Rows) -> None:
+        """QUERYs of `late` and CONTRIBUTEs of `due` leave the host at these times."""
+        self._left[due] = leaving
+        self._last[due] = leaving
+        self._last[late] = asking
 
     def would_ask(self, rows: Rows, lowest: Times) -> bool:
         """Whether `overtaken` might give any, if results of these distinct rows, each sent once,
@@ -91,8 +100,8 @@ class Questions:
         margins = self._margins(rows, lowest)
         for way in np.unique(ways).tolist():
             of_way = ways == way
-            sent = np.concatenate((latest[way : way + 1], slots.sent_last[rows[of_way]]))
-            before = np.maximum.accumulate(sent)
+            left = np.concatenate((latest[way : way + 1], self._left[rows[of_way]]))
+            before = np.maximum.accumulate(left)
             if (before[:-1] > margins[of_way]).any():
                 return True
             latest[way] = before[-1]
@@ -107,8 +116,7 @@ class Questions:
     def _margins(self, rows: Rows, lowest: Times) -> Times:
         """(n,) results of what was sent later than this ask for a question."""
         slots = self._slots
-        last = np.maximum(slots.sent_last[rows], slots.asked_last[rows])
-        last = np.fmax(last, slots.state_time[rows])
+        last = np.fmax(self._last[rows], slots.state_time[rows])
         return np.asarray(last + lowest[slots.stream[rows]] / 4)
 
     def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:

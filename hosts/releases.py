@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hosts.transport import WorkerTransport
 
 _NONE = np.zeros(0, np.intp)
+_NO_TIMES = np.zeros(0)
 _NOT_PLAIN = np.uint8(FLAGGED | Flag.DIRECT)
 
 
@@ -70,7 +71,7 @@ def release(
     if not clock.room(found.times, found.sizes):
         return None
     trips.take(*found.measured, lowest)
-    questions.take(rows, slots.sent_last[rows])
+    questions.take(rows)
     if columns is not None:
         columns.postpone(found.rings.tolist())
     else:
@@ -79,11 +80,13 @@ def release(
     transport.statistics.congested += congested
     transport._take(rows, batch.headers, batch.payloads, WAITING)
     transport._advance()
-    transport._pacer = found.pacer
     sent = None
     if len(found.rows):
+        leave = transport._pacer.departures(found.times, found.sizes)
+        questions.on_sent(_NO_TIMES, _NONE, leave, found.rows)
         sent = transport._contributions.packets(_NONE, found.rows)
         _account(transport, found)
+    transport._pacer = found.pacer
     following = found.following
     if math.isinf(following):
         following = _first_deadline(slots)

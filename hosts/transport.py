@@ -307,7 +307,10 @@ class WorkerTransport:
         if len(late) or len(due):
             batch = self._contributions.packets(late, due)
             self._account(now, late, due)
-            self._pacer.spend(now, int(Pacer.wire_bytes(batch.full, self.lanes).sum()))
+            sizes = Pacer.wire_bytes(batch.full, self.lanes)
+            leave = self._pacer.departures(now, sizes)
+            self._questions.on_sent(leave[: len(late)], late, leave[len(late) :], due)
+            self._pacer.spend(now, int(sizes.sum()))
         # Overdue numbers that are not to be asked about yet must not wake it again and again.
         timed = np.concatenate((asking, due)) if overdue else slice(None)
         following = float(slots.deadline[timed].min())
