@@ -51,7 +51,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
         ctypes.c_int,
         [
             *[_POINTER] * 4, ctypes.c_int64, _POINTER, _POINTER, ctypes.c_int64, _POINTER,
-            ctypes.c_double, _POINTER,
+            _POINTER,
         ],
     ),
     "release_steps": (ctypes.c_int, [_POINTER]),
