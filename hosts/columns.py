@@ -147,15 +147,15 @@ class Columns:
             return None
         return Columns(lib, plan, slots, exponents, common, servers, stream_index)
 
-    def plain(self, times: Seconds, batch: Batch, least: float) -> Rows | None:
-        """`_plain` of hosts/releases.py but for values that are due; least: the shortest timeout.
+    def plain(self, times: Seconds, batch: Batch) -> Rows | None:
+        """`_plain` of hosts/releases.py but for values that are due.
         Headers and peers lie one behind the other."""
         n, words, numbers = len(times), batch.payloads, self._open()
         rows = np.empty(n, np.intp)
         plain = self._lib.plain_results(
             self._at, address(batch.headers), address(batch.peers),
             words.__array_interface__["data"][0], words.strides[0], address(batch.full),
-            address(times), n, address(numbers), least, address(rows),
+            address(times), n, address(numbers), address(rows),
         )  # fmt: skip
         return rows if plain else None
 
@@ -262,11 +262,11 @@ class Columns:
 
     def write(self, rows: Rows, headers: Array, full: npt.NDArray[np.bool_]) -> Array:
         """CONTRIBUTEs of chunks without payload: `Contributions.packets`; returns (n,) PEER where
-        they go. headers: (n,), one behind the other."""
+        they go."""
         peers = np.empty(len(rows), PEER)
         self._lib.write_contributions(
-            self._at, address(rows), len(rows), address(headers), address(full),
-            address(peers),
+            self._at, address(rows), len(rows), headers.ctypes.data, headers.strides[0],
+            address(full), address(peers),
         )  # fmt: skip
         return peers
 
