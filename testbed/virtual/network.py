@@ -204,9 +204,9 @@ class Network:
 
     def where(self) -> str:
         """The time at the node whose task runs, and who that is, in words."""
-        for node in self._task_nodes:
-            if node.tasks.running is not None:
-                return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
+        node = self.engine.running
+        if isinstance(node, TaskNode) and node.tasks.running is not None:
+            return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
         return "-"
 
     def close(self) -> None:
