@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from hosts.errors import StalledError
 from hosts.patience import Patience
 from hosts.reports import Completed
 from hosts.tensors import Sums
-from protocol.fixed_point import Floats
 
 Members = dict[int, tuple[int, ...]]
 Workers = npt.NDArray[np.int64]
@@ -30,18 +29,15 @@ _T = TypeVar("_T")
 class Call:
     """One push of keys: `numbers` of them in order, with so many chunks each (`counts`).
 
-    sums: (chunks, lanes) that they come into.
-    future: of what `finish` makes of the sums of its chunks, in their order, of how many workers
-    are in each, of who those are by their number, and of the first ticket. patience: how long it
-    waits.
+    future: of what `finish` makes of the sums, when all are there: of how many workers are in each
+    chunk's, of who those are by their number, and of the first ticket. patience: how long it waits.
     """
 
     def __init__(
         self,
         numbers: Sequence[int],
         counts: Sequence[int],
-        sums: Floats,
-        finish: Callable[[Floats, Workers, Members, int], Sums],
+        finish: Callable[[Workers, Members, int], Sums],
         patience: Patience,
         future: Future[Sums],
     ) -> None:
@@ -54,7 +50,6 @@ class Call:
         self.members: Members = {}
         self._ends = np.cumsum(counts)
         self._finish = finish
-        self._sums = sums
         self._workers = np.zeros(self.missing, np.int64)
 
     def start(self, first: int, number: int, before: int) -> None:
@@ -66,16 +61,9 @@ class Call:
     def take(self, completed: Completed) -> None:
         """Sums, of which some may be this call's."""
         at = completed.tickets - self.first
-        mine = (at >= 0) & (at < len(self._sums))
-        if mine.all():
-            sums, workers = completed.sums, completed.workers
-        else:
-            at, sums, workers = at[mine], completed.sums[mine], completed.workers[mine]
-        into: Any = at
-        if len(at) and (np.diff(at) == 1).all():
-            into = slice(int(at[0]), int(at[-1]) + 1)  # copies faster
-        self._sums[into], self._workers[into] = sums, workers
-        self.missing -= len(at)
+        mine = (at >= 0) & (at < len(self._workers))
+        self._workers[at[mine]] = completed.workers[mine]
+        self.missing -= int(np.count_nonzero(mine))
 
     @property
     def workers(self) -> list[int]:
@@ -94,7 +82,7 @@ class Call:
         called, so with no lock held."""
         if error is None:
             try:
-                sums = self._finish(self._sums, self._workers, self.members, self.first)
+                sums = self._finish(self._workers, self.members, self.first)
                 self.future.set_result(sums)
                 return
             except Exception as unexpected:

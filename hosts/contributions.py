@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hosts.quantising import quantise_at, sums_of
+from hosts.quantising import quantise_to, sums_of
 from hosts.recycling import Recycler
 from hosts.slots import DIRECT, WAITING, Rows, Slots
 from protocol.fixed_point import chunk_hash, float_words
@@ -31,21 +31,22 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 
 
 class Contributions:
-    """Builds packets; servers: (n,) PEER by rank."""
+    """Builds packets; servers: (n,) PEER by rank. headroom: bytes that are free before each."""
 
-    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array) -> None:
+    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array, headroom: int = 0) -> None:
         self._plan = plan
         self._slots = slots
         self._servers = servers
+        self._headroom = headroom
         self._memory = Recycler()
         # What every packet of a row has in common, whatever number is in it.
-        self._common = blank(len(slots.stage), Op.CONTRIBUTE)
-        self._common["job"] = plan.job
-        self._common["epoch"] = plan.epoch
-        self._common["stream"] = slots.stream_number
-        self._common["sender"] = slots.sender
-        self._common["node"] = slots.node
-        self._common["workers"] = 1
+        self.common = blank(len(slots.stage), Op.CONTRIBUTE)
+        self.common["job"] = plan.job
+        self.common["epoch"] = plan.epoch
+        self.common["stream"] = slots.stream_number
+        self.common["sender"] = slots.sender
+        self.common["node"] = slots.node
+        self.common["workers"] = 1
         # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
         self._first = DIRECT if plan.alone else WAITING
 
@@ -61,9 +62,15 @@ class Contributions:
         """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * slots.width), np.uint8)
+        size = self._headroom + HEADER_BYTES + 4 * slots.width
+        room = self._memory.empty((len(rows), size), np.uint8)
+        wire = room[:, self._headroom :]
         headers, payloads = parts_of(wire)
-        opaque(headers)[:] = opaque(self._common).take(rows)
+        if slots.columns is not None and not slots.width and not len(late):
+            full = np.empty(len(rows), np.bool_)
+            peers = slots.columns.write(rows, headers, full)
+            return Batch(headers, payloads, full, peers, wire, room)
+        opaque(headers)[:] = opaque(self.common).take(rows)
         headers["seq"] = slots.seq[rows]
         headers["chunk"] = slots.chunk[rows]
         direct = (slots.stage[rows] == DIRECT).nonzero()[0]
@@ -78,7 +85,7 @@ class Contributions:
         if len(due):
             self._contribute(due, headers[len(late) :], payloads[len(late) :])
             full[len(late) :] = self.carry(due)
-        return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire)
+        return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire, room)
 
     def _contribute(self, rows: Rows, headers: Array, payloads: Words) -> None:
         """Fills in what only CONTRIBUTEs have."""
@@ -96,7 +103,7 @@ class Contributions:
             payloads[integers] = words
             floats = ~waiting & data
             if floats.any():
-                payloads[floats] = float_words(slots.values[rows[floats]])
+                payloads[floats] = float_words(slots.places(rows[floats]).values(slots.width))
                 sums[floats] = sums_of(payloads[floats])
             payloads[~data] = 0
         headers["flags"] |= slots.flags[rows]
@@ -120,9 +127,10 @@ class Contributions:
         """The same each time for a row: what is sent again is made again. Returns the sums of
         their words."""
         slots = self._slots
-        slots.own[rows], slots.flags[rows], sums = quantise_at(
-            slots.values, rows, slots.exponent[rows], self._plan.world, out
-        )
+        exponents, flags = slots.exponent[rows], slots.unfit[rows]
+        flags[slots.own[rows] > exponents] |= np.uint8(Flag.OVERFLOW)
+        slots.flags[rows] = flags
+        sums = quantise_to(slots.places(rows), exponents, flags, self._plan.world, out)
         if self._plan.optimizer is not None:
             # Initial parameters are not to be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)

@@ -6,13 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from hosts.calls import Call, Members, Workers
 from hosts.errors import NoValueError
 from hosts.optimizers import mean_of
 from hosts.patience import Patience
-from hosts.recycling import Recycler
 from hosts.tensors import Sums, Tensors
 from hosts.transport import WorkerTransport
 from protocol.fixed_point import Floats
@@ -35,7 +32,6 @@ class Exchange:
         self.tensors = tensors
         self.optimized = optimized
         self._world = world
-        self._memory = Recycler()
         self._last: dict[str, _Last] = {}
 
     def call(
@@ -50,9 +46,8 @@ class Exchange:
         names, chunks, packed = tensors.pack(given)
         lanes = tensors.layout.lanes_of[chunks]
 
-        def finish(sums: Floats, workers: Workers, members: Members, ticket: int) -> Sums:
-            if average:
-                sums = mean_of(sums, workers)
+        def finish(workers: Workers, members: Members, ticket: int) -> Sums:
+            sums = mean_of(packed, workers) if average else packed
             result = tensors.unpack(names, given, sums, workers)
             result.members = members
             self.keep(result, ticket)
@@ -60,10 +55,9 @@ class Exchange:
 
         numbers = [tensors.number(name) for name in names]
         counts = [tensors.layout.counts[number] for number in numbers]
-        into = self._memory.empty(packed.shape, np.float32)
         future = self._world.future()
-        call = Call(numbers, counts, into, finish, patience(len(chunks)), future)
-        return call, lambda transport: transport.submit(chunks, packed, lanes)
+        call = Call(numbers, counts, finish, patience(len(chunks)), future)
+        return call, lambda transport: transport.submit(chunks, packed, lanes, packed)
 
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:
         """Those of now, of a worker that has joined, in the shapes of the initial ones."""

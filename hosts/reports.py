@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hosts.submissions import Places
 from protocol.fixed_point import Floats
 
 
@@ -17,19 +19,36 @@ from protocol.fixed_point import Floats
 class Completed:
     """Sums that have arrived, in order of arrival.
 
-    tickets (n,) as `submit` numbered them, chunks (n,), sums (n, lanes) float32, flags (n,) of
-    the result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons; workers
-    (n,) how many are in each sum: the world of the epoch in which it was made.
+    tickets (n,) as `submit` numbered them, chunks (n,), places (n,) of the sums, flags (n,) of the
+    result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons; workers (n,)
+    how many are in each sum: the world of the epoch in which it was made. lanes: of a chunk.
     """
 
     tickets: npt.NDArray[np.int64]
     chunks: npt.NDArray[np.int64]
-    sums: Floats
+    places: Places
     flags: npt.NDArray[np.uint8]
     workers: npt.NDArray[np.int64]
+    lanes: int
 
     def __len__(self) -> int:
         return len(self.tickets)
+
+    @property
+    def sums(self) -> Floats:
+        """(n, lanes), a copy."""
+        return self.places.sums(self.lanes)
+
+    def select(self, which: Any) -> Completed:
+        """Some of them, or in another order."""
+        return Completed(
+            self.tickets[which],
+            self.chunks[which],
+            self.places.select(which),
+            self.flags[which],
+            self.workers[which],
+            self.lanes,
+        )
 
     @staticmethod
     def concatenate(parts: Sequence[Completed], lanes: int) -> Completed:
@@ -38,14 +57,18 @@ class Completed:
             return parts[0]
         if not parts:
             none = np.zeros(0, np.int64)
-            sums = np.zeros((0, lanes), np.float32)
-            return Completed(none, none, sums, none.astype(np.uint8), none)
+            places = Places(none.astype(object), none)
+            return Completed(none, none, places, none.astype(np.uint8), none, lanes)
         return Completed(
             np.concatenate([part.tickets for part in parts]),
             np.concatenate([part.chunks for part in parts]),
-            np.concatenate([part.sums for part in parts]),
+            Places(
+                np.concatenate([part.places.submissions for part in parts]),
+                np.concatenate([part.places.rows for part in parts]),
+            ),
             np.concatenate([part.flags for part in parts]),
             np.concatenate([part.workers for part in parts]),
+            lanes,
         )
 
 

@@ -11,19 +11,21 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.fixed_point import Floats
+from hosts.submissions import Submission
 from protocol.header import HEADER_BYTES, Array
 from protocol.plan import WorkerPlan
 
 # Ethernet, IPv4 and UDP headers, as a queue on the host's interface counts them.
 WIRE_OVERHEAD = 14 + 20 + 8
 
-# One number in a stream. `row` is that of its values in the submission it came with; `own` is the
-# exponent of its own that an exponent round tells; `order` is the place among all submitted.
+# One number in a stream. `row` is that of its chunk in the submission it came with; `own` is the
+# chunk's own exponent, and `unfit` why the data cannot go as integers, whatever their exponent
+# (`chunk_exponents`); `order` is the place among all submitted.
 ENTRY = np.dtype(
     [
         ("exponent_round", "?"),
@@ -32,6 +34,7 @@ ENTRY = np.dtype(
         ("round", "i8"),
         ("ticket", "i8"),
         ("own", "i2"),
+        ("unfit", "u1"),
         ("order", "i8"),
         ("row", "i8"),
     ],
@@ -46,17 +49,17 @@ class Queue:
     """One stream's entries that have no place in the window yet."""
 
     def __init__(self) -> None:
-        self._blocks: deque[tuple[Array, Floats]] = deque()
+        self._blocks: deque[tuple[Array, Submission]] = deque()
         self._taken = 0  # of the first block
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
-    def push(self, entries: Array, values: Floats) -> None:
-        """Appends entries; `values` (n, lanes) is kept, not copied."""
+    def push(self, entries: Array, submission: Submission) -> None:
+        """Appends entries of a submission."""
         if len(entries):
-            self._blocks.append((entries, values))
+            self._blocks.append((entries, submission))
             self._length += len(entries)
 
     def first(self, most: int) -> Array:
@@ -71,17 +74,17 @@ class Queue:
             return pieces[0]
         return np.concatenate(pieces, dtype=ENTRY) if pieces else np.zeros(0, ENTRY)
 
-    def pending(self) -> Iterator[tuple[Array, Floats]]:
+    def pending(self) -> Iterator[tuple[Array, Submission]]:
         """All entries in order, as `take` gives them; they stay."""
         taken = self._taken
-        for entries, values in self._blocks:
-            yield entries[taken:], values
+        for entries, submission in self._blocks:
+            yield entries[taken:], submission
             taken = 0
 
-    def take(self, most: int) -> Iterator[tuple[Array, Floats]]:
-        """Removes up to `most` entries in order: pieces of (entries, the values they index)."""
+    def take(self, most: int) -> Iterator[tuple[Array, Submission]]:
+        """Removes up to `most` entries in order: pieces of (entries, the submission they index)."""
         while most > 0 and self._blocks:
-            entries, values = self._blocks[0]
+            entries, submission = self._blocks[0]
             piece = entries[self._taken : self._taken + most]
             self._taken += len(piece)
             self._length -= len(piece)
@@ -89,7 +92,7 @@ class Queue:
             if self._taken == len(entries):
                 self._blocks.popleft()
                 self._taken = 0
-            yield piece, values
+            yield piece, submission
 
 
 def entries_of(
@@ -97,14 +100,15 @@ def entries_of(
     rounds: npt.NDArray[np.int64],
     first: npt.NDArray[np.bool_],
     own: npt.NDArray[np.int16],
+    unfit: npt.NDArray[np.uint8],
     lanes: npt.NDArray[np.int64],
     ticket: int,
     order: int,
 ) -> Array:
     """The numbers that n chunks of one submission take, in order; their rows are 0..n-1.
 
-    first: (n,) which of them need an exponent round, and own: the exponents that those tell;
-    ticket, order: of the first chunk and number.
+    first: (n,) which of them need an exponent round; own, unfit: (n,) see ENTRY; ticket, order: of
+    the first chunk and number.
     """
     # Exponent round and data take two numbers, one after the other: then a stream's numbers do
     # not depend on how submissions are split into calls.
@@ -119,16 +123,19 @@ def entries_of(
     entries["ticket"] = ticket + source
     entries["lanes"][data] = lanes
     entries["order"] = order + np.arange(len(entries))
-    entries["own"][data[first] - 1] = own
+    entries["own"] = own[source]
+    entries["unfit"][data] = unfit
     entries["row"] = source
     return entries
 
 
-def enqueue(plan: WorkerPlan, queues: Sequence[Queue], entries: Array, values: Floats) -> None:
+def enqueue(
+    plan: WorkerPlan, queues: Sequence[Queue], entries: Array, submission: Submission
+) -> None:
     """Puts entries, in order, into their chunks' queues: one for each of the plan's streams."""
     streams = plan.stream_of(entries["chunk"])
     for stream in np.unique(streams).tolist():
-        queues[stream].push(entries[streams == stream], values)
+        queues[stream].push(entries[streams == stream], submission)
 
 
 class Pacer:
@@ -152,6 +159,16 @@ class Pacer:
         """Accounts for bytes handed over now, headers below UDP included."""
         if self.rate > 0:
             self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
+
+    def departures(self, times: Any, wire_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """(n,) when the link will have sent packets that are handed over at these times, ascending,
+        and are not accounted for yet."""
+        if self.rate <= 0:
+            return np.broadcast_to(np.asarray(times, np.float64), wire_bytes.shape)
+        spans = wire_bytes * 8 / self.rate
+        after = np.cumsum(spans)
+        begins = np.maximum(times, self.clear) - (after - spans)
+        return np.asarray(after + np.maximum.accumulate(begins))
 
     def next_time(self) -> float:
         """When half of the backlog will be gone, so that it is worth asking again."""

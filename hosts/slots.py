@@ -8,14 +8,18 @@ so at most W rows are open, and the results of the last W numbers are still in t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hosts.scheduler import ENTRY, Queue
+from hosts.submissions import Places
 from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
+
+if TYPE_CHECKING:
+    from hosts.columns import Columns
 
 Rows = npt.NDArray[np.intp]
 
@@ -51,19 +55,14 @@ _UNSENT["deadline"] = np.inf
 _UNSENT["state_time"] = np.nan
 
 
-def taken(values: Any, rows: Any) -> Any:
-    """`values[rows]`; a view where these rows follow one another."""
-    n = len(rows)
-    if n and int(rows[-1]) - int(rows[0]) == n - 1 and (rows[1:] > rows[:-1]).all():
-        return values[int(rows[0]) : int(rows[-1]) + 1]
-    return values.take(rows, axis=0)
-
-
 class Slots:
     """The arrays. Public on purpose: the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values kept of each, is 0.
+    payload: whether chunks have one; else `width`, the values of each, is 0. columns: does in C
+    what goes number by number; None: numpy does.
     """
+
+    columns: Columns | None = None
 
     def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
         self.width = plan.lanes if payload else 0
@@ -92,11 +91,13 @@ class Slots:
         self.ticket = self.entry["ticket"]
         self.order = self.entry["order"]
         self.own = self.entry["own"]
+        self.unfit = self.entry["unfit"]
+        self.row = self.entry["row"]
+        self.submission = np.full(n, None, object)  # until it is complete
         self.exponent = np.zeros(n, np.int16)
         self.flags = np.zeros(n, np.uint8)
         self.hash = np.zeros(n, np.uint32)
         self.failures = np.zeros(n, np.int64)
-        self.values = np.zeros((n, self.width), np.float32)
         # Of sending and asking.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
         self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
@@ -114,7 +115,7 @@ class Slots:
         self.state_phase = self.progress["state_phase"]
         self.state_children = self.progress["state_children"]
         self.state_time = self.progress["state_time"]
-        self._mark = np.zeros(n, np.intp)
+        self.mark = np.zeros(n, np.intp)  # for `first_of_each`
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
         self.result_words: Words = np.zeros((n, self.width), ">i4")
@@ -127,28 +128,38 @@ class Slots:
         result: Rows = self.bases[stream] + (numbers & self.masks[stream])
         return result
 
+    def places(self, rows: Rows) -> Places:
+        """Of the chunks in these rows."""
+        return Places(self.submission[rows], self.row[rows])
+
     def enter(self, stream: int, queue: Queue, plan: WorkerPlan) -> int:
         """Moves numbers from a stream's queue into its window; returns how many.
 
         Exponent rounds are due at once, data is HELD until its exponent is known.
         """
         left, following = self.left[stream], self.next[stream]
-        if left < following:
+        if self.columns is not None:
+            left = self.left[stream] = self.columns.first_open(stream, left, following)
+        elif left < following:
             open_rows = self.rows(stream, np.arange(left, following))
             pending = self.stage[open_rows] != DONE
             left += int(pending.argmax()) if pending.any() else following - left
             self.left[stream] = left
         entered = 0
-        for entries, values in queue.take(left + self.windows[stream] - following):
-            numbers = np.arange(following, following + len(entries))
+        for entries, submission in queue.take(left + self.windows[stream] - following):
+            number = following
             following += len(entries)
             entered += len(entries)
+            numbers = np.arange(number, following)
             rows = self.rows(stream, numbers)
+            self.submission[rows] = submission
+            if self.columns is not None:
+                self.columns.enter(stream, number, entries)
+                continue
+            whole = ~entries["exponent_round"]
             self.seq[rows] = numbers & 0xFFFFFFFF
             opaque(self.entry)[rows] = opaque(entries)
             self.server[rows] = plan.server_of(entries["chunk"])
-            whole = ~entries["exponent_round"]
-            self.values[rows[whole]] = taken(values, entries["row"][whole])
             self.stage[rows] = np.where(whole, HELD, WAITING)
             self.due[rows] = ~whole
             self.exponent[rows] = 0
@@ -165,8 +176,8 @@ class Slots:
     def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""
         here = np.arange(len(rows))
-        self._mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
-        return np.asarray(self._mark[rows] == here, np.bool_)
+        self.mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
+        return np.asarray(self.mark[rows] == here, np.bool_)
 
     def finish(self, rows: Rows) -> None:
         """Their results are there."""

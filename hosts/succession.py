@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from hosts.scheduler import ENTRY, Queue
 from hosts.slots import DIRECT, DONE, EMPTY, WAITING, Rows, Slots
+from hosts.submissions import Submission
 from hosts.verification import wrong
 from protocol import jobs_pb2
-from protocol.fixed_point import Floats, sum_checks
+from protocol.fixed_point import sum_checks
 from protocol.header import (
     FLAGGED,
     HEADER,
@@ -182,24 +183,19 @@ def _need(results: Sequence[jobs_pb2.Result], holds: npt.NDArray[np.bool_], othe
         )
 
 
-def incomplete(slots: Slots, queues: Iterable[Queue]) -> tuple[Array, Floats]:
-    """(n,) ENTRY of what has no result, in order of submission, and the values it indexes."""
-    open_rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE))
-    pieces = [(slots.entry[open_rows], slots.values[open_rows])]
-    pieces[0][0]["row"] = np.arange(len(open_rows))
-    pieces += [piece for queue in queues for piece in queue.pending()]
-    entries: list[Array] = []
-    values: list[Floats] = []
-    n = 0
-    for piece, from_values in pieces:
-        data = np.flatnonzero(~piece["exponent_round"])
-        moved = piece.copy()
-        moved["row"][data] = n + np.arange(len(data))
-        entries.append(moved)
-        values.append(from_values[piece["row"][data]])
-        n += len(data)
-    every = np.concatenate(entries, dtype=ENTRY)
-    return every[np.argsort(every["order"])], np.concatenate(values)
+def incomplete(slots: Slots, queues: Iterable[Queue]) -> list[tuple[Array, Submission]]:
+    """ENTRY of what has no result, by submission, in order of submission."""
+    found: dict[Submission, list[Array]] = {}
+    for row in np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE)).tolist():
+        found.setdefault(slots.submission[row], []).append(slots.entry[row : row + 1])
+    for queue in queues:
+        for entries, submission in queue.pending():
+            found.setdefault(submission, []).append(entries)
+    pieces = []
+    for submission, parts in found.items():
+        every = np.concatenate(parts, dtype=ENTRY)
+        pieces.append((every[np.argsort(every["order"])], submission))
+    return sorted(pieces, key=lambda piece: int(piece[0]["order"][0]))
 
 
 def check_successor(before: WorkerPlan, after: WorkerPlan) -> None:

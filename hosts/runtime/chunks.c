@@ -9,11 +9,10 @@
 typedef float real __attribute__((aligned(4)));
 
 // (n,) the bits of the largest |x| of each chunk, in the order of which numbers are; above
-// infinity's for a NaN. rows: which of the values, as far apart as `width`.
-void largest_values(const float *values, const int64_t *rows, uint64_t n, uint64_t width,
-                    uint32_t *most) {
+// infinity's for a NaN.
+void largest_values(const float *values, uint64_t n, uint64_t width, uint32_t *most) {
     for (uint64_t i = 0; i < n; i++) {
-        const uint32_t *row = (const uint32_t *)(values + (uint64_t)rows[i] * width);
+        const uint32_t *row = (const uint32_t *)(values + i * width);
         uint32_t found = 0;
         for (uint64_t j = 0; j < width; j++) {
             uint32_t bits = row[j] & 0x7fffffff;
@@ -23,12 +22,12 @@ void largest_values(const float *values, const int64_t *rows, uint64_t n, uint64
     }
 }
 
-// Chunks times (n,) powers of two, rounded to integers in network order, each row `stride` bytes
-// after the one before; sums: (n,) of their words.
-void quantise_rows(const float *values, const int64_t *rows, uint64_t n, uint64_t width,
-                   const float *factors, uint8_t *out, uint64_t stride, uint32_t *sums) {
+// Chunks, at (n,) places, times (n,) powers of two, rounded to integers in network order, each row
+// `stride` bytes after the one before; sums: (n,) of their words.
+void quantise_rows(const float *const *values, uint64_t n, uint64_t width, const float *factors,
+                   uint8_t *out, uint64_t stride, uint32_t *sums) {
     for (uint64_t i = 0; i < n; i++) {
-        const float *row = values + (uint64_t)rows[i] * width;
+        const float *row = values[i];
         word *words = (word *)(out + i * stride);
         float factor = factors[i];
         uint32_t sum = 0;
@@ -52,12 +51,14 @@ void sum_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
     }
 }
 
-// Words as float32 times (n,) powers of two.
+// Words as float32 times (n,) powers of two, to (n,) places, and as they are to (n,) rows of `kept`.
 void dequantise_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
-                     const float *factors, float *out) {
+                     const float *factors, float *const *out, uint32_t *kept,
+                     const int64_t *rows) {
     for (uint64_t i = 0; i < n; i++) {
-        const word *row = (const word *)(words + i * stride);
-        real *into = out + i * width;
+        uint32_t *row = kept + (uint64_t)rows[i] * width;
+        memcpy(row, words + i * stride, 4 * width);
+        real *restrict into = out[i];
         float factor = factors[i];
         for (uint64_t j = 0; j < width; j++)
             into[j] = (float)(int32_t)four(row[j]) * factor;

@@ -17,8 +17,10 @@ import numpy as np
 
 from hosts.contributions import Contributions
 from hosts.offload import PLAIN
+from hosts.quantising import exponents_in
 from hosts.scheduler import Queue, entries_of
 from hosts.slots import WAITING, Slots
+from hosts.submissions import Submission
 from hosts.udp import Endpoint
 from hosts.verification import wrong
 from protocol.fixed_point import dequantise, quantise
@@ -100,8 +102,9 @@ class _Bench:
         self._slots = slots = Slots(plan)
         queue = Queue()
         no, zeros = np.zeros(window, np.bool_), np.zeros(window, np.int64)
-        own, widths = np.zeros(0, np.int16), np.full(window, lanes)
-        queue.push(entries_of(self._rows, zeros, no, own, widths, 0, 0), self._values)
+        own, unfit = exponents_in(self._values)
+        entries = entries_of(self._rows, zeros, no, own, unfit, np.full(window, lanes), 0, 0)
+        queue.push(entries, Submission(self._values, self._copy))
         slots.enter(0, queue, plan)
         slots.stage[self._rows] = WAITING
         slots.exponent[self._rows] = _EXPONENT

@@ -25,6 +25,7 @@ _WAITING_SECONDS = 5.0
 _STATES = {"starting": "starting workers", "checking": "training again without a network"}
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
 _GAP = 2  # between columns
+MOST_LINK_ROWS = 40  # what a reader takes in, and a terminal has
 # Wider than anything that is printed: where no terminal is, nobody wraps or cuts.
 ENDLESS = 10_000
 
@@ -277,7 +278,10 @@ def sending_ends(links: Sequence[Message]) -> list[str]:
 
 
 def link_table(links: list[Message]) -> Table:
-    """Bytes per link direction beside what they should be; a rack's hosts share a row."""
+    """Bytes per link direction beside what they should be; a rack's hosts share a row.
+
+    Where that would be a table longer than `MOST_LINK_ROWS`, racks share rows, too.
+    """
     known = all(row["expected_bytes"] is not None and row["bytes"] is not None for row in links)
     table = _plain("link", "MB", *(("expected", "difference") if known else ()))
     for names, group in _grouped(links):
@@ -294,13 +298,17 @@ def link_table(links: list[Message]) -> Table:
 
 
 def _grouped(links: list[Message]) -> list[tuple[str, list[Message]]]:
+    rows = _alike(links, folded=("w", "s"))
+    return rows if len(rows) <= MOST_LINK_ROWS else _alike(links, folded=("w", "s", "tor", "core"))
+
+
+def _alike(links: list[Message], folded: tuple[str, ...]) -> list[tuple[str, list[Message]]]:
+    """Links with a name each, together where ends differ only in numbers of `folded` kinds."""
     groups: dict[tuple[str, ...], list[Message]] = {}
     named = []
     for row, sender in zip(links, sending_ends(links), strict=True):
-        ends = tuple(
-            name if name.startswith(("tor", "core")) else name.rstrip("0123456789") + "*"
-            for name in (row["from"], row["to"])
-        )
+        kinds = [(name, name.rstrip("0123456789")) for name in (row["from"], row["to"])]
+        ends = tuple(f"{kind}*" if kind in folded else name for name, kind in kinds)
         if sender != row["from"]:
             ends = sender, row["to"]
         groups.setdefault(ends, []).append({**row, "from": sender})

@@ -451,8 +451,10 @@ class TaskFuture(Future[Any]):
 
     def __init__(self, tasks: Tasks) -> None:
         super().__init__()
-        self._over = TaskEvent(tasks)
-        self.add_done_callback(lambda _: self._over.set())
+        # The callback does not have the future itself: what that has would go with the garbage
+        # collector alone, which lets results of a hundred megabytes wait.
+        self._over = over = TaskEvent(tasks)
+        self.add_done_callback(lambda _: over.set())
 
     def result(self, timeout: float | None = None) -> Any:
         """See Future."""

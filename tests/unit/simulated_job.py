@@ -253,13 +253,8 @@ class Job:
         waiting = [worker.explain(self.network.now) for worker in self.alive]
         assert done, f"hangs: {waiting}"
         completed = [worker.take_completed() for worker in self.alive]
-        for part in completed:
-            order = np.argsort(part.tickets)
-            part.tickets, part.chunks = part.tickets[order], part.chunks[order]
-            part.sums, part.flags = part.sums[order], part.flags[order]
-            part.workers = part.workers[order]
         assert not any(worker.take_failures() for worker in self.alive)
-        return completed
+        return [part.select(np.argsort(part.tickets)) for part in completed]
 
     def expected(self, values: np.ndarray) -> ReferenceSums:
         """One round without a network, by a policy that has seen every round so far."""

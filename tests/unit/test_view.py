@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from testbed.cli.view import View, count, deviation, show_results, show_rows
+from testbed.cli.view import View, count, deviation, link_table, show_results, show_rows
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [
@@ -72,6 +72,20 @@ def test_the_median_of_an_even_number_of_iterations_is_between_the_middle_two() 
     show_results(out, [job(seconds_per_iteration=[0.04, 0.01, 0.02, 0.03])], LINKS)
     (line,) = [text for text in lines(out) if text.startswith("time per iteration")]
     assert line.split("  ")[-1].strip() == "25.0 ms (median)"
+
+
+def test_racks_share_rows_where_they_are_many_and_the_worst_link_still_shows() -> None:
+    def shown(racks: int) -> list[str]:
+        ups = [link(f"w{rack}", f"tor{rack}", 4_000_000, 4_000_000) for rack in range(racks)]
+        cores = [link(f"tor{rack}", "core0", 4_000_000, 4_000_000) for rack in range(racks)]
+        return rendered(link_table([*ups, *cores[:-1], {**cores[-1], "bytes": 5_000_000}]), 80)
+
+    few, many = shown(3), shown(64)
+    assert [line.split("  ")[0] for line in few[-3:]] == [f"tor{n} to core0" for n in range(3)]
+    assert [line.split() for line in many[1:]] == [
+        ["w0..w63", "to", "tor0..tor63", "4.000", "4.000", "0", "%"],
+        ["tor0..tor63", "to", "core0", "4.000..5.000", "4.000", "+25.00", "%"],
+    ]
 
 
 def test_without_a_terminal_nothing_is_cut_and_no_line_ends_in_blanks() -> None:

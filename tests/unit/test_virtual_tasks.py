@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as NotYetError
 
+import numpy as np
 import pytest
 
 from protocol.world import REAL, World
@@ -154,6 +156,21 @@ def test_threads_meet_as_real_ones_do():
     assert notes[:2] == [False, True]
     assert "from a timer" in notes
     assert "never" not in notes
+
+
+@pytest.mark.parametrize("world", [REAL, Clock().world], ids=["real", "virtual"])
+def test_what_a_future_has_is_freed_with_it_and_waits_for_no_garbage_collector(world: World):
+    gc.disable()
+    try:
+        large = np.zeros(8)
+        gone = weakref.ref(large)
+        future = world.future()
+        future.set_result(large)
+        assert future.result(0) is large
+        del large, future
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_what_a_task_does_not_catch_comes_out_where_the_node_runs():
