@@ -474,7 +474,7 @@ class Client:
 
         `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
         server in float32; `retransmitted` packets were sent again; `socket` has the counters of
-        `hosts.udp.Counters`.
+        `hosts.driver.Counters`.
         """
         statistics = self._transport.statistics
         # asdict would build a Counter from its items, counting those.

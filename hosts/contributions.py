@@ -40,13 +40,13 @@ class Contributions:
         self._headroom = headroom
         self._memory = Recycler()
         # What every packet of a row has in common, whatever number is in it.
-        self._common = blank(len(slots.stage), Op.CONTRIBUTE)
-        self._common["job"] = plan.job
-        self._common["epoch"] = plan.epoch
-        self._common["stream"] = slots.stream_number
-        self._common["sender"] = slots.sender
-        self._common["node"] = slots.node
-        self._common["workers"] = 1
+        self.common = blank(len(slots.stage), Op.CONTRIBUTE)
+        self.common["job"] = plan.job
+        self.common["epoch"] = plan.epoch
+        self.common["stream"] = slots.stream_number
+        self.common["sender"] = slots.sender
+        self.common["node"] = slots.node
+        self.common["workers"] = 1
         # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
         self._first = DIRECT if plan.alone else WAITING
 
@@ -66,7 +66,11 @@ class Contributions:
         room = self._memory.empty((len(rows), size), np.uint8)
         wire = room[:, self._headroom :]
         headers, payloads = parts_of(wire)
-        opaque(headers)[:] = opaque(self._common).take(rows)
+        if slots.columns is not None and not slots.width and not len(late):
+            full = np.empty(len(rows), np.bool_)
+            peers = slots.columns.write(rows, headers, full)
+            return Batch(headers, payloads, full, peers, wire, room)
+        opaque(headers)[:] = opaque(self.common).take(rows)
         headers["seq"] = slots.seq[rows]
         headers["chunk"] = slots.chunk[rows]
         direct = (slots.stage[rows] == DIRECT).nonzero()[0]

@@ -16,9 +16,10 @@ from typing import Any
 
 import grpc
 
+from hosts.driver import Attachment
 from hosts.errors import ServiceUnavailableError
 from hosts.scheduler import BACKLOG
-from hosts.udp import Attachment, worker_endpoint
+from hosts.udp import worker_endpoint
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import (

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hosts.slots import HELD, WAITING, Rows
-from hosts.stepping import Before, Clock, Seconds, Steps, before, steps
+from hosts.columns import behind
+from hosts.slots import HELD, WAITING, Rows, Slots
+from hosts.stepping import EXACT, Clock, Seconds, Steps, before, steps, wire_sizes
 from hosts.verification import wrong
 from protocol.header import FLAGGED, Array, Batch, Flag, Op, opaque, ops, peer_keys
 
@@ -43,42 +44,67 @@ def release(
 ) -> Released | None:
     """Takes results that arrived at these times (n,), ascending. None: they are to be taken one by
     one, and nothing was done."""
-    rows = _plain(transport, times, batch)
-    if rows is None:
+    slots, plan = transport._slots, transport.plan
+    if transport._frozen or transport._moved or plan.alone or plan.pipeline.pulls:
         return None
-    coming = _coming(transport)
-    if coming is None:
+    if plan.optimizer is not None or transport._questions.suspicious:
         return None
-    known = before(transport, times, rows, *coming)
-    held = known.held.copy()
-    found = steps(transport, known, clock)
-    if not _fine(transport, known, held, found) or not clock.room(found.times, found.sizes):
+    columns = slots.columns
+    if columns is not None and (not behind(batch) or float(times[-1]) * clock.second >= EXACT / 2):
         return None
-    slots = transport._slots
-    transport.round_trips.take(known.smoothed, known.variation, known.timeouts)
-    np.maximum(slots.deadline, found.rings[slots.stream], out=slots.deadline)
+    if columns is not None:
+        rows = columns.plain(times, batch, transport.round_trips.least)
+    else:
+        rows = _plain(transport, times, batch)
+    if rows is None or not _due_fits(slots):
+        return None
+    found = _steps(transport, times, rows, clock)
+    if found is None or not _fine(transport, found):
+        return None
+    if not clock.room(found.times, found.sizes):
+        return None
+    transport.round_trips.take(*found.measured)
+    if columns is not None:
+        columns.postpone(found.rings.tolist())
+    else:
+        np.maximum(slots.deadline, found.rings[slots.stream], out=slots.deadline)
     congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
     transport.statistics.congested += congested
     transport._take(rows, batch.headers, batch.payloads, WAITING)
     transport._advance()
-    transport._pacer = known.pacer
+    transport._pacer = found.pacer
     sent = None
     if len(found.rows):
         sent = transport._contributions.packets(_NONE, found.rows)
         _account(transport, found)
     following = found.following
     if math.isinf(following):
-        following = float(slots.deadline.min())
+        following = _first_deadline(slots)
     return Released(sent, found.times, found.sent, following)
+
+
+def _steps(transport: WorkerTransport, times: Seconds, rows: Rows, clock: Clock) -> Steps | None:
+    """What is sent, and how the transport is then; None if something waits for anything else."""
+    slots = transport._slots
+    if slots.columns is not None:
+        entries = [
+            queue.first(window)
+            for queue, window in zip(transport._queues, slots.windows, strict=True)
+        ]
+        trips, pacer = transport.round_trips, transport._pacer
+        sizes = wire_sizes(transport)
+        return slots.columns.steps(times, rows, trips, pacer, entries, sizes, clock)
+    coming = _coming(transport)
+    if coming is None:
+        return None
+    return steps(transport, before(transport, times, rows, *coming), clock)
 
 
 def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | None:
     """The rows of results that are nothing but sums of numbers that wait for them, each once, in a
     transport in which nothing else is to be done until the last; None if they are not."""
     slots, plan, headers = transport._slots, transport.plan, batch.headers
-    if transport._frozen or transport._moved or plan.alone or plan.pipeline.pulls:
-        return None
-    if plan.optimizer is not None or (np.diff(times) <= 0).any():
+    if (np.diff(times) <= 0).any():
         return None
     stream = transport._stream_index[headers["stream"]]
     seqs = headers["seq"].astype(np.uint32)
@@ -91,13 +117,7 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     if not good.all() or not slots.first_of_each(rows).all():
         return None
     due, last = slots.due, float(times[-1])
-    if slots.wanted.any() or transport._questions.suspicious:
-        return None
-    if slots.sent[due].any():
-        return None
-    data = (due & ~slots.exponent_round).nonzero()[0]
-    # In windows before, and not sent yet: they are quantised when they are.
-    if slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any():
+    if slots.wanted.any() or slots.sent[due].any():
         return None
     # No timer rings meanwhile, neither of what was sent before nor of what is.
     if slots.deadline.min() <= last or times[0] + transport.round_trips.least <= last:
@@ -105,6 +125,15 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     if any(cause.any() for cause in wrong(plan, slots, batch, rows, False).values()):
         return None
     return rows
+
+
+def _due_fits(slots: Slots) -> bool:
+    """Whether data that is due and was not sent, of windows before, fits into integers: it is
+    quantised when it is sent."""
+    if not slots.width:
+        return True
+    data = (slots.due & ~slots.exponent_round).nonzero()[0]
+    return not (slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any())
 
 
 def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
@@ -135,13 +164,12 @@ def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
     return entries, after
 
 
-def _fine(transport: WorkerTransport, known: Before, held: Any, found: Steps) -> bool:
+def _fine(transport: WorkerTransport, found: Steps) -> bool:
     """Whether all that entered or became due fits into integers."""
     slots, exponents = transport._slots, transport._exponents
-    released = (held > known.held).nonzero()[0]
-    if slots.unfit[released].any():
+    if slots.unfit[found.released].any():
         return False
-    for queue, after, taken in zip(transport._queues, known.after, found.taken, strict=True):
+    for queue, after, taken in zip(transport._queues, found.after, found.taken, strict=True):
         at = 0
         for entries, _ in queue.pending():
             piece = entries[: taken - at]
@@ -160,6 +188,10 @@ def _fine(transport: WorkerTransport, known: Before, held: Any, found: Steps) ->
 def _account(transport: WorkerTransport, found: Steps) -> None:
     """CONTRIBUTEs were sent, for the first time; see WorkerTransport._account."""
     slots, rows = transport._slots, found.rows
+    transport.statistics.sent += len(rows)
+    if slots.columns is not None:
+        slots.columns.note_sent(rows, found.times, found.deadlines)
+        return
     progress = slots.progress.take(rows)
     progress["sent_first"] = found.times
     progress["sent_last"] = found.times
@@ -171,4 +203,9 @@ def _account(transport: WorkerTransport, found: Steps) -> None:
     progress["deadline"] = found.deadlines
     opaque(slots.progress)[rows] = opaque(progress)
     slots.due[rows] = False
-    transport.statistics.sent += len(rows)
+
+
+def _first_deadline(slots: Slots) -> float:
+    if slots.columns is not None:
+        return slots.columns.postpone([-math.inf] * len(slots.windows))
+    return float(slots.deadline.min())

@@ -8,7 +8,7 @@ so at most W rows are open, and the results of the last W numbers are still in t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from hosts.scheduler import ENTRY, Queue
 from hosts.submissions import Places
 from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
+
+if TYPE_CHECKING:
+    from hosts.columns import Columns
 
 Rows = npt.NDArray[np.intp]
 
@@ -55,8 +58,11 @@ _UNSENT["state_time"] = np.nan
 class Slots:
     """The arrays. Public on purpose: the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values of each, is 0.
+    payload: whether chunks have one; else `width`, the values of each, is 0. columns: does in C
+    what goes number by number; None: numpy does.
     """
+
+    columns: Columns | None = None
 
     def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
         self.width = plan.lanes if payload else 0
@@ -109,7 +115,7 @@ class Slots:
         self.state_phase = self.progress["state_phase"]
         self.state_children = self.progress["state_children"]
         self.state_time = self.progress["state_time"]
-        self._mark = np.zeros(n, np.intp)
+        self.mark = np.zeros(n, np.intp)  # for `first_of_each`
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
         self.result_words: Words = np.zeros((n, self.width), ">i4")
@@ -132,22 +138,28 @@ class Slots:
         Exponent rounds are due at once, data is HELD until its exponent is known.
         """
         left, following = self.left[stream], self.next[stream]
-        if left < following:
+        if self.columns is not None:
+            left = self.left[stream] = self.columns.first_open(stream, left, following)
+        elif left < following:
             open_rows = self.rows(stream, np.arange(left, following))
             pending = self.stage[open_rows] != DONE
             left += int(pending.argmax()) if pending.any() else following - left
             self.left[stream] = left
         entered = 0
         for entries, submission in queue.take(left + self.windows[stream] - following):
-            numbers = np.arange(following, following + len(entries))
+            number = following
             following += len(entries)
             entered += len(entries)
+            numbers = np.arange(number, following)
             rows = self.rows(stream, numbers)
+            self.submission[rows] = submission
+            if self.columns is not None:
+                self.columns.enter(stream, number, entries)
+                continue
+            whole = ~entries["exponent_round"]
             self.seq[rows] = numbers & 0xFFFFFFFF
             opaque(self.entry)[rows] = opaque(entries)
             self.server[rows] = plan.server_of(entries["chunk"])
-            whole = ~entries["exponent_round"]
-            self.submission[rows] = submission
             self.stage[rows] = np.where(whole, HELD, WAITING)
             self.due[rows] = ~whole
             self.exponent[rows] = 0
@@ -164,8 +176,8 @@ class Slots:
     def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""
         here = np.arange(len(rows))
-        self._mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
-        return np.asarray(self._mark[rows] == here, np.bool_)
+        self.mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
+        return np.asarray(self.mark[rows] == here, np.bool_)
 
     def finish(self, rows: Rows) -> None:
         """Their results are there."""

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.columns import Columns
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.quantising import exponents_in, keep_and_dequantise
@@ -43,6 +44,7 @@ from protocol.fixed_point import Floats, floats_of
 from protocol.header import (
     FLAGGED,
     HEADER,
+    HEADER_BYTES,
     Array,
     Batch,
     Flag,
@@ -110,6 +112,8 @@ class WorkerTransport:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        columns = plan, self._slots, exponents, self._contributions.common, self._servers
+        self._slots.columns = self.columns = Columns.of(*columns, self._stream_index)
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
@@ -319,6 +323,9 @@ class WorkerTransport:
         for stream, queue in enumerate(self._queues):
             if len(queue):
                 slots.enter(stream, queue, self.plan)
+        if self.columns is not None:
+            self.columns.let_go(WAITING)
+            return
         held = (slots.stage == HELD).nonzero()[0]
         if len(held):
             held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
@@ -469,6 +476,9 @@ class WorkerTransport:
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Results that are good: completes their numbers."""
+        if self.columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
+            self._take_natively(self.columns, rows, headers, words)
+            return
         slots = self._slots
         slots.finish(rows)
         opaque(slots.result_headers)[rows] = opaque(headers)
@@ -517,6 +527,35 @@ class WorkerTransport:
         tickets = slots.ticket[rows]
         self._completed.append(
             Completed(tickets, chunks, places, flags, workers, self._slots.width)
+        )
+
+    def _take_natively(self, columns: Columns, rows: Rows, headers: Array, words: Any) -> None:
+        """As `_take`, of integer sums."""
+        slots, world = self._slots, self.plan.world
+        self._incomplete -= len(rows)
+        self._moved = True
+        places = slots.places(rows)
+        slots.submission[rows] = None
+        taken = columns.take(rows, headers)
+        done = len(taken.rows)
+        if len(taken.found):
+            self._exponents.contact(taken.found, taken.exponents)
+            self.statistics.exponent_rounds += len(taken.found)
+        if not done:
+            return
+        self.statistics.completed += done
+        self._sums.chunks += done
+        self.statistics.coarse += taken.coarse
+        if done < len(rows):
+            places = places.select(taken.places)
+        if slots.width:
+            data, exponents = words, slots.exponent[taken.rows]
+            if done < len(rows):
+                data = words[taken.places]
+            keep_and_dequantise(data, exponents, world, places, slots.result_words, taken.rows)
+        workers = np.full(done, world)
+        self._completed.append(
+            Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)
         )
 
     def _to_server(self, rows: Rows) -> None:

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """``rackhub``, and ``python -m testbed``: starts the command line."""
 
-import signal
+from testbed.cli.starting import ended_by_interrupt
 
 
 def main() -> None:
-    """Runs ``testbed.cli.main``. Ctrl-C ends the process at once as long as it only imports."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # not where it is ignored, as in the background
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from testbed.cli.main import main as run
-
-    signal.signal(signal.SIGINT, handler)
+    """Runs ``testbed.cli.main``."""
+    with ended_by_interrupt():
+        from testbed.cli.main import main as run
     run()
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,13 @@ from testbed.network.namespaces import SandboxError, way_in
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
+
+
+def pytest_configure() -> None:
+    """Processes that tests start can be interrupted, also where a shell started the tests in the
+    background and had them ignore it, which is inherited."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,9 @@ it need not talk. The plan:
 - a host has /32 addresses and a default route through ``GATEWAY``, which its static ARP entry maps
   to the MAC of the ToR port, so that no switch needs to know ARP;
 - routes are shortest paths; equal ones are shared out by destination, alike at every switch. They
-  may be asked for as if some switches were not there (``without``); all else stays the same.
+  may be asked for as if some switches were not there (``without``); all else stays the same. To
+  where no way is left they stay as they were: a switch that is back is then reached even through
+  one that nobody can write.
   Where neighbouring addresses go the same way a prefix has them together (``prefixes``).
 """
 
@@ -167,6 +169,7 @@ class Addressing:
         for destination in self.destinations:
             self._attached[self.attached_to(destination)].append(destination)
         self._missing: frozenset[str] = frozenset()
+        self._whole = self  # with no switch missing
         self._distances: dict[str, dict[str, int]] = {}
         self._parts: dict[str, str] = {}  # of the network that hang together, by one of each
 
@@ -252,7 +255,8 @@ class Addressing:
         return self._switch_at[destination]
 
     def routes(self, switch: str) -> dict[IPv4Address, Route]:
-        """Next hop towards every address that can be reached, but the switch's own."""
+        """Next hop towards every address but the switch's own: by a way without the missing
+        switches, or as if they were there if there is none."""
         return {d: way for d, way in self._ways(switch).items() if way is not None}
 
     def prefixes(self, switch: str) -> dict[IPv4Network, Route]:
@@ -260,10 +264,14 @@ class Addressing:
         return aggregated(self._ways(switch))
 
     def _ways(self, switch: str) -> dict[IPv4Address, Route | None]:
-        """Next hop towards every address; None where there is none, and for the switch's own."""
+        """Next hop towards every address; None for the switch's own.
+
+        No packet goes round between old ways and new ones: where a switch has no way left, neither
+        has any of its neighbours but the missing ones.
+        """
         ways: dict[IPv4Address, Route | None] = {}
         for target, there in self._attached.items():
-            nearer = self._nearer(switch, target)
+            nearer = self._nearer(switch, target) or self._whole._nearer(switch, target)
             routes = [Route(port.number, port.peer_mac) for port in nearer]
             for destination in there:
                 if routes:

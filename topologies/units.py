@@ -3,6 +3,8 @@
 
 ``Rate`` is an int in bit/s ("20 Mbit/s"), ``Size`` an int in bytes ("128 KiB"), ``Time`` a float in
 seconds ("5 ms"), ``Fraction`` a float from 0 to 1 ("1 %"). A plain number is in that unit.
+
+``rate_text``, ``size_text`` and ``time_text`` are the way back, for people to read.
 """
 
 from __future__ import annotations
@@ -30,6 +32,14 @@ FRACTIONS = {"%": 0.01}
 _QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?|-?\.[0-9]+)\s*(\S*)\s*")
 
 
+# What is told, largest first; times are not told in picoseconds.
+_TOLD_RATES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1, "bit/s"))
+_TOLD_SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+_TOLD_TIMES = (
+    (86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"),
+)  # fmt: skip
+
+
 def quantity(value: object, units: dict[str, float], example: str) -> float:
     """A number, or number and unit, in the base unit; ``ValueError`` says what is accepted."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -44,6 +54,33 @@ def quantity(value: object, units: dict[str, float], example: str) -> float:
     if number < 0:
         raise ValueError(f"{value!r:.90} is negative; write it like {example}")
     return number
+
+
+def rate_text(bits: float, digits: int = 3) -> str:
+    """bit/s as people read them, to so many digits: 10 Gbit/s."""
+    return _text(bits, _TOLD_RATES, digits)
+
+
+def size_text(count: float, digits: int = 3) -> str:
+    """Bytes as people read them, in powers of 1,000: 97 MB."""
+    return _text(count, _TOLD_SIZES, digits)
+
+
+def time_text(seconds: float, digits: int = 3) -> str:
+    """Seconds as people read them: 342 ms, 5.7 min."""
+    return _text(seconds, _TOLD_TIMES, digits)
+
+
+def _text(value: float, units: tuple[tuple[float, str], ...], digits: int) -> str:
+    """0 and above. In the largest unit of which it is at least one, when it is rounded."""
+    if not value:
+        return f"0 {next(unit for factor, unit in units if factor == 1)}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    factor, unit = next((one for one in units if rounded >= one[0]), units[-1])
+    amount = (max(value, factor) if rounded >= factor else value) / factor
+    places = max(0, digits - 1 - math.floor(math.log10(amount)))
+    text = f"{amount:,.{places}f}"
+    return f"{text.rstrip('0').rstrip('.') if places else text} {unit}"
 
 
 def _between(

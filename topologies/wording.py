@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topologies.topology import Link, LinkQuality, Node, Topology
+from topologies.topology import Link, Node, Topology
+from topologies.units import rate_text, time_text
 
 __all__ = ["SHARED", "alike", "faults", "in_box", "rates", "times"]
 
@@ -17,17 +18,10 @@ def times(number: int, text: str) -> str:
 
 def rates(link: Link) -> str:
     """Both ways; told apart only where they differ."""
-    up, down = _rate(link.forward), _rate(link.backward)
+    up, down = rate_text(link.forward.rate, 4), rate_text(link.backward.rate, 4)
     if up == down:
         return up
     return f"↑{up} ↓{down}"
-
-
-def _rate(quality: LinkQuality) -> str:
-    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        if quality.rate >= factor:
-            return f"{quality.rate / factor:.4g} {unit}"
-    return f"{quality.rate} bit/s"
 
 
 def _size(count: int) -> str:
@@ -65,7 +59,7 @@ def in_box(topology: Topology, host: Node) -> str:
 
 # Properties that all links may share, by field.
 SHARED: dict[str, Callable[[float], str]] = {
-    "delay": lambda value: f"delay {1000 * value:g} ms",
+    "delay": lambda value: f"delay {time_text(value)}",
     "queue_bytes": lambda value: f"queue {_size(int(value))}",
     "ecn_bytes": lambda value: f"ECN above {_size(int(value))}" if value else "no ECN",
     "mtu": lambda value: f"MTU {value:g}",

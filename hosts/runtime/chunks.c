@@ -22,8 +22,8 @@ void largest_values(const float *values, uint64_t n, uint64_t width, uint32_t *m
     }
 }
 
-// Chunks, at (n,) places, times (n,) powers of two, rounded to integers in network order, each row `stride` bytes
-// after the one before; sums: (n,) of their words.
+// Chunks, at (n,) places, times (n,) powers of two, rounded to integers in network order, each row
+// `stride` bytes after the one before; sums: (n,) of their words.
 void quantise_rows(const float *const *values, uint64_t n, uint64_t width, const float *factors,
                    uint8_t *out, uint64_t stride, uint32_t *sums) {
     for (uint64_t i = 0; i < n; i++) {

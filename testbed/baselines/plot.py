@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as bars: seconds of an iteration, and bytes on the busiest links, with the closed
+"""A comparison as bars: the time of an iteration, and bytes on the busiest links, with the closed
 form of each as a line. SVG that stands alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
+
+from topologies.units import size_text, time_text
 
 Message = dict[str, Any]
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _GAP = 660.0, 22.0, 130.0, 180.0, 44.0, 34.0
 _COLOURS = {"in-network": "#1d6fb8"}
 _BASELINE = "#c2500b"
 _PANELS = (
-    ("seconds of an iteration", "seconds", "closed_form_seconds", 1.0, "s"),
-    ("busiest link of a host", "host_bytes", "closed_form_host_bytes", 1e-6, "MB"),
-    ("busiest link between switches", "core_bytes", "closed_form_core_bytes", 1e-6, "MB"),
+    ("time of an iteration", "seconds", "closed_form_seconds", time_text),
+    ("bytes on the busiest link of a host", "host_bytes", "closed_form_host_bytes", size_text),
+    ("on the busiest link between switches", "core_bytes", "closed_form_core_bytes", size_text),
 )
 
 
@@ -32,13 +34,16 @@ def draw(facts: Message, rows: Sequence[Message]) -> str:
             "font-family": "system-ui, DejaVu Sans, sans-serif",
             "font-size": "12",
             "role": "img",
-            "aria-label": "seconds and bytes of sums in the network and of baselines",
+            "aria-label": "time and bytes of sums in the network and of baselines",
         },
     )
     _add(picture, "rect", x=0, y=0, width=_WIDTH, height=height, fill="#ffffff")
+    clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
+    many = facts["iterations"]
+    measured = f"medians of {many}" if many > 1 else "one iteration"
     title = (
-        f"{facts['topology']}: {facts['workers']} workers sum {facts['bytes'] / 1e6:g} MB,"
-        f" {facts['clock']} time; lines: closed form"
+        f"{facts['topology']}: {facts['workers']} workers sum {size_text(facts['bytes'])}, {clock},"
+        f" {measured}; black lines: closed form"
     )
     _write(picture, 8, 18, title, "start", "#222222")
     for number, panel in enumerate(panels):
@@ -49,10 +54,10 @@ def draw(facts: Message, rows: Sequence[Message]) -> str:
 def _panel(
     picture: ElementTree.Element,
     rows: Sequence[Message],
-    panel: tuple[str, str, str, float, str],
+    panel: tuple[str, str, str, Callable[[float], str]],
     top: float,
 ) -> None:
-    title, field, ideal, factor, unit = panel
+    title, field, ideal, told = panel
     most = max(max(row[field], row[ideal]) for row in rows)
     scale = (_WIDTH - _LEFT - _RIGHT) / most
     _write(picture, _LEFT, top, title, "start", "#56637a")
@@ -63,9 +68,9 @@ def _panel(
         _add(picture, "rect", x=_LEFT, y=y + 3, width=wide, height=_ROW - 6, fill=colour)
         _add(picture, "line", x1=line, x2=line, y1=y, y2=y + _ROW, stroke="#222222")
         _write(picture, _LEFT - 6, y + 15, row["name"], "end", "#222222")
-        text = f"{row[field] * factor:.4g} {unit}"
+        text = told(row[field])
         if row[ideal] and field == "seconds":
-            text += f", line x {row['ratio']:.3f}"
+            text += f", {row['ratio']:.3f} x line"
         end = max(_LEFT + wide, line)
         _write(picture, end + 6, y + 15, text, "start", "#222222")
 

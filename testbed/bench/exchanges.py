@@ -19,12 +19,12 @@ import numpy as np
 from controller.dataplane import DataPlane
 from hosts.client import Client
 from hosts.contributions import Contributions
+from hosts.driver import drive
 from hosts.jobservice import Service, create_service
 from hosts.participation import Participation
 from hosts.releases import release
 from hosts.tensors import Tensors
 from hosts.transport import WorkerTransport
-from hosts.udp import drive
 from switch.timed import TimedPorts, run_together
 from testbed.bench.common import BenchError, Message, Spread, pinned, two_cores
 from testbed.bench.sampling import Sampler

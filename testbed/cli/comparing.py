@@ -38,7 +38,7 @@ from testbed.cli.options import (
     with_json,
 )
 from testbed.cli.run import bringing_up
-from testbed.cli.view import show_rows
+from testbed.cli.view import count, show, show_rows
 from testbed.jobs import preflight
 from testbed.jobs.preflight import JobPlan, read_program
 from testbed.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
@@ -49,11 +49,12 @@ from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import TopologyFile
 from topologies.spec import read as read_topology
-from topologies.units import SIZES
+from topologies.units import SIZES, size_text, time_text
 
 Message = dict[str, Any]
 _ALL = (IN_NETWORK, *BASELINES, GLOO)
 _BYTES_PER_VALUE = 4
+_DIGITS = 4  # of times and bytes: what sets them apart from the closed form
 
 
 def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -247,46 +248,38 @@ def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
 
 def _show(console: Console, facts: Message, rows: list[Message]) -> None:
     clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
-    console.print(
-        f"{facts['topology']}, {facts['workers']} workers, {facts['bytes'] / 1e6:g} MB in"
-        f" {facts['tensors']} tensors, {clock}; MB are of an iteration, with all headers, in the"
-        " busier direction of the busiest link\n",
-        soft_wrap=True,
-        markup=False,
+    many = facts["iterations"]
+    measured = f"medians of {many} iterations" if many > 1 else "one iteration"
+    show(
+        console,
+        f"{facts['topology']}: {count(facts['workers'], 'worker')} sum {size_text(facts['bytes'])}"
+        f" in {count(facts['tensors'], 'tensor')}, {clock}; {measured}\n"
+        "least time: what the busiest link needs for its bytes; bytes: of an iteration, with all"
+        " headers, in the busier direction of the busiest link of a host and between switches\n",
     )
     columns = {
-        "name": "", "meaning": "", "seconds": "s/iteration", "limit": "closed form",
-        "ratio": "ratio", "host": "host MB", "core": "core MB", "total": "all links MB",
-        "bytes": "closed form", "right": "sums",
+        "name": "", "meaning": "", "time": "time", "least": "least time", "ratio": "ratio",
+        "host": "host link", "core": "core link", "total": "all links",
+        "expected": "expected (host, core)", "right": "sums",
     }  # fmt: skip
-    best = min(row["seconds"] for row in rows)
     show_rows(console, [_told(row) for row in rows], columns)
     if len(rows) > 1:
-        first = min(rows, key=lambda row: row["seconds"])
-        others = sorted((row for row in rows if row is not first), key=lambda row: row["seconds"])
-        text = ", ".join(f"{row['name']} {row['seconds'] / best:.3g}" for row in others)
-        console.print(
-            f"\nquickest: {first['name']}; times as long: {text}", soft_wrap=True, markup=False
-        )
+        first, *others = sorted(rows, key=lambda row: row["seconds"])
+        text = ", ".join(f"{row['name']} {row['seconds'] / first['seconds']:.3g}" for row in others)
+        show(console, f"\nquickest: {first['name']}; times as long: {text}")
 
 
 def _told(row: Message) -> Message:
-    def megabytes(value: float) -> str:
-        return f"{value / 1e6:,.4g}"
-
-    same = row["bytes_as_closed_form"]
-    expected = "/".join(megabytes(row[f"closed_form_{name}_bytes"]) for name in ("host", "core"))
+    expected = [size_text(row[f"closed_form_{name}_bytes"], _DIGITS) for name in ("host", "core")]
     return {
         "name": row["name"],
         "meaning": row["meaning"],
-        "seconds": f"{row['seconds']:.4g}",
-        "limit": f"{row['closed_form_seconds']:.4g}",
+        "time": time_text(row["seconds"], _DIGITS),
+        "least": time_text(row["closed_form_seconds"], _DIGITS),
         "ratio": "" if row["ratio"] is None else f"{row['ratio']:.3f}",
-        "host": megabytes(row["host_bytes"]),
-        "core": megabytes(row["core_bytes"]),
-        "total": megabytes(row["total_bytes"]),
-        "bytes": "same on every link" if same else expected,
+        **{name: size_text(row[f"{name}_bytes"], _DIGITS) for name in ("host", "core", "total")},
+        "expected": "same, on every link" if row["bytes_as_closed_form"] else ", ".join(expected),
         "right": {True: "right", None: "no payload"}.get(
-            row["right"], f"{row['wrong_values']} values wrong"
+            row["right"], f"{count(row['wrong_values'] or 0, 'value')} wrong"
         ),
     }

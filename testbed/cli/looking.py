@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that show a testbed, a job or a file, and reach into nodes."""
+"""Commands that show a file, a chunk's way or a switch's tables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import click
-from click.shell_completion import get_completion_class
 
-from testbed.cli.explained import show_trace, show_why
-from testbed.cli.live import picture, watch
+from testbed.cli.explained import show_trace
 from testbed.cli.options import (
     DEFAULT_JOB,
     FILE,
@@ -25,14 +23,13 @@ from testbed.cli.options import (
     print_json,
     with_json,
 )
-from testbed.cli.view import ENDLESS, link_table, show, show_rows
 from testbed.cli.virtual import check_virtually
 from testbed.explaining.trace import read as read_trace
 from testbed.jobs import preflight
 from testbed.jobs.preflight import read_program
 from testbed.lifecycle.execution import execute
 from testbed.lifecycle.launcher import program_files, translate
-from testbed.nodes.control import ControlError, ask
+from testbed.nodes.control import ControlError
 from testbed.nodes.processes import python
 from testbed.nodes.targets import DEVICE_ID, Target, because, choose
 from testbed.plans.jobfile import JobFileError
@@ -41,27 +38,6 @@ from testbed.records.record import RunDirectory, RunError
 from topologies.drawing import draw
 from topologies.spec import load as load_topology
 from topologies.spec import read as read_topology
-
-# Exit status of `why` for a job that waits.
-WAITS = 3
-
-
-@click.command("why", short_help="Show what a JOB waits for, node by node.")
-@click.argument("job")
-@on_testbed
-@with_json
-def why_command(job: str, on: str | None, as_json: bool) -> None:
-    """Show what a JOB waits for: its oldest chunks, node by node.
-
-    Exit status 0 means that it does not wait, 3 that it does: a chunk has been in flight for more
-    than ten times its timeout, or the plan is changing.
-    """
-    told = ask(record.find(on), "why", job=job)
-    if as_json:
-        print_json(told)
-    else:
-        show_why(console_for(), told)
-    sys.exit(WAITS if told["waits"] else 0)
 
 
 @click.command("trace", short_help="Show what happened to a chunk of a JOB, hop by hop.")
@@ -89,67 +65,6 @@ def trace_command(
         print_json(told)
     else:
         show_trace(console_for(), job, chunk, told)
-
-
-@click.command()
-@on_testbed
-@click.option("--live", is_flag=True, help="Follow it: slots, outcomes, servers, jobs.")
-@with_json
-def status(on: str | None, live: bool, as_json: bool) -> None:
-    """Show a testbed: nodes, jobs, and what its links have carried.
-
-    With --live, follow what switches, servers and jobs do until Ctrl-C; where there is no terminal,
-    or with --json, show it once.
-    """
-    target = record.find(on)
-    if live:
-        _show_live(target, as_json)
-        return
-    facts = ask(target, "status")
-    pids = target.pids()
-    for node in facts["nodes"]:
-        node["pids"] = [pids[pid] for pid in node["pids"] if pid in pids]
-    if as_json:
-        print_json(facts)
-        return
-    console = console_for()
-    console.print(
-        f"{facts['name']}: {facts['topology']} on {facts['target']}, {facts['clock']},"
-        f" up for {facts['seconds_up']:.0f} s\n{facts['run']}\n",
-        soft_wrap=True,
-    )
-    nodes = {"name": "node", "kind": "kind", "address": "address", "pids": "pid"}
-    show_rows(console, facts["nodes"], nodes)
-    show(console)
-    show(console, link_table(facts["links"]))
-    if facts["jobs"]:
-        show(console)
-        show_rows(console, facts["jobs"], {"job": "job", "state": "state"})
-
-
-def _show_live(target: RunDirectory, as_json: bool) -> None:
-    console = console_for()
-    if as_json:
-        print_json(ask(target, "snapshot"))
-    elif console.is_terminal:
-        watch(console, target)
-    else:
-        show(console, picture(ask(target, "snapshot"), None, ENDLESS))
-
-
-@click.command("exec", context_settings={"allow_interspersed_args": False})
-@on_testbed
-@click.argument("node", shell_complete=node_names(("worker", "server", "switch")))
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
-    """Run a COMMAND at a NODE; its exit status is the command's.
-
-    Each worker and server has a network namespace of its own; the switches share one, which is the
-    testbed's. What follows NODE belongs to the command: `rackhub exec --on NAME w0 ip -brief addr`.
-    Programs that train find the job service and the host's address in their environment, see
-    docs/api.md.
-    """
-    sys.exit(execute(record.find(on), node, list(command)))
 
 
 @click.command(short_help="Read a SWITCH's tables and counters (p4runtime-shell).")
@@ -252,16 +167,3 @@ def validate(
     for line in preflight.describe(checked, plane):
         click.echo(line)
     click.echo(f"planned for target {chosen}: {reason}")
-
-
-@click.command()
-@click.argument("shell_name", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell_name: str) -> None:
-    """Print a completion script: eval "$(rackhub completion bash)"."""
-    kind = get_completion_class(shell_name)
-    assert kind is not None
-    click.echo(kind(context.find_root().command, {}, "rackhub", "_RACKHUB_COMPLETE").source())
-
-
-COMMANDS = (why_command, trace_command, status, exec_command, shell, graph, validate, completion)

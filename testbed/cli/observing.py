@@ -91,6 +91,3 @@ def report(run: str, output: Path | None) -> None:
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from error
     click.echo(shown(path.resolve()))
-
-
-COMMANDS = (report, metrics)

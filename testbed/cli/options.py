@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,56 +15,67 @@ import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
 
-from testbed.baselines.contest import ContestError
-from testbed.bench.common import BenchError
-from testbed.explaining.trace import TraceError
-from testbed.lifecycle.launcher import LaunchError
-from testbed.network.namespaces import SandboxError
-from testbed.nodes.control import ControlError
-from testbed.nodes.dataplane import DataPlaneError
+from testbed.cli.starting import ended_by_interrupt
 from testbed.nodes.processes import ROOT
-from testbed.nodes.targets import TargetError
-from testbed.plans.jobfile import JobFileError
 from testbed.records import record
-from testbed.records.pcap import CaptureError
-from testbed.records.record import RunError
-from testbed.sweeps.errors import SweepError
-from testbed.virtual.errors import VirtualError
-from topologies.documents import DocumentError
-from topologies.spec import load as load_topology
 from topologies.units import quantity
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
 _MOST_PROBLEMS = 20  # of a file, told at once
 
-ERRORS = (
-    BenchError,
-    CaptureError,
-    ContestError,
-    ControlError,
-    DataPlaneError,
-    DocumentError,
-    JobFileError,
-    LaunchError,
-    RunError,
-    SandboxError,
-    SweepError,
-    TargetError,
-    TraceError,
-    VirtualError,
-)
+# Errors whose text tells whoever uses the command line all there is to know, by their modules.
+FORESEEN = {
+    "testbed.baselines.contest": "ContestError",
+    "testbed.bench.common": "BenchError",
+    "testbed.explaining.trace": "TraceError",
+    "testbed.lifecycle.launcher": "LaunchError",
+    "testbed.network.namespaces": "SandboxError",
+    "testbed.nodes.control": "ControlError",
+    "testbed.nodes.dataplane": "DataPlaneError",
+    "testbed.nodes.targets": "TargetError",
+    "testbed.plans.jobfile": "JobFileError",
+    "testbed.records.pcap": "CaptureError",
+    "testbed.records.record": "RunError",
+    "testbed.sweeps.errors": "SweepError",
+    "testbed.virtual.errors": "VirtualError",
+    "topologies.documents": "DocumentError",
+}
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def foreseen() -> tuple[type[Exception], ...]:
+    """The errors of ``FORESEEN`` that may have been raised: their modules have been imported."""
+    there = [(sys.modules[name], error) for name, error in FORESEEN.items() if name in sys.modules]
+    return tuple(getattr(module, error) for module, error in there if hasattr(module, error))
+
+
 class Group(click.Group):
-    """Turns errors that the project foresees into messages and an exit status, mostly 1."""
+    """Turns errors that the project foresees into messages and an exit status, mostly 1.
+
+    places: commands by name, each as ``module:attribute``. A command is imported when it is asked
+    for, as the others may take far longer to import than it does to run.
+    """
+
+    def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.places = dict(places or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self.places})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.places and cmd_name not in self.commands:
+            module, _, attribute = self.places[cmd_name].partition(":")
+            with ended_by_interrupt():
+                self.add_command(getattr(import_module(module), attribute), cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ERRORS as error:
+        except foreseen() as error:
             problems = getattr(error, "problems", None) or [error]
             for text in problems[:_MOST_PROBLEMS]:
                 click.secho("error: ", fg="red", bold=True, nl=False, err=True)
@@ -94,7 +107,9 @@ def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        with contextlib.suppress(*ERRORS):
+        from topologies.spec import load as load_topology
+
+        with contextlib.suppress(*foreseen()):
             topology = load_topology(record.find(ctx.params.get("on")).facts["topology"])
             names = [node.name for node in topology.nodes if node.kind in kinds]
             return [CompletionItem(name) for name in names if name.startswith(incomplete)]

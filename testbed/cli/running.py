@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that start, use and end testbeds and jobs."""
+"""Commands that start testbeds and jobs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from testbed.cli.options import (
     with_json,
 )
 from testbed.cli.run import bringing_up, run
-from testbed.cli.view import View, show, show_faults, show_plans, show_results, show_rows
-from testbed.cli.virtual import run_virtually
+from testbed.cli.view import View, show, show_faults, show_plans, show_results
 from testbed.faults import files as faults
 from testbed.lifecycle.launcher import LaunchError, check_jobs
-from testbed.nodes.control import ControlError, SupervisorGoneError, ask, converse
+from testbed.nodes.control import ControlError, ask, converse
 from testbed.records import record
 from testbed.records.record import RunDirectory, shown
 from topologies.spec import load as load_topology
@@ -54,6 +53,8 @@ def run_command(
     files = list(jobs) or [DEFAULT_JOB]
     with View(console) as view:
         if options.pop("clock") == "virtual":
+            from testbed.cli.virtual import run_virtually  # which imports much
+
             directory, matches = run_virtually(topology, files, view, trace=trace, **options)
         elif trace is not None:
             raise LaunchError(
@@ -81,13 +82,13 @@ def run_command(
 
 @click.command(short_help="Run a job while things break.")
 @click.argument("topology", type=FILE)
-@click.option("--faults", "file", type=FILE, required=True, help="File of faults.")
+@click.option("--faults", "file", type=FILE, help="File of faults.  [required]")
 @click.option("--job", type=FILE, default=DEFAULT_JOB, help="Job file. [default: digits]")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of random faults.")
 @launching
 @with_json
 def chaos(
-    topology: Path, file: Path, job: Path, seed: int | None, as_json: bool, **options: Any
+    topology: Path, file: Path | None, job: Path, seed: int | None, as_json: bool, **options: Any
 ) -> None:
     """Run a job while things break: processes are killed or stopped, links impaired.
 
@@ -100,6 +101,8 @@ def chaos(
             " leave it out, or have links lose packets by the topology's `loss`, `duplicate`,"
             " `reorder` and `corrupt`, which `rackhub run --clock virtual` takes"
         )
+    if file is None:  # only now: in virtual time no file of faults would help
+        raise click.MissingParameter(param_hint="'--faults'", param_type="option")
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
     with View(console) as view:
@@ -182,57 +185,3 @@ def _print_or_say(as_json: bool, facts: dict[str, Any]) -> None:
         print_json(facts)
     else:
         click.echo(" ".join(f"{name} {value}" for name, value in facts.items()))
-
-
-@click.command()
-@on_testbed
-@with_json
-def jobs(on: str | None, as_json: bool) -> None:
-    """List the jobs of a testbed."""
-    rows = ask(record.find(on), "jobs")
-    if as_json:
-        print_json(rows)
-        return
-    columns = {
-        "job": "job", "number": "number", "state": "state", "workers": "workers", "tree": "tree",
-        "iteration": "iteration", "loss": "loss", "accuracy": "accuracy", "reason": "why",
-    }  # fmt: skip
-    show_rows(console_for(), [_as_told(row) for row in rows], columns)
-
-
-def _as_told(row: dict[str, Any]) -> dict[str, Any]:
-    """A job's row as a table has it: 7 of 8 workers, iteration 12/100."""
-    workers = row["workers"] if row["present"] is None else f"{row['present']} of {row['workers']}"
-    known = row["iteration"] is not None  # by the testbed: of jobs that were submitted to it
-    iteration = f"{row['iteration']}/{row['iterations']}" if known else ""
-    return {**row, "workers": workers, "iteration": iteration}
-
-
-@click.command()
-@click.argument("job")
-@on_testbed
-def stop(job: str, on: str | None) -> None:
-    """Stop a job; the testbed stays up."""
-    click.echo(f"stopped {ask(record.find(on), 'stop', job=job)}")
-
-
-@click.command()
-@on_testbed
-def down(on: str | None) -> None:
-    """Take a testbed down."""
-    target = record.find(on)
-    try:
-        for job in ask(target, "down"):
-            if job["iteration"] is None:
-                click.echo(f"stopped {job['job']}")
-                continue
-            at = f"iteration {job['iteration']:,} of {job['iterations']:,}"
-            click.echo(f"stopped {job['job']}, which was {job['state']}: {at}")
-    except SupervisorGoneError as error:
-        if error.stuck:
-            raise
-    target.wait_until_gone()
-    click.echo(f"{target.name} is down; its record is {shown(target.path)}")
-
-
-COMMANDS = (run_command, chaos, up, submit, jobs, stop, down)

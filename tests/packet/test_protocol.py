@@ -235,6 +235,37 @@ def test_sums_go_on_round_dead_cores_of_every_level_and_wait_where_none_is_left(
     run.check()
 
 
+def test_a_tor_that_is_back_is_reached_through_a_core_that_nobody_can_write(networks) -> None:
+    """The core could be written when the ToR died, and cannot when it is back: what it has must do.
+    Servers of both racks sum for workers of both."""
+    network = network_of("two racks", 17, Faults())
+    networks.append(network)
+    started = start(network, "two racks", TreeKind.TWO_LEVEL, 40, window=2)
+    run = Run(started, 2, seed=17, odd=False)
+    run.submit(skew=0.0, seed=17)
+    job, outages = started.job, network.jobs.outages
+    network.run_for(0.1)
+    assert not run.done
+
+    def kill() -> None:
+        network.break_switch("tor0")
+        outages.died("tor0", "was killed", network.now)
+        network.connections["core0"].cut = True
+        outages.lost("core0")
+
+    def repair() -> None:
+        network.repair_switch("tor0")
+        outages.regained("tor0")
+
+    network.call(network.now, kill)
+    network.run_for(1.0)
+    assert "no way from " in job.status
+    network.call(network.now, repair)
+    assert network.run(lambda: run.done, LIMIT), run.waiting()
+    assert {node.switch for tree in job.trees for node in tree.switches} == {"tor0", "tor1"}
+    run.check()
+
+
 def test_jobs_side_by_side_do_not_mix(networks) -> None:
     network = network_of("two racks", 7, Faults(0.05, 0.1, 0.05))
     networks.append(network)

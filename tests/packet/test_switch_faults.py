@@ -296,11 +296,17 @@ def test_a_core_that_is_gone_is_avoided_until_it_returns(plant: Plant) -> None:
     plant.stuck(job, 3.5)
     assert job.epoch == 2
     assert plant.roots(job) == ["core1"]
+    itself = plant.fabric.addressing.switch_address("core0")
     for name in ("tor0", "tor1"):
+        (towards,) = plant.fabric.addressing.ports_between(name, "core0")
         routes = entries(plant.fabric, name, "forwarding.routes")
-        used = {values(plant.fabric, entry)[1]["port"] for entry in routes}
-        towards = plant.fabric.addressing.ports_between(name, "core0")
-        assert not {port.number for port in towards} & used
+        ports = [values(plant.fabric, entry)[1]["port"] for entry in routes]
+        through = [
+            (int.from_bytes(entry.match[0].lpm.value, "big"), entry.match[0].lpm.prefix_len)
+            for entry, port in zip(routes, ports, strict=True)
+            if port == towards.number
+        ]
+        assert through == [(int(itself), 32)]  # there is no other way to it
     assert plant.monitor.look("tor0")
     plant.follow(job)
     plant.stuck(job, 0)

@@ -27,6 +27,16 @@ def test_vagrantfile_is_valid(
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_every_package_is_installed() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^packages = \[(.*?)\]", text, re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    tops = {path.parent for path in ROOT.glob("*/__init__.py")} - {ROOT / "tests"}
+    there = [path.parent.relative_to(ROOT) for top in tops for path in top.rglob("__init__.py")]
+    names = {".".join(folder.parts) for folder in there}
+    assert set(re.findall(r'"([^"]+)"', listed[1])) == names
+
+
 def test_every_source_names_its_licence_and_only_scapys_users_are_gpl() -> None:
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).parts

@@ -63,7 +63,8 @@ class Played:
         for host in network.hosts.values():
             host.trains = trains
         for way, link in network.links().items():
-            link.on_departure = left.setdefault(way, []).append
+            sent = left.setdefault(way, [])
+            link.on_departure = lambda train, came, sent=sent: sent.append(train)
         network.controller.begin()
         network.operator.tasks.thread(self._conduct).start()
         try:

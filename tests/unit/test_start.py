@@ -13,14 +13,14 @@ import pytest
 
 from tests.conftest import ROOT
 
-# Interrupts this process when the command line is about to be imported.
+# Interrupts this process when a part of the command line is about to be imported.
 INTERRUPTED = """
 import os, signal, sys
 
 class Interrupting:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "testbed.cli.main":
+        if name == os.environ["INTERRUPTED_BY"]:
             os.kill(os.getpid(), signal.SIGINT)
 
 if "testbed" in sys.orig_argv:
@@ -28,12 +28,19 @@ if "testbed" in sys.orig_argv:
 """
 
 
-@pytest.mark.parametrize(("ignored", "status"), [(False, -signal.SIGINT), (True, 0)])
+@pytest.mark.parametrize(
+    ("imported", "ignored", "status"),
+    [
+        ("testbed.cli.main", False, -signal.SIGINT),
+        ("testbed.cli.main", True, 0),
+        ("testbed.cli.looking", False, -signal.SIGINT),
+    ],
+)
 def test_ctrl_c_while_it_starts_leaves_no_traceback(
-    tmp_path: Path, ignored: bool, status: int
+    tmp_path: Path, imported: str, ignored: bool, status: int
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
-    command = [sys.executable, "-m", "testbed", "--version"]
+    command = [sys.executable, "-m", "testbed", "graph", "--help"]
     if ignored:  # as a shell does for what it starts in the background
         command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     result = subprocess.run(
@@ -41,7 +48,7 @@ def test_ctrl_c_while_it_starts_leaves_no_traceback(
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_BY": imported},
         timeout=60,
     )
     assert result.returncode == status

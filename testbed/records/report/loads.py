@@ -12,6 +12,7 @@ from testbed.cli.view import deviation, sending_ends
 from topologies.addressing import Addressing
 from topologies.drawing import Lane, draw
 from topologies.topology import LinkQuality, Topology
+from topologies.units import rate_text, size_text
 
 Message = dict[str, Any]
 
@@ -69,12 +70,7 @@ def loads(topology: Topology | None, links: list[Message], seconds: float | None
 
 def size(count: float | None) -> str:
     """Bytes in words."""
-    if count is None:
-        return "unknown"
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= factor:
-            return f"{count / factor:,.2f} {unit}"
-    return f"{count:,.0f} B"
+    return "unknown" if count is None else size_text(count, 4)
 
 
 def _rates(topology: Topology) -> dict[tuple[str, str], LinkQuality]:
@@ -140,7 +136,7 @@ def _lane(node: str, quality: LinkQuality, row: Message | None) -> Lane:
     lines = [f"{row['sender']} to {row['to']}: {size(row['bytes'])}"]
     if row["packets"] is not None:
         lines[0] += f" in {row['packets']:,} packets"
-    lines.append(f"{100 * row['share']:.3g} % of {quality.rate / 1e6:,g} Mbit/s")
+    lines.append(f"{100 * row['share']:.3g} % of {rate_text(quality.rate, 4)}")
     if row["expected_bytes"] is not None:
         lines.append(f"expected {size(row['expected_bytes'])} ({row['deviation']})")
     return Lane(f"load-{row['class']}", _WIDTHS[row["class"]], "\n".join(lines))
