@@ -51,7 +51,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
         ctypes.c_int,
         [
             *[_POINTER] * 4, ctypes.c_int64, _POINTER, _POINTER, ctypes.c_int64, _POINTER,
-            ctypes.c_double, _POINTER,
+            _POINTER,
         ],
     ),
     "release_steps": (ctypes.c_int, [_POINTER]),
@@ -67,7 +67,8 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
         [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, ctypes.c_int64, *[_POINTER] * 3],
     ),
     "write_envelopes": (
-        None, [_POINTER, *[_SIZE] * 2, _POINTER, ctypes.c_int64, *[_POINTER] * 3],
+        None,
+        [_POINTER, _SIZE, _POINTER, ctypes.c_int64, _POINTER, _POINTER, _SIZE, _POINTER],
     ),
     "find_room": (
         ctypes.c_int,

@@ -84,7 +84,7 @@ class WorkerTransport:
         exponents: Exponents,
         *,
         rto_initial: float = 0.25,
-        rto_least: float = 0.05,
+        rto_least: float = 0.001,
         rto_most: float = 1.0,
         link_rate: int | None = None,
         backlog: float = BACKLOG,
@@ -101,7 +101,7 @@ class WorkerTransport:
         self._exponents = exponents
         self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)
-        self._questions = Questions(self._slots)
+        self._questions = Questions(self._slots, len(plan.servers))
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate, backlog)
         self._backlog = backlog
@@ -299,16 +299,20 @@ class WorkerTransport:
         late = asking = _NONE
         overdue = slots.deadline.min() <= now
         if overdue:
-            asking = self._questions.candidates()
+            asking = self._questions.oldest()
             late = self._most_urgent(asking[slots.deadline[asking] <= now])
-        if self.plan.pipeline.pulls and slots.wanted.any():
+        slots.wanted[self._questions.overtaken(self.round_trips)] = True
+        if slots.wanted.any():
             late = self._most_urgent(np.union1d(late, slots.wanted.nonzero()[0]))
         late, due, left_over = self._within_rate(now, late, due)
         batch = None
         if len(late) or len(due):
             batch = self._contributions.packets(late, due)
             self._account(now, late, due)
-            self._pacer.spend(now, int(Pacer.wire_bytes(batch.full, self.lanes).sum()))
+            sizes = Pacer.wire_bytes(batch.full, self.lanes)
+            leave = self._pacer.departures(now, sizes)
+            self._questions.on_sent(leave[: len(late)], late, leave[len(late) :], due)
+            self._pacer.spend(now, int(sizes.sum()))
         # Overdue numbers that are not to be asked about yet must not wake it again and again.
         timed = np.concatenate((asking, due)) if overdue else slice(None)
         following = float(slots.deadline[timed].min())
@@ -378,7 +382,7 @@ class WorkerTransport:
             slots.wanted[late] = False
             slots.asked[late] += 1
             slots.asked_last[late] = now
-            slots.backoff[late] += 1
+            slots.backoff[late] += slots.deadline[late] <= now
             slots.clean[late] = False
             waits = self.round_trips.after(slots.stream[late], slots.backoff[late])
             slots.deadline[late] = now + waits
@@ -442,16 +446,16 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        # What took longer waited for another worker, perhaps until that one's timeout: if it
-        # counted, all workers' timeouts would drive each other up as soon as packets are lost.
         times = now - slots.sent_last[rows]
-        own = slots.clean[rows] & (times <= self.round_trips.timeouts[slots.stream[rows]])
+        own = slots.clean[rows]
         if self.plan.pipeline.pulls:  # what was asked for waited for nobody
             asked = slots.asked[rows] == 1
             times, own = np.where(asked, now - slots.asked_last[rows], times), own | asked
         if own.any():
-            self.round_trips.sample(slots.stream[rows[own]], times[own])
-        self._questions.on_results(now, rows, self.round_trips.timeouts)
+            streams, times = slots.stream[rows[own]], times[own]
+            np.minimum.at(self.round_trips.lowest, streams, times)
+            self.round_trips.sample(streams, times)
+        self._questions.on_results(now, rows, self.round_trips)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:
             flagged = (headers["flags"] & _FLAGGED) != 0
@@ -549,10 +553,9 @@ class WorkerTransport:
         if done < len(rows):
             places = places.select(taken.places)
         if slots.width:
-            data, exponents = words, slots.exponent[taken.rows]
-            if done < len(rows):
-                data = words[taken.places]
-            keep_and_dequantise(data, exponents, world, places, slots.result_words, taken.rows)
+            data = words if done == len(rows) else words[taken.places]
+            exponents, keep = slots.exponent[taken.rows], slots.result_words
+            keep_and_dequantise(data, exponents, world, places, keep, taken.rows)
         workers = np.full(done, world)
         self._completed.append(
             Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)
@@ -564,6 +567,7 @@ class WorkerTransport:
         slots.stage[rows] = DIRECT
         slots.restart(rows)
         slots.due[rows] = True
+        slots.wanted[rows] = False
 
     def _failed(self, now: float, rows: Rows) -> None:
         """Results that failed their check: ask again, and report what fails repeatedly."""
@@ -572,9 +576,7 @@ class WorkerTransport:
         rows = np.unique(rows[~slots.failed[rows]])
         slots.failed[rows] = True
         slots.failures[rows] += 1
-        self._questions.on_loss(rows)
-        once = rows[(slots.failures[rows] == 1) & ~slots.due[rows]]
-        slots.deadline[once] = now
+        slots.wanted[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
         for row in rows[slots.failures[rows] == 2].tolist():
             reason = "its sum failed the check twice"
             if slots.exponent_round[row]:
@@ -613,12 +615,13 @@ class WorkerTransport:
         slots.state_time[rows] = now
         slots.asked[rows] = 0
         again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
-        self._questions.on_loss(rows[again])
         slots.due[rows[again]] = True
         slots.deadline[rows[again]] = np.inf
         waiting = rows[~again]
         waits = self.round_trips.after(slots.stream[waiting], slots.backoff[waiting])
         slots.deadline[waiting] = now + waits
+        slots.wanted[rows] = False
+        self._questions.on_loss(now, rows[again])
 
     def _drop(self, cause: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))

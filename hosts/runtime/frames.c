@@ -19,14 +19,12 @@ struct envelope {
     uint16_t from_port, to_port, length, udp_checksum;
 } __attribute__((packed));
 
-typedef uint16_t half __attribute__((aligned(1), may_alias));
-
 enum { ETHERNET_BYTES = 14, IPV4_BYTES = 20, UDP_BYTES = 8 };
 _Static_assert(sizeof(struct envelope) == ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES, "OVERHEAD");
 
 // The ones' complement sum of the IPv4 header (RFC 1071).
 static uint16_t ipv4_sum(const struct envelope *envelope) {
-    // Where they are: a copy on the stack is what GCC 12 takes to be aligned when it is not.
+    // Read in place: of a copy on the stack GCC 12.2 makes aligned stores where it is not aligned.
     const half *words = (const half *)&envelope->version;
     uint32_t sum = 0;
     for (size_t i = 0; i < IPV4_BYTES / 2; i++)
@@ -63,13 +61,13 @@ int read_frames(const uint8_t *frames, size_t stored, size_t n, const int64_t *l
     return 1;
 }
 
-// Around datagrams that are in frames of `stored` bytes already: the template's envelope, but for
-// what differs. A datagram's length is that of a header, or `wide` if it is full; lengths: of frames.
-void write_envelopes(uint8_t *frames, size_t stored, size_t n, const uint8_t *full, int64_t wide,
-                     const struct peer *peers, const struct envelope *template,
-                     int64_t *lengths) {
+// What is before the datagrams in frames, each `stride` bytes after the one before: the template's
+// envelope, but for what differs. A datagram is as long as a header, or `wide` if it is full;
+// lengths: of the frames.
+void write_envelopes(const struct envelope *template, size_t n, const uint8_t *full, int64_t wide,
+                     const struct peer *peers, uint8_t *frames, size_t stride, int64_t *lengths) {
     for (size_t i = 0; i < n; i++) {
-        struct envelope *envelope = (struct envelope *)(frames + i * stored);
+        struct envelope *envelope = (struct envelope *)(frames + i * stride);
         int64_t size = full[i] ? wide : (int64_t)sizeof(struct header);
         *envelope = *template;
         envelope->total = two((uint16_t)(IPV4_BYTES + UDP_BYTES + size));

@@ -134,10 +134,9 @@ double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t ne
     return first;
 }
 
-// CONTRIBUTEs of these rows where chunks have no payload, headers alone, `stride` bytes apart:
-// Contributions.packets.
+// CONTRIBUTEs of these rows where chunks have no payload, headers alone: Contributions.packets.
 void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
-                         uint8_t *headers, uint64_t stride, uint8_t *full, struct peer *peers) {
+                         uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers) {
     for (uint64_t i = 0; i < n; i++) {
         int64_t row = rows[i];
         struct header *header = (struct header *)(headers + i * stride);

@@ -71,8 +71,9 @@ class Framing:
         that in its row is no part of it."""
         n, full = len(batch), batch.full
         width = 4 * batch.payloads.shape[1] if full.any() else 0
-        if batch.room is not None and batch.room.shape[1] == OVERHEAD + HEADER_BYTES + width:
-            frames = batch.room
+        room = batch.room
+        if room is not None and room.shape[1] == OVERHEAD + HEADER_BYTES + width:
+            frames = room
         else:
             frames = np.empty((n, OVERHEAD + HEADER_BYTES + width), np.uint8)
             headers, words = parts_of(frames[:, OVERHEAD:])
@@ -85,8 +86,8 @@ class Framing:
             wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
             peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
             lib.write_envelopes(
-                address(frames), frames.shape[1], n, whole.ctypes.data, wide, peers.ctypes.data,
-                self._template.ctypes.data, address(lengths),
+                self._template.ctypes.data, n, whole.ctypes.data, wide, peers.ctypes.data,
+                address(frames), frames.strides[0], address(lengths),
             )  # fmt: skip
             return frames, lengths
         frames[:, :OVERHEAD] = self._template
