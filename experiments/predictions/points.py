@@ -67,7 +67,7 @@ class Point:
             return 0.5
         if self.placement == "halving-doubling" and self.fold:
             return 0.2
-        return 0.16 if self.what == "slices" and self.placement == "cs" else 0.03
+        return 0.1 if self.what == "slices" and self.placement == "cs" else 0.03
 
     @property
     def fold(self) -> bool:
