@@ -144,15 +144,15 @@ class Columns:
             return None
         return Columns(lib, plan, slots, exponents, common, servers, stream_index)
 
-    def plain(self, times: Seconds, batch: Batch, least: float) -> Rows | None:
-        """`_plain` of hosts/releases.py but for values that are due; least: the shortest timeout.
+    def plain(self, times: Seconds, batch: Batch) -> Rows | None:
+        """`_plain` of hosts/releases.py but for values that are due.
         Headers and peers lie one behind the other."""
         n, words = len(times), batch.payloads
         rows = np.empty(n, np.intp)
         plain = self._lib.plain_results(
             self._at, batch.headers.ctypes.data, batch.peers.ctypes.data,
             words.__array_interface__["data"][0], words.strides[0], batch.full.ctypes.data,
-            times.ctypes.data, n, self._open().ctypes.data, least, rows.ctypes.data,
+            times.ctypes.data, n, self._open().ctypes.data, rows.ctypes.data,
         )  # fmt: skip
         return rows if plain else None
 
@@ -259,11 +259,11 @@ class Columns:
 
     def write(self, rows: Rows, headers: Array, full: npt.NDArray[np.bool_]) -> Array:
         """CONTRIBUTEs of chunks without payload: `Contributions.packets`; returns (n,) PEER where
-        they go. headers: (n,), one behind the other."""
+        they go."""
         peers = np.empty(len(rows), PEER)
         self._lib.write_contributions(
-            self._at, rows.ctypes.data, len(rows), headers.ctypes.data, full.ctypes.data,
-            peers.ctypes.data,
+            self._at, rows.ctypes.data, len(rows), headers.ctypes.data, headers.strides[0],
+            full.ctypes.data, peers.ctypes.data,
         )  # fmt: skip
         return peers
 

@@ -31,12 +31,13 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 
 
 class Contributions:
-    """Builds packets; servers: (n,) PEER by rank."""
+    """Builds packets; servers: (n,) PEER by rank. headroom: bytes that are free before each."""
 
-    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array) -> None:
+    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array, headroom: int = 0) -> None:
         self._plan = plan
         self._slots = slots
         self._servers = servers
+        self._headroom = headroom
         self._memory = Recycler()
         # What every packet of a row has in common, whatever number is in it.
         self.common = blank(len(slots.stage), Op.CONTRIBUTE)
@@ -61,11 +62,14 @@ class Contributions:
         """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * slots.width), np.uint8)
+        size = self._headroom + HEADER_BYTES + 4 * slots.width
+        room = self._memory.empty((len(rows), size), np.uint8)
+        wire = room[:, self._headroom :]
         headers, payloads = parts_of(wire)
         if slots.columns is not None and not slots.width and not len(late):
             full = np.empty(len(rows), np.bool_)
-            return Batch(headers, payloads, full, slots.columns.write(rows, headers, full), wire)
+            peers = slots.columns.write(rows, headers, full)
+            return Batch(headers, payloads, full, peers, wire, room)
         opaque(headers)[:] = opaque(self.common).take(rows)
         headers["seq"] = slots.seq[rows]
         headers["chunk"] = slots.chunk[rows]
@@ -81,7 +85,7 @@ class Contributions:
         if len(due):
             self._contribute(due, headers[len(late) :], payloads[len(late) :])
             full[len(late) :] = self.carry(due)
-        return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire)
+        return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire, room)
 
     def _contribute(self, rows: Rows, headers: Array, payloads: Words) -> None:
         """Fills in what only CONTRIBUTEs have."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hosts.transport import WorkerTransport
 
 _NONE = np.zeros(0, np.intp)
+_NO_TIMES = np.zeros(0)
 _NOT_PLAIN = np.uint8(FLAGGED | Flag.DIRECT)
 
 
@@ -47,23 +48,30 @@ def release(
     slots, plan = transport._slots, transport.plan
     if transport._frozen or transport._moved or plan.alone or plan.pipeline.pulls:
         return None
-    if plan.optimizer is not None or transport._questions.suspicious:
+    if plan.optimizer is not None:
         return None
     columns = slots.columns
-    if columns is not None and (not behind(batch) or float(times[-1]) * clock.second >= EXACT / 2):
-        return None
-    if columns is not None:
-        rows = columns.plain(times, batch, transport.round_trips.least)
-    else:
+    if columns is None:
         rows = _plain(transport, times, batch)
+    elif behind(batch) and float(times[-1]) * clock.second < EXACT / 2:
+        rows = columns.plain(times, batch)
+    else:
+        rows = None
     if rows is None or not _due_fits(slots):
+        return None
+    trips, questions = transport.round_trips, transport._questions
+    lowest, clean = trips.lowest.copy(), slots.clean[rows]
+    took = times - slots.sent_last[rows]
+    np.minimum.at(lowest, slots.stream[rows][clean], took[clean])
+    if questions.would_ask(rows, lowest) or not _quiet(transport, times, rows, took):
         return None
     found = _steps(transport, times, rows, clock)
     if found is None or not _fine(transport, found):
         return None
     if not clock.room(found.times, found.sizes):
         return None
-    transport.round_trips.take(*found.measured)
+    trips.take(*found.measured, lowest)
+    questions.take(rows)
     if columns is not None:
         columns.postpone(found.rings.tolist())
     else:
@@ -72,11 +80,13 @@ def release(
     transport.statistics.congested += congested
     transport._take(rows, batch.headers, batch.payloads, WAITING)
     transport._advance()
-    transport._pacer = found.pacer
     sent = None
     if len(found.rows):
+        leave = transport._pacer.departures(found.times, found.sizes)
+        questions.on_sent(_NO_TIMES, _NONE, leave, found.rows)
         sent = transport._contributions.packets(_NONE, found.rows)
         _account(transport, found)
+    transport._pacer = found.pacer
     following = found.following
     if math.isinf(following):
         following = _first_deadline(slots)
@@ -111,20 +121,35 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     rows: Rows = slots.bases[stream] + (seqs & slots.masks[stream])
     good = (ops(headers) == Op.RESULT) & ((headers["flags"] & _NOT_PLAIN) == 0) & (stream >= 0)
     good &= (headers["job"] == plan.job) & (headers["epoch"] == plan.epoch)
-    good &= (slots.seq[rows] == seqs) & (slots.stage[rows] == WAITING) & (slots.sent[rows] > 0)
+    good &= (slots.seq[rows] == seqs) & (slots.stage[rows] == WAITING) & (slots.sent[rows] == 1)
     good &= slots.chunk[rows] == headers["chunk"]
     good &= peer_keys(batch.peers) == transport._server_keys[slots.server[rows]]
     if not good.all() or not slots.first_of_each(rows).all():
         return None
-    due, last = slots.due, float(times[-1])
-    if slots.wanted.any() or slots.sent[due].any():
-        return None
-    # No timer rings meanwhile, neither of what was sent before nor of what is.
-    if slots.deadline.min() <= last or times[0] + transport.round_trips.least <= last:
+    if slots.wanted.any() or slots.sent[slots.due].any():
         return None
     if any(cause.any() for cause in wrong(plan, slots, batch, rows, False).values()):
         return None
     return rows
+
+
+def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows, took: Seconds) -> bool:
+    """Whether no timer rings until the last result, neither of what was sent before nor of what is;
+    took: (n,) the results' round trips."""
+    slots, trips = transport._slots, transport.round_trips
+    first, last = times[:1], times[-1:]
+    streams = slots.stream[rows]
+    for stream, (base, mask) in enumerate(zip(slots.bases, slots.masks, strict=True)):
+        mine = streams == stream
+        came = times[mine]
+        # No timeout is less than two of the least sample meanwhile (see RoundTrips.sample_one).
+        sample = np.fmin(trips.smoothed[stream], took[mine].min(initial=np.inf))
+        timeout = min(max(2 * sample, trips.least), trips.timeouts[stream])
+        if slots.deadline[base : base + mask + 1].min() <= (came[:1] if mine.any() else last)[0]:
+            return False
+        if np.diff(np.concatenate((first, came, last))).max() >= timeout:
+            return False
+    return True
 
 
 def _due_fits(slots: Slots) -> bool:

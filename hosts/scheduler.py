@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -158,6 +159,16 @@ class Pacer:
         """Accounts for bytes handed over now, headers below UDP included."""
         if self.rate > 0:
             self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
+
+    def departures(self, times: Any, wire_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """(n,) when the link will have sent packets that are handed over at these times, ascending,
+        and are not accounted for yet."""
+        if self.rate <= 0:
+            return np.broadcast_to(np.asarray(times, np.float64), wire_bytes.shape)
+        spans = wire_bytes * 8 / self.rate
+        after = np.cumsum(spans)
+        begins = np.maximum(times, self.clear) - (after - spans)
+        return np.asarray(after + np.maximum.accumulate(begins))
 
     def next_time(self) -> float:
         """When half of the backlog will be gone, so that it is worth asking again."""

@@ -199,9 +199,8 @@ class _Singly:
     def _arrive(self, number: int, time: float, row: int) -> None:
         known, slots, trips = self._known, self._slots, self._trips
         stream = int(slots.stream[row])
-        took = float(known.took[number])
-        if known.clean[number] and took <= trips.timeouts[stream]:
-            trips.sample_one(stream, took)
+        if known.clean[number]:
+            trips.sample_one(stream, float(known.took[number]))
         self._rings.append((stream, time + float(trips.timeouts[stream])))
         known.done[row] = 1
         base, mask = int(slots.bases[stream]), int(slots.masks[stream])

@@ -112,6 +112,7 @@ static void poll(struct state *state, double now) {
 // RoundTrips.sample_one
 static void sample(struct releases *r, int64_t stream, double time) {
     double smoothed = r->smoothed[stream], variation;
+    time = time < r->timeouts[stream] ? time : r->timeouts[stream];
     if (isnan(smoothed)) {
         smoothed = time;
         variation = time / 2;
@@ -121,7 +122,7 @@ static void sample(struct releases *r, int64_t stream, double time) {
     }
     r->smoothed[stream] = smoothed;
     r->variation[stream] = variation;
-    double timeout = larger(smoothed + 4 * variation, r->least);
+    double timeout = larger(smoothed + larger(4 * variation, smoothed), r->least);
     r->timeouts[stream] = timeout < r->most ? timeout : r->most;
 }
 
@@ -161,7 +162,7 @@ static void arrive(struct state *state, int64_t at) {
         poll(state, state->wake);
     state->seen = at + 1;
     double took = time - progress->sent_last;
-    if (progress->clean && took <= r->timeouts[stream])
+    if (progress->clean)
         sample(r, stream, took);
     state->ring[at] = time + r->timeouts[stream];
     state->done[row] = 1;
@@ -285,7 +286,7 @@ int release_steps(struct releases *r) {
 // next. Returns 0 if they are not.
 int plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
                   const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
-                  int64_t n, const int64_t *open, double least, int64_t *rows) {
+                  int64_t n, const int64_t *open, int64_t *rows) {
     for (int64_t i = 0; i < n; i++) {
         const struct header *header = &headers[i];
         int64_t stream = w->stream_index[header->stream];
@@ -296,7 +297,7 @@ int plain_results(const struct worker *w, const struct header *headers, const st
         uint32_t seq = four(header->seq);
         int64_t row = rows[i] = row_of(w, stream, seq);
         const struct entry *entry = &w->entry[row];
-        if (w->seq[row] != seq || w->stage[row] != WAITING || w->progress[row].sent <= 0 ||
+        if (w->seq[row] != seq || w->stage[row] != WAITING || w->progress[row].sent != 1 ||
             entry->chunk != four(header->chunk) || entry->lanes != two(header->lanes) ||
             header->exponent != w->exponent[row] ||
             memcmp(&peers[i], &w->servers[w->server[row]], sizeof *peers))
@@ -315,10 +316,8 @@ int plain_results(const struct worker *w, const struct header *headers, const st
     for (int64_t stream = 0; stream < w->streams; stream++)
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number);
-            const struct progress *progress = &w->progress[row];
-            if (progress->deadline <= times[n - 1] || w->wanted[row] ||
-                (w->due[row] && progress->sent))
+            if (w->wanted[row] || (w->due[row] && w->progress[row].sent))
                 return 0;
         }
-    return times[0] + least > times[n - 1];
+    return 1;
 }

@@ -136,10 +136,10 @@ double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t ne
 
 // CONTRIBUTEs of these rows where chunks have no payload, headers alone: Contributions.packets.
 void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
-                         struct header *headers, uint8_t *full, struct peer *peers) {
+                         uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers) {
     for (uint64_t i = 0; i < n; i++) {
         int64_t row = rows[i];
-        struct header *header = &headers[i];
+        struct header *header = (struct header *)(headers + i * stride);
         const struct entry *entry = &w->entry[row];
         int direct = w->stage[row] == DIRECTLY;
         *header = w->common[row];

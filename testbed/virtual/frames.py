@@ -70,29 +70,27 @@ class Framing:
         """The packets of a batch in their order as frames, and how long each is: what is behind
         that in its row is no part of it."""
         n, full = len(batch), batch.full
-        if not full.any():
-            datagrams = _bytes_of(batch.headers)
-        elif batch.wire is not None:
-            datagrams = batch.wire
+        width = 4 * batch.payloads.shape[1] if full.any() else 0
+        room = batch.room
+        if room is not None and room.shape[1] == OVERHEAD + HEADER_BYTES + width:
+            frames = room
         else:
-            datagrams = np.empty((n, HEADER_BYTES + 4 * batch.payloads.shape[1]), np.uint8)
-            headers, words = parts_of(datagrams)
+            frames = np.empty((n, OVERHEAD + HEADER_BYTES + width), np.uint8)
+            headers, words = parts_of(frames[:, OVERHEAD:])
             opaque(headers)[:] = opaque(batch.headers)
-            words[:] = batch.payloads
-        frames = np.empty((n, OVERHEAD + datagrams.shape[1]), np.uint8)
+            if width:
+                words[:] = batch.payloads
         lib = library()
-        if lib is not None and n and datagrams.strides[1] == 1:
+        if lib is not None and n:
             lengths = np.empty(n, np.int64)
             wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
             peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
-            lib.write_frames(
-                datagrams.ctypes.data, datagrams.strides[0], datagrams.shape[1], n,
-                whole.ctypes.data, wide, peers.ctypes.data, self._template.ctypes.data,
-                address(frames), address(lengths),
+            lib.write_envelopes(
+                self._template.ctypes.data, n, whole.ctypes.data, wide, peers.ctypes.data,
+                address(frames), frames.strides[0], address(lengths),
             )  # fmt: skip
             return frames, lengths
         frames[:, :OVERHEAD] = self._template
-        frames[:, OVERHEAD:] = datagrams
         payload = 4 * (self.empty_lanes or batch.payloads.shape[1])
         size = HEADER_BYTES + payload * full.astype(np.int64)
         peers = batch.peers
@@ -132,10 +130,6 @@ class Framing:
         if not self.empty_lanes:
             words = frames[:, OVERHEAD + HEADER_BYTES : kept].view(">i4")
         return Batch(headers, words, full, sources)
-
-
-def _bytes_of(headers: Array) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(opaque(headers)).view(np.uint8).reshape(len(headers), -1)
 
 
 def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
