@@ -87,7 +87,7 @@ class Framing:
             wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
             peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
             lib.write_envelopes(
-                address(self._template), n, whole.ctypes.data, wide, peers.ctypes.data,
+                address(self._template), n, address(whole), wide, address(peers),
                 address(frames), frames.strides[0], address(lengths),
             )  # fmt: skip
             return frames, lengths

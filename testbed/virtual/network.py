@@ -176,9 +176,10 @@ class Network:
 
     def carried(self) -> dict[Direction, Carried]:
         """What each direction of each link has sent, as frames without FCS."""
+        counted = {way: link.counters for way, link in self._links.items()}
         return {
-            way: Carried(link.counters.sent_bytes, link.counters.sent)
-            for way, link in self._links.items()
+            way: Carried(one.sent_bytes, one.sent, dropped=one.dropped)
+            for way, one in counted.items()
         }
 
     def capture(self, folder: Path) -> None:
