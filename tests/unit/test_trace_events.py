@@ -220,7 +220,9 @@ def test_counters_are_of_what_the_links_carried_and_the_slots_held(
         assert counts[0][1] > 0
         assert counts[-1][1] == 0
         queued = [
-            e["args"]["bytes"] for e in events if e.get("name") == f"{name}, queued" and e["pid"] == pid
+            e["args"]["bytes"]
+            for e in events
+            if e.get("name") == f"{name}, queued" and e["pid"] == pid
         ]
         # The queue counts what waits as it comes, what goes on the line at once included.
         most = link.counters.queue_most
