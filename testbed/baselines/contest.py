@@ -36,8 +36,6 @@ __all__ = [
 
 Message = dict[str, Any]
 BASELINES = ("ring", "halving-doubling", "ps", "sharded-ps")
-_PIECE_SEGMENTS = 44  # 64 KiB: what goes on before the rest has come
-_PIECES = 8
 
 
 class ContestError(Exception):
@@ -92,11 +90,8 @@ class Contender:
         return sorted({(min(pair), max(pair)) for one in self.rounds for pair in one})
 
     def piece(self, size: int) -> int:
-        """Values that go on before the rest has come: whole pairs of segments, as those are what is
-        acknowledged."""
-        part = flows.VALUE * size // max(1, self.servers or self.workers)
-        pairs = part // self.segment // _PIECES // 2
-        return 2 * min(max(1, pairs), _PIECE_SEGMENTS // 2) * self.segment // flows.VALUE
+        """Values that go on before the rest has come."""
+        return flows.piece(size, max(1, self.servers or self.workers), self.segment)
 
     def part(self, member: int, size: int) -> int:
         """Values that a server sums; 0 for a worker."""
@@ -163,6 +158,7 @@ class Outcome:
                     "core": _between_switches(addressing, way),
                     "bytes": None if load.bytes is None else load.bytes / count,
                     "packets": None if load.packets is None else load.packets / count,
+                    "dropped_packets": None if load.dropped is None else load.dropped / count,
                     "expected_bytes": expected.bytes,
                     "expected_packets": expected.packets,
                 }
@@ -182,6 +178,7 @@ class Outcome:
             "ratio": seconds / limit if limit else None,
             **{f"{name}_bytes": value for name, value in _most(known, "bytes").items()},
             **{f"closed_form_{name}_bytes": value for name, value in ideal.items()},
+            "dropped_packets": sum(link["dropped_packets"] or 0 for link in links),
             "bytes_as_closed_form": all(
                 link["bytes"] == link["expected_bytes"]
                 and link["packets"] == link["expected_packets"]

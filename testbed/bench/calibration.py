@@ -20,12 +20,13 @@ from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
 from protocol.pipeline import TALL
 from testbed.bench import throughput, turns
-from testbed.bench.common import LEAST_BUSY, Message, Spread, machine, pinned, two_cores
+from testbed.bench.common import LEAST_BUSY, Message, Schedule, Spread, machine, pinned, two_cores
 
 SMALL, LARGE = 256, 2048  # lanes of a chunk
 _WINDOW = 1024
 _ELEMENTS = 1 << 22  # of the tensor that is summed
 _FRAMES = 2  # of a chunk, one each way
+_WORKERS_SHARE = 0.5  # of the time: each turn has processes to start
 _FASTEST = 10**12  # bit/s that a topology's rates go to
 
 
@@ -87,30 +88,33 @@ def of_server(chunks: float) -> int | None:
     return round(rate) if rate < _FASTEST else None
 
 
-def calibrate(seconds: float, rounds: int, say: Callable[[str], None]) -> Calibration:
-    """Measures it, taking turns; seconds: of each of 6 turns in a
-    round. Raises BenchError."""
+def calibrate(
+    seconds: float, rounds: int, within: float, say: Callable[[str], None]
+) -> Calibration:
+    """Measures it, taking turns; seconds: of each of 6 turns in a round. within: seconds of all
+    together, which a round of each that is needed in any case may exceed. Raises BenchError."""
     measured, other = two_cores()
+    schedule = Schedule(rounds * (2 + turns.TURNS), within, say)
     took: dict[int, list[float]] = {SMALL: [], LARGE: []}
     busy: list[float] = []
     with pinned(measured):
-        for number in range(rounds):
+        for _ in schedule.rounds(rounds, 2, _WORKERS_SHARE):
             for lanes, taken in took.items():
-                say(f"a worker with chunks of {4 * lanes:,} bytes, {number + 1} of {rounds}")
+                schedule.turn(f"a worker's core, chunks of {4 * lanes:,} bytes")
                 window = throughput.largest_window(lanes, _WINDOW)
                 with throughput.worker(_ELEMENTS, lanes, window, False, other) as one:
                     run = one.run(seconds)
                 taken.append(run.computed / run.chunks)
                 busy.append(run.busy)
-    say(f"a server with chunks of {4 * SMALL:,} bytes, {rounds} of {rounds}")
-    served = turns.run(turns.Options(lanes=SMALL, rounds=rounds, seconds=seconds))
+    options = turns.Options(lanes=SMALL, rounds=rounds, seconds=seconds)
+    served = turns.run(options, schedule)
     small, large = (Spread.of(took[lanes]) for lanes in (SMALL, LARGE))
     per_packet, per_byte = of_frames(small.median, large.median)
     chunks = served[TALL]["chunks_per_second"]
     found = {
         "machine": machine(),
         "seconds": seconds,
-        "rounds": rounds,
+        "rounds": {"worker": len(took[SMALL]), "server": served["rounds"]},
         "valid": served["valid"] and min(busy) >= LEAST_BUSY,
         "worker": [_told(lanes, spread) for lanes, spread in ((SMALL, small), (LARGE, large))],
         "busy": min(busy),

@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from hosts.native import library
+from topologies.units import time_text
 
 Message = dict[str, Any]
 
@@ -77,6 +78,45 @@ class Seconds(click.FloatRange):
         if math.isnan(seconds):
             self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
         return seconds
+
+
+class Schedule:
+    """Turns of several measurements, told one by one with the time that is left, and ended early
+    rather than late: a machine that others use, too, takes its time to start processes.
+
+    turns: of all rounds. within: seconds of all together, as far as another round is begun only if
+    it should be over by then.
+    """
+
+    def __init__(self, turns: int, within: float, say: Callable[[str], None]) -> None:
+        self._turns, self._within, self._say = turns, within, say
+        self._began = time.monotonic()
+        self._begun = 0
+
+    def turn(self, what: str) -> None:
+        """One begins."""
+        past = time.monotonic() - self._began
+        left = "" if not self._begun else self._left(past)
+        self._begun += 1
+        self._say(f"{self._begun}/{self._turns}: measuring {what}{left}")
+
+    def rounds(self, number: int, turns: int, share: float) -> Iterator[int]:
+        """Rounds, at least one, of so many turns each, which may last until a share of the whole
+        time is over; those that would take longer are left out."""
+        began = time.monotonic()
+        for done in range(number):
+            now = time.monotonic()
+            if done and now + (now - began) / done > self._began + share * self._within:
+                dropped = f"{number - done} of {number} rounds"
+                self._say(f"{dropped} left out: there is no time for more")
+                self._turns -= (number - done) * turns
+                return
+            yield done
+
+    def _left(self, past: float) -> str:
+        mean = past / self._begun
+        left = min(mean * (self._turns - self._begun), max(mean, self._within - past))
+        return f", about {time_text(left, 2)} left"
 
 
 class Stopwatch:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a server's core does, against one that receives the same and only adds it to an array.
 
-Everything is driven as in a server process (``hosts.udp.drive``), and takes turns in one run:
+Everything is driven as in a server process (``hosts.driver.drive``), and takes turns in one run:
 the server's state machine tall and wide, each sending every result to every worker, the adder, and
 an echo, which is as fast as a server can be whose work takes no time.
 """
@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from hosts.driver import Counters, Machine, drive
 from hosts.offload import available
 from hosts.server import ServerState
-from hosts.udp import Counters, Endpoint, Machine, drive
+from hosts.udp import Endpoint
 from protocol.header import Batch
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import KINDS, TALL, WIDE, Pipeline
@@ -31,6 +32,7 @@ from testbed.bench.common import (
     LEAST_BUSY,
     BenchError,
     Message,
+    Schedule,
     Spread,
     Stopwatch,
     machine,
@@ -42,6 +44,13 @@ from testbed.bench.load import EPOCH, JOB, NODE, Shared, Traffic, send
 
 ADDER = "adder"
 ECHO = "echo"
+TURNS = len(KINDS) + 2  # of a round
+_TOLD = {
+    TALL: "which sums",
+    WIDE: "which sums another way",
+    ADDER: "which only adds",
+    ECHO: "which only answers",
+}
 _WARM_SECONDS = 0.1
 _DRAIN_SECONDS = 5.0
 _MODEL_BYTES = 4 << 20
@@ -121,8 +130,9 @@ class Turn:
     others: float
 
 
-def run(options: Options) -> Message:
-    """Everything, as JSON takes it. Raises BenchError where it cannot be measured."""
+def run(options: Options, schedule: Schedule | None = None) -> Message:
+    """Everything, as JSON takes it; `rounds`: as many as a schedule had time for. Raises BenchError
+    where it cannot be measured."""
     if not available().segment:
         raise BenchError(
             f"no UDP segmentation offload here ({available().reason}); without it what sends cannot"
@@ -134,12 +144,13 @@ def run(options: Options) -> Message:
         with _load(traffic) as (control, shared), pinned(mine):
             bandwidth = memory_bandwidth()
             ports = control.recv()
-            turns = _turns(options, traffic, endpoint, ports, control, shared)
+            turns = _turns(options, traffic, endpoint, ports, control, shared, schedule)
     told: Message = {
         "workers": options.workers,
         "lanes": options.lanes,
         "chunks": traffic.chunks,
         "window": traffic.window,
+        "rounds": len(turns[TALL]),
         "optimizer": None if options.optimizer is None else str(options.optimizer),
         "ablated": list(options.ablate),
         "machine": machine(),
@@ -201,11 +212,15 @@ def _turns(
     ports: list[int],
     control: Connection,
     shared: Any,
+    schedule: Schedule | None,
 ) -> dict[str, list[Turn]]:
     pipelines = {kind: Pipeline(kind, options.ablate) for kind in KINDS}
     turns: dict[str, list[Turn]] = {name: [] for name in (*pipelines, ADDER, ECHO)}
-    for _ in range(options.rounds):
+    count = options.rounds
+    for _ in range(count) if schedule is None else schedule.rounds(count, len(turns), 1.0):
         for name, done in turns.items():
+            if schedule is not None:
+                schedule.turn(f"a server's core, {_TOLD[name]}")
             driven: Machine
             if name == ADDER:
                 driven = Adder(options.lanes)

@@ -18,13 +18,22 @@ from testbed.cli.view import show
 )
 @click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
 @click.option(
+    "--within",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    help="Seconds of all: leaves rounds out, but one, where the machine is slow.",
+)
+@click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the group of fields there, too.",
 )
 @with_json
-def calibrate(seconds: float, rounds: int, output: Path | None, as_json: bool) -> None:
+def calibrate(
+    seconds: float, rounds: int, within: float, output: Path | None, as_json: bool
+) -> None:
     """Measure what packets cost hosts and servers on this machine, as the `costs` of a topology
     file, for runs with --clock virtual.
 
@@ -39,7 +48,7 @@ def calibrate(seconds: float, rounds: int, output: Path | None, as_json: bool) -
             output.touch()
         except OSError as error:
             raise BenchError(f"--output {output}: cannot be written: {error.strerror}") from error
-    found = measure(seconds, rounds, lambda text: say(f"measuring {text}"))
+    found = measure(seconds, rounds, within, say)
     if output is not None:
         output.write_text(found.snippet())
     if as_json:

@@ -83,13 +83,13 @@ def run_command(
 
 @click.command(short_help="Run a job while things break.")
 @click.argument("topology", type=FILE)
-@click.option("--faults", "file", type=FILE, required=True, help="File of faults.")
+@click.option("--faults", "file", type=FILE, help="File of faults.  [required]")
 @click.option("--job", type=FILE, default=DEFAULT_JOB, help="Job file. [default: digits]")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of random faults.")
 @launching
 @with_json
 def chaos(
-    topology: Path, file: Path, job: Path, seed: int | None, as_json: bool, **options: Any
+    topology: Path, file: Path | None, job: Path, seed: int | None, as_json: bool, **options: Any
 ) -> None:
     """Run a job while things break: processes are killed or stopped, links impaired.
 
@@ -102,6 +102,8 @@ def chaos(
             " leave it out, or have links lose packets by the topology's `loss`, `duplicate`,"
             " `reorder` and `corrupt`, which `rackhub run --clock virtual` takes"
         )
+    if file is None:  # only now: in virtual time no file of faults would help
+        raise click.MissingParameter(param_hint="'--faults'", param_type="option")
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
     with View(console) as view:

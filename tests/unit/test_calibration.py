@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hosts.offload import available
 from testbed.bench.calibration import LARGE, SMALL, Calibration, frame, of_frames
+from testbed.bench.common import Schedule
 from testbed.cli.main import main
 from topologies.spec import parse
 
@@ -54,7 +55,10 @@ def test_this_machine_is_measured(tmp_path: Path) -> None:
     options = ("--seconds", "0.3", "--rounds", "1", "--output", str(file), "--json")
     ran = CliRunner().invoke(main, ["calibrate", *options])
     assert ran.exit_code == 0, ran.output
-    assert "measuring a worker with chunks of 1,024 bytes, 1 of 1" in ran.stderr
+    lines = [line for line in ran.stderr.splitlines() if "measuring" in line]
+    assert [line.partition(":")[0] for line in lines] == [f"{n}/6" for n in range(1, 7)]
+    assert "a worker's core, chunks of 1,024 bytes" in lines[0]
+    assert all(line.endswith(" left") for line in lines[1:])
     told = json.loads(ran.stdout)
     costs = parse(RACK + file.read_text()).costs
     for name in ("host_per_packet", "host_per_byte"):
@@ -72,3 +76,15 @@ def test_a_file_that_cannot_be_written_is_told_before_measuring(tmp_path: Path) 
     assert ran.exit_code == 1
     assert "cannot be written: No such file" in ran.output
     assert "measuring" not in ran.output
+
+
+def test_rounds_for_which_there_is_no_time_are_left_out() -> None:
+    """At least one is made, however long it takes; then as many as should be over in time."""
+    told: list[str] = []
+    none = Schedule(12, 0.0, told.append)
+    assert list(none.rounds(3, 2, 0.5)) == [0]
+    assert list(none.rounds(3, 2, 1.0)) == [0]
+    none.turn("nothing")
+    assert told[:2] == 2 * ["2 of 3 rounds left out: there is no time for more"]
+    assert told[2].startswith("1/4: ")
+    assert list(Schedule(12, 3600.0, told.append).rounds(3, 2, 0.5)) == [0, 1, 2]

@@ -186,6 +186,7 @@ def test_a_benchmark_of_no_time_is_refused(seconds: str) -> None:
         ("up", (), "nothing stays up in virtual time; `rackhub run --clock virtual --job FILE`"),
         ("run", ("--target", "bmv2"), "a switch in virtual time is the embedded target"),
         ("chaos", ("--faults", FAULTS), "nothing is a process that could be killed"),
+        ("chaos", (), "nothing is a process that could be killed"),
     ],
 )
 def test_what_virtual_time_cannot_do_is_refused_with_the_reason(
