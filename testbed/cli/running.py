@@ -38,7 +38,8 @@ from topologies.spec import load as load_topology
     "--trace",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Write what happens, for ui.perfetto.dev; needs --clock virtual.",
+    help="Write what happens, for ui.perfetto.dev; compressed if FILE ends in .gz; needs --clock"
+    " virtual.",
 )
 @launching
 @with_json

@@ -138,7 +138,9 @@ class Tasks:
             raise RuntimeError("only a task can wait, and none is running")
         waiter = Waiter(task)
         if timeout is not None:
-            at = min(self.clock() + picoseconds(max(0.0, timeout)), NEVER)
+            # Whoever waits for a time that is not there yet would otherwise find it is still now.
+            least = 1 if timeout > 0 else 0
+            at = min(self.clock() + max(least, picoseconds(max(0.0, timeout))), NEVER)
             if at < NEVER:
                 waiter.alarm = self.alarm(at, lambda: self._expire(waiter))
         waiters.append(waiter)

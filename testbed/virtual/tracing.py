@@ -32,7 +32,7 @@ from testbed.virtual.trains import SECOND, Times
 from testbed.virtual.workertrace import WorkerTrace
 
 _FEW = 4096  # events that may wait before they are written, and
-_PACKETS = 1 << 17  # packets whose slots and queues may be unsettled
+_PACKETS = 1 << 14  # packets whose slots and queues may be unsettled
 _ROUNDS = 64  # of the engine, from one look at what is certain to the next
 
 

@@ -185,12 +185,14 @@ tree: %s
 
 
 def run(folder: Path, seed: int, job: str) -> dict[str, Any]:
-    """The summary of a run in a process of its own, less what depends on the machine."""
+    """The summary of a run in a process of its own, less what depends on the machine; its events
+    are in trace.json."""
     (folder / "small.yaml").write_text(SMALL)
     (folder / "job.yaml").write_text(job)
     files = (str(folder / "small.yaml"), "--job", str(folder / "job.yaml"))
+    trace = ("--trace", str(folder / "trace.json"))
     ran = subprocess.run(
-        python("testbed", "run", *files, "--clock", "virtual", "--pcap", "--json"),
+        python("testbed", "run", *files, "--clock", "virtual", "--pcap", "--json", *trace),
         env={
             **environment(),
             "RACKHUB_RUNS": str(folder / "runs"),
@@ -232,7 +234,10 @@ def test_a_run_trains_what_the_reference_does_and_is_repeated_to_the_byte(
         came = [hop["ms"] for hop in hops if hop["to"] == "w2"]
         took = 3 * (8 * 1098 / 100e6 * 1e3) + 2 * 0.02
         assert came == [pytest.approx(sent[0] + took, abs=1e-5)]
+    events = (tmp_path / "trace.json").read_bytes()
+    assert events.count(b'"ph":"B"') > 10
     assert json.dumps(run(tmp_path, 4, job)) == json.dumps(summary)
+    assert (tmp_path / "trace.json").read_bytes() == events
 
 
 @pytest.mark.parametrize("tree", ["two-level", "tor"])

@@ -21,7 +21,7 @@ from topologies.topology import LinkQuality
 
 pytestmark = pytest.mark.unit
 
-MTU = 1500
+MTU, JUMBO = 1500, 9000
 STORED = 42
 # From a modem to a fast switch's port; 3 and 7 leave parts of a picosecond over.
 RATES = [1_000, 33_600, 20_000_000, 3_000_000_007, 10**10, 70_000_000_001, 4 * 10**11]
@@ -59,11 +59,17 @@ def sent(link: Link, packets: list[tuple[int, int]], cuts: list[int], **fields: 
         link.send(whole.select(slice(first, end)))
 
 
+def fitting(packets: list[tuple[int, int]]) -> int:
+    """The MTU that these need."""
+    return MTU if max(size for _, size in packets) <= MTU + 14 else JUMBO
+
+
 @st.composite
 def traffic(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]], list[int]]:
     """A rate, packets whose gaps are around what they take to send, and where to cut the train."""
     rate = draw(st.sampled_from(RATES))
-    sizes = draw(st.lists(st.integers(STORED, MTU + 14), min_size=1, max_size=60))
+    longest = draw(st.sampled_from([MTU, JUMBO])) + 14
+    sizes = draw(st.lists(st.integers(STORED, longest), min_size=1, max_size=60))
     usual = 800 * 8 * SECOND // rate
     gaps = draw(
         st.lists(
@@ -102,9 +108,10 @@ def reference(
 @given(traffic(), st.booleans(), st.integers(1, 12), st.integers(0, 6))
 def test_a_train_is_its_packets_one_by_one(flow, framing: bool, room: int, threshold: int) -> None:
     rate, packets, cuts = flow
-    limit, mark_above = room * (MTU + 14), 1 + threshold * 700
+    mtu = fitting(packets)
+    limit, mark_above = room * (mtu + 14), 1 + threshold * 700
     spec = LinkSpec(
-        rate, delay=5_000, queue_bytes=limit, ecn_bytes=mark_above, mtu=MTU, framing=framing
+        rate, delay=5_000, queue_bytes=limit, ecn_bytes=mark_above, mtu=mtu, framing=framing
     )
     link = Link(spec, "a->b")
     sent(link, packets, cuts)
@@ -126,8 +133,9 @@ def test_a_train_is_its_packets_one_by_one(flow, framing: bool, room: int, thres
 @given(traffic(), st.lists(st.integers(0, 7), min_size=60, max_size=60), st.integers(1, 5))
 def test_strict_priorities_are_those_of_a_queue_by_hand(flow, classes, room: int) -> None:
     rate, packets, cuts = flow
-    limit, classes = room * (MTU + 14), classes[: len(packets)]
-    link = Link(LinkSpec(rate, queue_bytes=limit, mtu=MTU, priorities=True), "a->b")
+    mtu = fitting(packets)
+    limit, classes = room * (mtu + 14), classes[: len(packets)]
+    link = Link(LinkSpec(rate, queue_bytes=limit, mtu=mtu, priorities=True), "a->b")
     sent(link, packets, cuts, priorities=classes)
     link.settle(NEVER)
     taken = link.take(NEVER)
@@ -161,22 +169,34 @@ def test_strict_priorities_are_those_of_a_queue_by_hand(flow, classes, room: int
 
 
 @settings(deadline=None, max_examples=60)
-@given(traffic(), st.integers(0, 2**32), st.lists(st.integers(1, 59), max_size=9))
-def test_faults_are_a_packets_own(flow, seed: int, other_cuts: list[int]) -> None:
-    """However a flow is cut into trains and fetched, the same packets are lost, doubled, late."""
+@given(traffic(), st.integers(0, 2**32), st.booleans())
+def test_faults_marks_and_priorities_are_a_packets_own(flow, seed: int, strict: bool) -> None:
+    """However a flow is cut into trains and fetched, what becomes of each packet is what becomes of
+    it by itself: the same ones are lost, doubled, late, marked and overtaken, at the same times."""
     rate, packets, cuts = flow
     spec = LinkSpec(
-        rate, delay=7, queue_bytes=1 << 20, loss=0.2, duplicate=0.2, reorder=0.2, seed=seed
-    )
+        rate, delay=7, queue_bytes=1 << 16, ecn_bytes=2000, mtu=fitting(packets), loss=0.2,
+        duplicate=0.2, reorder=0.2, seed=seed, priorities=strict,
+    )  # fmt: skip
+    classes = np.random.default_rng(seed).integers(0, 8, len(packets)).tolist()
     one, other = Link(spec, "a->b"), Link(spec, "a->b")
-    sent(one, packets, cuts)
-    sent(other, packets, other_cuts)
+    for link, parts_of in ((one, cuts), (other, list(range(len(packets))))):
+        sent(link, packets, parts_of, priorities=classes)
+        link.settle(NEVER)
     whole, parts = one.take(NEVER), []
     for step in [*sorted({*times(whole)})[::3], NEVER]:
         assert other.head >= (parts[-1].times[-1] if parts else 0)
         parts += other.take(step)
     assert numbers(whole) == numbers(parts)
     assert times(whole) == times(parts) == sorted(times(whole))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(
+            (row for train in whole for row in train.frames),
+            (row for train in parts for row in train.frames),
+            strict=True,
+        )
+    )
     assert one.counters == other.counters
     counters = one.counters
     assert counters.sent + counters.duplicated == counters.arrived + counters.lost

@@ -71,6 +71,20 @@ def test_waiting_takes_exactly_as_long_as_was_said():
     assert not world.waiting
 
 
+def test_time_goes_on_for_who_waits_less_than_its_unit():
+    """A deadline is a float, and may be later than now by less than a picosecond."""
+    clock = Clock()
+    waited: list[int] = []
+
+    def wait() -> None:
+        clock.world.sleep(1e-14)
+        waited.append(clock.now)
+
+    clock.world.thread(wait).start()
+    clock.run()
+    assert waited == [1]
+
+
 def test_who_waits_for_longest_gets_a_lock_first():
     clock = Clock()
     world, order = clock.world, []

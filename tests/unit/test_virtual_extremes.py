@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs at the ends of what links may be, and of what memory may hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from testbed.cli.main import main
+from testbed.nodes.processes import environment
+
+pytestmark = pytest.mark.unit
+
+CHUNKS = 20
+RACK = """
+name: rack
+defaults: {rate: %s, delay: 2 us, queue_bytes: 1 MiB, mtu: %s}
+racks: [{workers: 2, servers: 1}]
+"""
+SIZES = """
+name: sizes
+workload: layers
+layers: [%s B]
+iterations: 3
+window: 64
+payload: none
+chunk_bytes: %s
+tree: tor
+"""
+
+
+def ran(folder: Path, monkeypatch: pytest.MonkeyPatch, topology: str, job: str) -> dict[str, Any]:
+    """The summary of a run."""
+    monkeypatch.setenv("RACKHUB_RUNS", str(folder / "runs"))
+    (folder / "t.yaml").write_text(topology)
+    (folder / "j.yaml").write_text(job)
+    files = [str(folder / "t.yaml"), "--job", str(folder / "j.yaml")]
+    found = CliRunner().invoke(main, ["run", *files, "--clock", "virtual", "--json"])
+    assert found.exit_code == 0, found.output
+    told: dict[str, Any] = json.loads(found.stdout)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("rate", "bits", "mtu", "chunk"),
+    [
+        ("5 Mbit/s", 5 * 10**6, 1500, 1024),
+        ("400 Gbit/s", 4 * 10**11, 1500, 1024),
+        ("400 Gbit/s", 4 * 10**11, 9000, 8192),
+    ],
+)
+def test_an_iteration_takes_what_its_bits_do_at_any_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: str, bits: int, mtu: int, chunk: int
+) -> None:
+    """From the first bit at a worker to the last one back: all chunks on its line, then the last
+    one's on the three others of its way to the server and back, and four delays."""
+    told = ran(tmp_path, monkeypatch, RACK % (rate, mtu), SIZES % (CHUNKS * chunk, chunk))
+    frame = 8 * (chunk + 32 + 42) / bits
+    assert told["seconds_per_iteration"][-1] == pytest.approx(
+        (CHUNKS + 3) * frame + 4 * 2e-6, rel=1e-9
+    )
+    assert told["chunks"]["retransmitted"] == 0
+
+
+def test_a_kilobit_a_second_is_slow_and_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk takes longer than the first timeouts, so workers ask how it is, which takes time on
+    the line, too; it comes all the same, without being sent again."""
+    told = ran(tmp_path, monkeypatch, RACK % ("1 kbit/s", 1500), SIZES % (1024, 1024))
+    way = 4 * 8 * (1024 + 32 + 42) / 1000
+    assert way <= min(told["seconds_per_iteration"]) <= max(told["seconds_per_iteration"]) < 3 * way
+    assert told["chunks"]["retransmitted"] == 0
+
+
+# In a process of its own: what others did before would hide what this takes.
+RUNS = """
+import json, sys
+from pathlib import Path
+from testbed.cli.main import main
+
+topology, job, trace = sys.argv[1:4]
+text, peaks = Path(job).read_text(), []
+for iterations in map(int, sys.argv[4:]):
+    Path(job).write_text(text.replace("iterations: 3", f"iterations: {iterations}"))
+    code = main(["run", topology, "--job", job, "--clock", "virtual", "--trace", trace],
+                standalone_mode=False)
+    assert not code, code
+    status = Path("/proc/self/status").read_text()
+    peaks.append(int(status.split("VmHWM:")[1].split()[0]))
+Path(trace).with_suffix(".peaks").write_text(json.dumps(peaks))
+"""
+FEW, MANY = 3, 15
+
+
+@pytest.mark.parametrize("payload", ["none", "summed"])
+def test_memory_is_that_of_what_is_under_way(tmp_path: Path, payload: str) -> None:
+    """Five times as many packets, each of them traced, take no more memory: not 4 % of the bytes
+    that they are more, which is 44 of each packet."""
+    rack = RACK % ("10 Gbit/s", 1500)
+    (tmp_path / "t.yaml").write_text(rack.replace("workers: 2", "workers: 4"))
+    job = SIZES % (1024 * 1024, 1024)
+    if payload == "summed":
+        job = job.replace("payload: none\nchunk_bytes: 1024\n", "")
+    (tmp_path / "j.yaml").write_text(job.replace("window: 64", "window: 256"))
+    arguments = [tmp_path / "t.yaml", tmp_path / "j.yaml", tmp_path / "trace.json"]
+    child = subprocess.run(
+        [sys.executable, "-c", RUNS, *map(str, arguments), str(FEW), str(FEW), str(MANY)],
+        env={**environment(), "RACKHUB_RUNS": str(tmp_path / "runs")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    _, before, after = json.loads((tmp_path / "trace.peaks").read_text())
+    summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text())
+    sent = sum(row["bytes"] for row in summary["links"]) * (MANY - FEW) / MANY
+    assert sent > 100e6
+    assert 1024 * (after - before) < sent / 25
