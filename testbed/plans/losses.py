@@ -23,11 +23,12 @@ from dataclasses import dataclass
 
 from hosts.transport import WorkerTransport
 
-__all__ = ["Lossy", "lost"]
+__all__ = ["LEAST_RTO", "Lossy", "lost", "often_again"]
 
 # Of the transport: a timeout is at least, and at most, of so many seconds.
 _USUAL = inspect.signature(WorkerTransport).parameters
 LEAST_RTO, MOST_RTO = (float(_USUAL[name].default) for name in ("rto_least", "rto_most"))
+_OFTEN = 0.05
 _ENOUGH = 1e-9  # of a probability of yet another round
 
 
@@ -75,6 +76,12 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
     at_end = 2 * fill * _any(chance, held) + unseen * timeout + further
     turns = max(0, chunks - window) / (window + 1 / chance)
     return turns * (3 * fill + further) + at_end
+
+
+def often_again(chunks: int, window: int, lossy: Lossy) -> bool:
+    """Whether so many windows lose again what is sent again that workers double their timeouts
+    waiting for each other: a mean is made of few iterations then, which are very long."""
+    return _any(lossy.chance * lossy.again, min(window, chunks)) > _OFTEN
 
 
 def _any(chance: float, count: int) -> float:
