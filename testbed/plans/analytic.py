@@ -16,7 +16,7 @@ from typing import Any
 
 from controller.windows import MOST, SKEW
 from testbed.plans.expected import HEADER_FRAME_BYTES
-from testbed.plans.losses import Lossy, lost
+from testbed.plans.losses import Lossy, lost, often_again
 from testbed.plans.network import SERVER, WORKER, ModelError, Network
 from testbed.plans.placements import KINDS
 from testbed.plans.slices import Serving, sliced
@@ -160,7 +160,8 @@ def _predict(
     fill = there + back + setting.skew
     window = setting.window or _window(network, work, traffic)
     edges = tuple((lines[one].loss, count) for one, count in traffic.edges.items() if one in lines)
-    again = lost(work.chunks, step, fill, window, Lossy(edges, len(traffic.hops)))
+    lossy = Lossy(edges, len(traffic.hops))
+    again = lost(work.chunks, step, fill, window, lossy)
 
     def moving(steps: Mapping[str, float]) -> float:
         if traffic.shards == 1:
@@ -199,6 +200,8 @@ def _predict(
     if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:
         rough = f"a window holds {slices:,} of {traffic.shards:,} servers' slices, and these are"
         rough += " workers, too: within 10 %"
+    if often_again(work.chunks, window, lossy):
+        rough = "much of what is sent again is lost again, too: some iterations take far longer"
     return Prediction(
         name,
         tree,

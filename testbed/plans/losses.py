@@ -10,9 +10,9 @@ whole window leaves at once. An iteration is made of such turns:
   whose losses are found together with it.
 - It costs the way of a question and its answer, of what is sent again, and of the next window:
   three times that of a chunk alone.
-- If something is lost of what is sent again, too, that is a timeout, doubled each time.
 
-At the end of an iteration nothing is sent later: the last ones take a timeout.
+At the end of an iteration nothing is sent later: the last ones take a timeout, and so does what is
+lost again of what is sent again, doubled each time. (Before, later results tell of that, too.)
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from dataclasses import dataclass
 
 from hosts.transport import WorkerTransport
 
-__all__ = ["Lossy", "lost"]
+__all__ = ["LEAST_RTO", "Lossy", "lost", "often_again"]
 
 # Of the transport: a timeout is at least, and at most, of so many seconds.
 _USUAL = inspect.signature(WorkerTransport).parameters
 LEAST_RTO, MOST_RTO = (float(_USUAL[name].default) for name in ("rto_least", "rto_most"))
+_OFTEN = 0.05
 _ENOUGH = 1e-9  # of a probability of yet another round
 
 
@@ -62,7 +63,7 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
         return 0.0
     held = min(window, chunks)
     timeout = min(max(LEAST_RTO, 2 * max(fill, held * step)), MOST_RTO)
-    # What is sent again is lost again in further rounds, each with a timer of its own.
+    # In the last window what is sent again is lost again in further rounds, each with a timer.
     further, power = 0.0, chance
     for number in range(60):
         power *= lossy.again
@@ -74,7 +75,13 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
     unseen = _any(chance, margin)
     at_end = 2 * fill * _any(chance, held) + unseen * timeout + further
     turns = max(0, chunks - window) / (window + 1 / chance)
-    return turns * (3 * fill + further) + at_end
+    return turns * 3 * fill + at_end
+
+
+def often_again(chunks: int, window: int, lossy: Lossy) -> bool:
+    """Whether so many windows lose again what is sent again that workers double their timeouts
+    waiting for each other: a mean is made of few iterations then, which are very long."""
+    return _any(lossy.chance * lossy.again, min(window, chunks)) > _OFTEN
 
 
 def _any(chance: float, count: int) -> float:
