@@ -39,13 +39,13 @@ class Contributions:
         self._servers = servers
         self._headroom = headroom
         self._memory = Recycler()
-        # What every packet of a row has in common, whatever number is in it.
-        self.common = blank(len(slots.stage), Op.CONTRIBUTE)
+        # What all packets of a stream have in common.
+        self.common = blank(len(plan.streams), Op.CONTRIBUTE)
         self.common["job"] = plan.job
         self.common["epoch"] = plan.epoch
-        self.common["stream"] = slots.stream_number
-        self.common["sender"] = slots.sender
-        self.common["node"] = slots.node
+        self.common["stream"] = [stream.stream for stream in plan.streams]
+        self.common["sender"] = [stream.sender for stream in plan.streams]
+        self.common["node"] = [stream.node for stream in plan.streams]
         self.common["workers"] = 1
         # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
         self._first = DIRECT if plan.alone else WAITING
@@ -70,7 +70,7 @@ class Contributions:
             full = np.empty(len(rows), np.bool_)
             peers = slots.columns.write(rows, headers, full)
             return Batch(headers, payloads, full, peers, wire, room)
-        opaque(headers)[:] = opaque(self.common).take(rows)
+        opaque(headers)[:] = opaque(self.common).take(slots.stream[rows])
         headers["seq"] = slots.seq[rows]
         headers["chunk"] = slots.chunk[rows]
         direct = (slots.stage[rows] == DIRECT).nonzero()[0]

@@ -373,8 +373,8 @@ class WorkerTransport:
             progress["failed"] = False
             progress["asked"] = 0
             progress["backoff"] = 0
-            progress["deadline"] = now + self.round_trips.after(slots.stream[due], 0)
             opaque(slots.progress)[due] = opaque(progress)
+            slots.deadline[due] = now + self.round_trips.after(slots.stream[due], 0)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated

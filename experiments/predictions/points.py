@@ -67,7 +67,7 @@ class Point:
             return 0.5
         if self.placement == "halving-doubling" and self.fold:
             return 0.2
-        return 0.16 if self.what == "slices" and self.placement == "cs" else 0.03
+        return 0.1 if self.what == "slices" and self.placement == "cs" else 0.03
 
     @property
     def fold(self) -> bool:
@@ -163,7 +163,6 @@ _BASELINES = (
     ),
     Point("baselines", "ps", "", up=2.5e9),
 )
-_LOSSES = (1e-4, 1e-3)
 POINTS = (
     *(Point("placement", placement, tree) for placement, tree in _PLACEMENTS),
     *(Point("racks", racks=racks) for racks in (1, 4, 8)),
@@ -182,7 +181,9 @@ POINTS = (
     *(Point("window", window=window) for window in (1, 4, 16)),
     *(Point("costs", placement, tree, costs=costs) for placement, tree, costs in _COSTS),
     *_BASELINES,
-    *(Point("loss", size=512 << 10, loss=loss, iterations=100) for loss in _LOSSES),
+    Point("loss", size=512 << 10, loss=1e-3, iterations=100),
+    Point("loss", loss=1e-3, iterations=60),
+    Point("loss", loss=1e-2, iterations=60),
 )  # fmt: skip
 
 

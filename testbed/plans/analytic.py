@@ -198,7 +198,7 @@ def _predict(
     rough = ""
     if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:
         rough = f"a window holds {slices:,} of {traffic.shards:,} servers' slices, and these are"
-        rough += " workers, too: within 15 %"
+        rough += " workers, too: within 10 %"
     return Prediction(
         name,
         tree,

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What lost packets cost, by how the transport finds them (``hosts.questions``).
 
-A worker asks about a number as soon as the result of one that was sent later is there; where
-nothing was sent later, a timer has to ring. Windows go on in order, so while a chunk is missing the
-rest of its window comes, the links get idle, and when it is found a whole window leaves at once.
-An iteration is made of such turns, each of which begins with a window at once:
+A worker asks about a number as soon as the result of one is there that was sent later, by more than
+a quarter of a round trip; where there is none, a timer has to ring. Windows go on in order, so
+while a chunk is missing the rest of its window comes, the links get idle, and when it is found a
+whole window leaves at once. An iteration is made of such turns:
 
 - The first chunk that is missing is the j-th with (1 - p)^j p; the turn takes W + j chunks along,
   whose losses are found together with it.
 - It costs the way of a question and its answer, of what is sent again, and of the next window:
   three times that of a chunk alone.
-- If it is the very first, nothing was sent later, and a timeout comes on top.
-- If something is lost of what is sent again, too, that is a timeout again, doubled each time.
+- If something is lost of what is sent again, too, that is a timeout, doubled each time.
 
-At the end of an iteration nothing is sent later: if that is in a turn's first window, any loss of
-it takes a timeout.
+At the end of an iteration nothing is sent later: the last ones take a timeout.
 """
 
 from __future__ import annotations
@@ -72,15 +70,11 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
         if any_ < _ENOUGH:
             break
         further += any_ * (min(timeout * 2**number, MOST_RTO) + 2 * fill)
-    at_end = _any(chance, held) * (timeout + 2 * fill)
-    if chunks <= window:
-        return at_end + further
-    turn = window + 1 / chance
-    turns = (chunks - window) / turn
-    last = window / turn  # that the end is in what left at once
-    margin = math.ceil(fill / 4 / step) if step else 1
-    tail = last * at_end + (1 - last) * _any(chance, min(margin, held)) * (timeout + 2 * fill)
-    return turns * (3 * fill + chance * timeout + further) + tail
+    margin = min(held, int(fill / 4 / step) + 1 if step else 1)
+    unseen = _any(chance, margin)
+    at_end = 2 * fill * _any(chance, held) + unseen * timeout + further
+    turns = max(0, chunks - window) / (window + 1 / chance)
+    return turns * (3 * fill + further) + at_end
 
 
 def _any(chance: float, count: int) -> float:

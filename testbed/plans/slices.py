@@ -26,6 +26,7 @@ two it is taken for linear, as who comes first in each line decides.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Serving", "sliced"]
@@ -53,7 +54,7 @@ class Serving:
         if not self.colocated or self.servers < 2:
             return 0.0
         share = (self.servers - max(1.0, window / self.slice)) / (self.servers - 1)
-        return max(0.0, share) * self.slice * self.copies * self.sending
+        return math.sqrt(max(0.0, share)) * self.slice * self.copies * self.sending
 
 
 def sliced(chunks: int, step: float, window: int, serving: Serving) -> float:

@@ -61,8 +61,9 @@ class Framing:
             *(0x45, 0, 0, 0, _DONT_FRAGMENT, 64, _UDP, 0, interface.ipv4, 0),
             *(port, 0, 0, 0),
         )
+        self._lib = library()
         self._mine = peer_array([(interface.ipv4, port)])
-        self._template = np.frombuffer(fields, np.uint8)
+        self._template = np.frombuffer(bytearray(fields), np.uint8)
         words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")
         self._sum = int(words.astype(np.int64).sum())
 
@@ -80,13 +81,13 @@ class Framing:
             opaque(headers)[:] = opaque(batch.headers)
             if width:
                 words[:] = batch.payloads
-        lib = library()
+        lib = self._lib
         if lib is not None and n:
             lengths = np.empty(n, np.int64)
             wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
             peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
             lib.write_envelopes(
-                self._template.ctypes.data, n, whole.ctypes.data, wide, peers.ctypes.data,
+                address(self._template), n, address(whole), wide, address(peers),
                 address(frames), frames.strides[0], address(lengths),
             )  # fmt: skip
             return frames, lengths
@@ -114,7 +115,7 @@ class Framing:
         """The packets in frames that are all well-formed ones for this interface and port, with
         payloads of so many lanes, as views; None if they are not, or nothing is there to tell it
         quickly: `arrived` does."""
-        n, stored, lib = *frames.shape, library()
+        n, stored, lib = *frames.shape, self._lib
         wide = HEADER_BYTES + 4 * lanes
         kept = OVERHEAD + (HEADER_BYTES if self.empty_lanes else wide)
         if lib is None or stored < kept or not frames.flags.c_contiguous:
@@ -122,8 +123,8 @@ class Framing:
         headers, full = np.empty(n, HEADER), np.empty(n, np.bool_)
         sources, lengths = np.empty(n, PEER), np.ascontiguousarray(lengths)
         if not lib.read_frames(
-            frames.ctypes.data, stored, n, lengths.ctypes.data, self._mine.ctypes.data, wide,
-            headers.ctypes.data, full.ctypes.data, sources.ctypes.data,
+            address(frames), stored, n, address(lengths), address(self._mine), wide,
+            address(headers), address(full), address(sources),
         ):  # fmt: skip
             return None
         words = np.empty((n, 0), ">i4")

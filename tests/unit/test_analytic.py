@@ -188,7 +188,7 @@ def test_losses_cost_a_question_each_and_timeouts_where_nothing_was_sent_later()
     # One chunk: nothing comes after it, so a timer rings; another one hardly ever.
     alone = lost(1, step, fill, 64, lossy)
     assert alone == pytest.approx(lossy.chance * (LEAST_RTO + 2 * fill), rel=0.01)
-    # Of very many with rare losses each costs three ways, and a timer if a window begins with it.
+    # Of very many with rare losses each costs three ways.
     rare = Lossy(((1e-7, 10),), 2)
     each = (lost(20_000, step, fill, 64, rare) - lost(10_000, step, fill, 64, rare)) / 10_000
     assert each == pytest.approx(rare.chance * 3 * fill, rel=0.05)
