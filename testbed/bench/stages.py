@@ -17,13 +17,12 @@ import numpy as np
 
 from hosts.contributions import Contributions
 from hosts.offload import PLAIN
-from hosts.quantising import exponents_in
+from hosts.quantising import exponents_in, keep_and_dequantise, quantise_to
 from hosts.scheduler import Queue, entries_of
 from hosts.slots import WAITING, Slots
 from hosts.submissions import Submission
 from hosts.udp import Endpoint
 from hosts.verification import wrong
-from protocol.fixed_point import dequantise, quantise
 from protocol.header import Batch, Op, peer_array
 from protocol.plan import Address, StreamPlan, WorkerPlan
 from testbed.bench.common import BenchError, Message, Spread
@@ -119,14 +118,20 @@ class _Bench:
         values, exponents = self._values, self._exponents
         plan, slots, rows, result = self._plan, self._slots, self._rows, self._result
         words = np.empty_like(result.payloads)
+        places, flags = slots.places(rows), slots.unfit[rows]
+
+        def dequantised() -> None:
+            kept = slots.result_words
+            keep_and_dequantise(result.payloads, exponents, 1, places, kept, rows)
+
         return [
             ("copy", lambda: _timed(lambda: np.copyto(self._copy, values))),
-            ("quantise", lambda: _timed(lambda: quantise(values, exponents, 1, words))),
+            ("quantise", lambda: _timed(lambda: quantise_to(places, exponents, flags, 1, words))),
             ("packetise", lambda: _timed(lambda: self._contributions.packets(_NONE, rows))),
             ("send", self._send),
             ("receive", self._receive),
             ("check", lambda: _timed(lambda: wrong(plan, slots, result, rows, False))),
-            ("dequantise", lambda: _timed(lambda: dequantise(result.payloads, exponents, 1))),
+            ("dequantise", lambda: _timed(dequantised)),
         ]
 
     def _send(self) -> float:
