@@ -28,6 +28,7 @@ HEAD = {"num_cpus": 0, "include_dashboard": False}
 WAIT_SECONDS = 600.0
 
 
+@pytest.mark.timeout(900)  # starts a cluster and nodes, which takes minutes on a busy machine
 def test_a_cluster_comes_to_what_processes_here_come_to(tmp_path: Path, runs: Path) -> None:
     """Though a node is lost in the middle, and the sweep stopped after that: what was done then is
     not run again."""
