@@ -474,7 +474,7 @@ class Client:
 
         `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
         server in float32; `retransmitted` packets were sent again; `socket` has the counters of
-        `hosts.udp.Counters`.
+        `hosts.driver.Counters`.
         """
         statistics = self._transport.statistics
         # asdict would build a Counter from its items, counting those.
@@ -524,6 +524,7 @@ class Client:
             link_rate=self._link_rate or None,
             backlog=backlog,
             payload=self._outside.payload,
+            headroom=self._outside.headroom,
         )
 
     def _provide(self) -> Arrays:

@@ -47,11 +47,40 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     ),
     "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
     "write_results": (ctypes.c_int, [_POINTER, _POINTER, _SIZE, _POINTER]),
+    "plain_results": (
+        ctypes.c_int,
+        [
+            *[_POINTER] * 4, ctypes.c_int64, _POINTER, _POINTER, ctypes.c_int64, _POINTER,
+            _POINTER,
+        ],
+    ),
     "release_steps": (ctypes.c_int, [_POINTER]),
+    "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),
+    "first_open": (ctypes.c_int64, [_POINTER, *[ctypes.c_int64] * 3]),
+    "enter_rows": (None, [_POINTER, *[ctypes.c_int64] * 2, _POINTER, _SIZE]),
+    "let_go": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
+    "note_sent": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
+    "postpone": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, ctypes.c_double]),
+    "write_contributions": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, *[_POINTER] * 2]),
+    "read_frames": (
+        ctypes.c_int,
+        [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, ctypes.c_int64, *[_POINTER] * 3],
+    ),
+    "write_envelopes": (
+        None,
+        [_POINTER, _SIZE, _POINTER, ctypes.c_int64, _POINTER, _POINTER, _SIZE, _POINTER],
+    ),
+    "find_room": (
+        ctypes.c_int,
+        [
+            _POINTER, _POINTER, _SIZE, ctypes.c_double, ctypes.c_double, ctypes.c_int64,
+            ctypes.c_int64,
+        ],
+    ),
     "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
     "quantise_rows": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER]),
     "sum_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER]),
-    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER, _POINTER]),
+    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, *[_POINTER] * 4]),
     "alike": (ctypes.c_int, [_POINTER, _SIZE]),
 }  # fmt: skip
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import grpc
 
+from hosts.driver import Attachment
 from hosts.errors import ServiceUnavailableError
 from hosts.scheduler import BACKLOG
-from hosts.udp import Attachment, worker_endpoint
+from hosts.udp import worker_endpoint
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import (
@@ -78,10 +79,12 @@ class Outside:
 
     payload: whether chunks have one. Without, in virtual time, they only occupy the wire: nothing
     is quantised or summed, and what comes back is zero.
+    headroom: bytes that are to be free before each packet, for its headers below UDP.
     """
 
     world: World = REAL
     payload = True
+    headroom = 0
 
     def check_service(self, service: str) -> None:
         """Raises what ``socket_path`` does."""

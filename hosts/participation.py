@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from hosts.boundary import Rounds
 from hosts.calls import Call, Calls
+from hosts.driver import Attachment, drive
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import Membership
@@ -23,7 +24,6 @@ from hosts.outside import HERE, Outside
 from hosts.releases import Released
 from hosts.stepping import Clock, Seconds
 from hosts.transport import WorkerTransport
-from hosts.udp import Attachment, drive
 from protocol import jobs_pb2
 from protocol.header import Batch
 from protocol.plan import Address

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which numbers a worker asks about: as few as find out what is wrong.
+"""Which numbers a worker asks about: as few as find out what is wrong, as soon as it shows.
 
 All workers submit in the same order, so while the oldest number of a stream waits for a slow
 worker the later ones do too, and one question about the oldest tells all there is to know. A window
 of questions from each worker at once would be a burst of its own: it fills queues that count
 packets, and then what was only late is lost. So a stream's timer restarts with every result
-(RFC 6298, section 5.3), and what is asked about is the oldest number without one (5.4).
+(RFC 6298, section 5.3), and what is asked about when it rings is the oldest number without one
+(5.4).
 
-Where an answer shows a loss others are likely: then, and for some windows to come, every number is
-asked about that is overdue by itself.
+Where something is lost, the results of later numbers come without it, long before a timer. So a
+number is asked about as soon as the sum of one that was sent after it is there, by more than what
+reordering explains (RACK: RFC 8985, section 6.2), and again when one is that was sent after the
+question, or after an answer that told to wait. Each question takes results of something sent later
+and the window bounds what that can be, so there are few of them. What stands for sending is
+the last CONTRIBUTE: recovering one number shows what else was lost before it. Where a timer had to
+ring and the answer shows a loss, all that is overdue in its stream is asked about. So a burst of
+losses needs one timeout, not one for each. Results are compared with numbers of the same stream,
+server and stage alone; others come another way.
 
 Nothing waits for ever: of all workers' oldest numbers the lowest is asked about by everyone who
 lacks its sum, which is all that it takes to complete it.
@@ -19,46 +27,100 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hosts.slots import Rows, Slots
-
-# After a loss, the windows of results until a stream counts as one that loses nothing. Long enough
-# that a link that loses one packet in a hundred stays known as such.
-_SUSPECT_WINDOWS = 4
+from hosts.round_trip import RoundTrips, Times
+from hosts.slots import DIRECT, Rows, Slots
 
 
 class Questions:
-    """Of the streams of `slots`, whose deadlines say when a number is overdue."""
+    """Of the streams of `slots`, whose deadlines say when a number is overdue; servers: how many
+    the plan has."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: Slots, servers: int) -> None:
         self._slots = slots
-        self._windows = np.array(slots.windows)
-        self._suspect = np.zeros_like(self._windows)  # results until it is trusted, by stream
+        self._servers = servers
+        # When what has its result left, the latest of each stream, server and stage.
+        self._latest = np.full(2 * len(slots.windows) * servers, -np.inf)
+        self._news = False  # since `overtaken` was asked
+        # By row: when its last CONTRIBUTE leaves the host, and its last packet of any kind.
+        # A window may be handed over at one time, but it leaves packet by packet.
+        self._left, self._last = np.zeros((2, len(slots.stage)))
 
-    @property
-    def suspicious(self) -> bool:
-        """Whether any stream has lost something lately."""
-        return bool(self._suspect.any())
-
-    def candidates(self) -> Rows:
-        """Rows of the numbers that may be asked about once they are overdue."""
+    def oldest(self) -> Rows:
+        """Rows of the numbers that may be asked about once they are overdue: one a stream."""
         slots = self._slots
         rows = np.isfinite(slots.deadline).nonzero()[0]
         rows = rows[np.lexsort((slots.order[rows], slots.stream[rows]))]
         streams = slots.stream[rows]
-        oldest = np.searchsorted(streams, streams) == np.arange(len(rows))
-        chosen: Rows = rows[oldest | (self._suspect[streams] > 0)]
+        chosen: Rows = rows[np.searchsorted(streams, streams) == np.arange(len(rows))]
         return chosen
 
-    def on_results(self, now: float, rows: Rows, timeouts: npt.NDArray[np.float64]) -> None:
-        """Results of these distinct rows arrived; timeouts: (streams,) seconds."""
-        slots = self._slots
-        arrived = np.bincount(slots.stream[rows], minlength=len(timeouts))
-        restarts = (arrived > 0) & (self._suspect == 0)
-        restarted = np.where(restarts, now + timeouts, -np.inf)
-        np.maximum(slots.deadline, restarted[slots.stream], out=slots.deadline)
-        self._suspect = np.maximum(self._suspect - arrived, 0)
+    def overtaken(self, trips: RoundTrips) -> Rows:
+        """Rows of the numbers that are to be asked about at once: sums of later ones are there."""
+        if not self._news:
+            return np.zeros(0, np.intp)
+        self._news = False
+        rows = np.isfinite(self._slots.deadline).nonzero()[0]
+        return self._behind(rows, self._latest, trips.lowest)
 
-    def on_loss(self, rows: Rows) -> None:
-        """Something about these numbers was lost or corrupted."""
-        streams = self._slots.stream[rows]
-        self._suspect[streams] = _SUSPECT_WINDOWS * self._windows[streams]
+    def on_results(self, now: float, rows: Rows, trips: RoundTrips) -> None:
+        """Results of these distinct rows arrived."""
+        slots = self._slots
+        streams = slots.stream[rows]
+        arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
+        restarted = np.where(arrived, now + trips.timeouts, -np.inf)
+        np.maximum(slots.deadline, restarted[slots.stream], out=slots.deadline)
+        # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
+        early = (slots.sent[rows] > 1) & (now - self._left[rows] < trips.lowest[streams])
+        self._left[rows[early]] = slots.sent_first[rows[early]]
+        self.take(rows)
+
+    def on_loss(self, now: float, rows: Rows) -> None:
+        """Answers show that something about these numbers was lost: then it is likely that other
+        things are, too, and all that is overdue in their streams is asked about."""
+        slots = self._slots
+        streams = np.bincount(slots.stream[rows], minlength=len(slots.windows)) > 0
+        slots.wanted |= (slots.deadline <= now) & streams[slots.stream]
+
+    def take(self, rows: Rows) -> None:
+        """There are results of these rows; their timers are seen to."""
+        np.maximum.at(self._latest, self._ways(rows), self._left[rows])
+        self._news = True
+
+    def on_sent(self, asking: Times, late: Rows, leaving: Times, due: Rows) -> None:
+        """QUERYs of `late` and CONTRIBUTEs of `due` leave the host at these times."""
+        self._left[due] = leaving
+        self._last[due] = leaving
+        self._last[late] = asking
+
+    def would_ask(self, rows: Rows, lowest: Times) -> bool:
+        """Whether `overtaken` might give any, if results of these distinct rows, each sent once,
+        came one after the other; lowest: (streams,) no more than the lowest round trips then."""
+        slots = self._slots
+        ways, latest = self._ways(rows), self._latest.copy()
+        margins = self._margins(rows, lowest)
+        for way in np.unique(ways).tolist():
+            of_way = ways == way
+            left = np.concatenate((latest[way : way + 1], self._left[rows[of_way]]))
+            before = np.maximum.accumulate(left)
+            if (before[:-1] > margins[of_way]).any():
+                return True
+            latest[way] = before[-1]
+        others = np.isfinite(slots.deadline)
+        others[rows] = False
+        return len(self._behind(others.nonzero()[0], latest, lowest)) > 0
+
+    def _behind(self, rows: Rows, latest: Times, lowest: Times) -> Rows:
+        behind: Rows = rows[latest[self._ways(rows)] > self._margins(rows, lowest)]
+        return behind
+
+    def _margins(self, rows: Rows, lowest: Times) -> Times:
+        """(n,) results of what was sent later than this ask for a question."""
+        slots = self._slots
+        last = np.fmax(self._last[rows], slots.state_time[rows])
+        return np.asarray(last + lowest[slots.stream[rows]] / 4)
+
+    def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:
+        """(n,) places in `_latest`."""
+        slots = self._slots
+        place = slots.stream[rows] * self._servers + slots.server[rows]
+        return np.asarray(2 * place + (slots.stage[rows] == DIRECT), np.intp)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hosts.slots import HELD, WAITING, Rows
-from hosts.stepping import Before, Clock, Seconds, Steps, before, steps
+from hosts.columns import behind
+from hosts.slots import HELD, WAITING, Rows, Slots
+from hosts.stepping import EXACT, Clock, Seconds, Steps, before, steps, wire_sizes
 from hosts.verification import wrong
 from protocol.header import FLAGGED, Array, Batch, Flag, Op, opaque, ops, peer_keys
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hosts.transport import WorkerTransport
 
 _NONE = np.zeros(0, np.intp)
+_NO_TIMES = np.zeros(0)
 _NOT_PLAIN = np.uint8(FLAGGED | Flag.DIRECT)
 
 
@@ -43,68 +45,120 @@ def release(
 ) -> Released | None:
     """Takes results that arrived at these times (n,), ascending. None: they are to be taken one by
     one, and nothing was done."""
-    rows = _plain(transport, times, batch)
-    if rows is None:
+    slots, plan = transport._slots, transport.plan
+    if transport._frozen or transport._moved or plan.alone or plan.pipeline.pulls:
         return None
-    coming = _coming(transport)
-    if coming is None:
+    if plan.optimizer is not None:
         return None
-    known = before(transport, times, rows, *coming)
-    held = known.held.copy()
-    found = steps(transport, known, clock)
-    if not _fine(transport, known, held, found) or not clock.room(found.times, found.sizes):
+    columns = slots.columns
+    if columns is None:
+        rows = _plain(transport, times, batch)
+    elif behind(batch) and float(times[-1]) * clock.second < EXACT / 2:
+        rows = columns.plain(times, batch)
+    else:
+        rows = None
+    if rows is None or not _due_fits(slots):
         return None
-    slots = transport._slots
-    transport.round_trips.take(known.smoothed, known.variation, known.timeouts)
-    np.maximum(slots.deadline, found.rings[slots.stream], out=slots.deadline)
+    trips, questions = transport.round_trips, transport._questions
+    lowest, clean = trips.lowest.copy(), slots.clean[rows]
+    took = times - slots.sent_last[rows]
+    np.minimum.at(lowest, slots.stream[rows][clean], took[clean])
+    if questions.would_ask(rows, lowest) or not _quiet(transport, times, rows, took):
+        return None
+    found = _steps(transport, times, rows, clock)
+    if found is None or not _fine(transport, found):
+        return None
+    if not clock.room(found.times, found.sizes):
+        return None
+    trips.take(*found.measured, lowest)
+    questions.take(rows)
+    if columns is not None:
+        columns.postpone(found.rings.tolist())
+    else:
+        np.maximum(slots.deadline, found.rings[slots.stream], out=slots.deadline)
     congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
     transport.statistics.congested += congested
     transport._take(rows, batch.headers, batch.payloads, WAITING)
     transport._advance()
-    transport._pacer = known.pacer
     sent = None
     if len(found.rows):
+        leave = transport._pacer.departures(found.times, found.sizes)
+        questions.on_sent(_NO_TIMES, _NONE, leave, found.rows)
         sent = transport._contributions.packets(_NONE, found.rows)
         _account(transport, found)
+    transport._pacer = found.pacer
     following = found.following
     if math.isinf(following):
-        following = float(slots.deadline.min())
+        following = _first_deadline(slots)
     return Released(sent, found.times, found.sent, following)
+
+
+def _steps(transport: WorkerTransport, times: Seconds, rows: Rows, clock: Clock) -> Steps | None:
+    """What is sent, and how the transport is then; None if something waits for anything else."""
+    slots = transport._slots
+    if slots.columns is not None:
+        entries = [
+            queue.first(window)
+            for queue, window in zip(transport._queues, slots.windows, strict=True)
+        ]
+        trips, pacer = transport.round_trips, transport._pacer
+        sizes = wire_sizes(transport)
+        return slots.columns.steps(times, rows, trips, pacer, entries, sizes, clock)
+    coming = _coming(transport)
+    if coming is None:
+        return None
+    return steps(transport, before(transport, times, rows, *coming), clock)
 
 
 def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | None:
     """The rows of results that are nothing but sums of numbers that wait for them, each once, in a
     transport in which nothing else is to be done until the last; None if they are not."""
     slots, plan, headers = transport._slots, transport.plan, batch.headers
-    if transport._frozen or transport._moved or plan.alone or plan.pipeline.pulls:
-        return None
-    if plan.optimizer is not None or (np.diff(times) <= 0).any():
+    if (np.diff(times) <= 0).any():
         return None
     stream = transport._stream_index[headers["stream"]]
     seqs = headers["seq"].astype(np.uint32)
     rows: Rows = slots.bases[stream] + (seqs & slots.masks[stream])
     good = (ops(headers) == Op.RESULT) & ((headers["flags"] & _NOT_PLAIN) == 0) & (stream >= 0)
     good &= (headers["job"] == plan.job) & (headers["epoch"] == plan.epoch)
-    good &= (slots.seq[rows] == seqs) & (slots.stage[rows] == WAITING) & (slots.sent[rows] > 0)
+    good &= (slots.seq[rows] == seqs) & (slots.stage[rows] == WAITING) & (slots.sent[rows] == 1)
     good &= slots.chunk[rows] == headers["chunk"]
     good &= peer_keys(batch.peers) == transport._server_keys[slots.server[rows]]
     if not good.all() or not slots.first_of_each(rows).all():
         return None
-    due, last = slots.due, float(times[-1])
-    if slots.wanted.any() or transport._questions.suspicious:
-        return None
-    if slots.sent[due].any():
-        return None
-    data = (due & ~slots.exponent_round).nonzero()[0]
-    # In windows before, and not sent yet: they are quantised when they are.
-    if slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any():
-        return None
-    # No timer rings meanwhile, neither of what was sent before nor of what is.
-    if slots.deadline.min() <= last or times[0] + transport.round_trips.least <= last:
+    if slots.wanted.any() or slots.sent[slots.due].any():
         return None
     if any(cause.any() for cause in wrong(plan, slots, batch, rows, False).values()):
         return None
     return rows
+
+
+def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows, took: Seconds) -> bool:
+    """Whether no timer rings until the last result, neither of what was sent before nor of what is;
+    took: (n,) the results' round trips."""
+    slots, trips = transport._slots, transport.round_trips
+    first, last = times[:1], times[-1:]
+    streams = slots.stream[rows]
+    for stream, (base, mask) in enumerate(zip(slots.bases, slots.masks, strict=True)):
+        mine = streams == stream
+        came = times[mine]
+        # No timeout is less than two of the least sample meanwhile (see RoundTrips.sample_one).
+        sample = np.fmin(trips.smoothed[stream], took[mine].min(initial=np.inf))
+        timeout = min(max(2 * sample, trips.least), trips.timeouts[stream])
+        if slots.deadline[base : base + mask + 1].min() <= (came[:1] if mine.any() else last)[0]:
+            return False
+        if np.diff(np.concatenate((first, came, last))).max() >= timeout:
+            return False
+    return True
+
+
+def _due_fits(slots: Slots) -> bool:
+    """Whether data that is due and was not sent, of windows before, fits into integers: it is
+    quantised when it is sent."""
+    if not slots.width:
+        return True
+    data = (slots.due & ~slots.exponent_round).nonzero()[0]
+    return not (slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any())
 
 
 def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
@@ -135,13 +189,14 @@ def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
     return entries, after
 
 
-def _fine(transport: WorkerTransport, known: Before, held: Any, found: Steps) -> bool:
+def _fine(transport: WorkerTransport, found: Steps) -> bool:
     """Whether all that entered or became due fits into integers."""
     slots, exponents = transport._slots, transport._exponents
-    released = (held > known.held).nonzero()[0]
-    if slots.unfit[released].any():
+    if not slots.width:
+        return True
+    if slots.unfit[found.released].any():
         return False
-    for queue, after, taken in zip(transport._queues, known.after, found.taken, strict=True):
+    for queue, after, taken in zip(transport._queues, found.after, found.taken, strict=True):
         at = 0
         for entries, _ in queue.pending():
             piece = entries[: taken - at]
@@ -160,6 +215,10 @@ def _fine(transport: WorkerTransport, known: Before, held: Any, found: Steps) ->
 def _account(transport: WorkerTransport, found: Steps) -> None:
     """CONTRIBUTEs were sent, for the first time; see WorkerTransport._account."""
     slots, rows = transport._slots, found.rows
+    transport.statistics.sent += len(rows)
+    if slots.columns is not None:
+        slots.columns.note_sent(rows, found.times, found.deadlines)
+        return
     progress = slots.progress.take(rows)
     progress["sent_first"] = found.times
     progress["sent_last"] = found.times
@@ -168,7 +227,12 @@ def _account(transport: WorkerTransport, found: Steps) -> None:
     progress["failed"] = False
     progress["asked"] = 0
     progress["backoff"] = 0
-    progress["deadline"] = found.deadlines
     opaque(slots.progress)[rows] = opaque(progress)
+    slots.deadline[rows] = found.deadlines
     slots.due[rows] = False
-    transport.statistics.sent += len(rows)
+
+
+def _first_deadline(slots: Slots) -> float:
+    if slots.columns is not None:
+        return slots.columns.postpone([-math.inf] * len(slots.windows))
+    return float(slots.deadline.min())

@@ -16,7 +16,8 @@ class RoundTrips:
     """Smoothed round-trip times of n streams and the timeouts that follow from them, in seconds.
 
     initial: before the first sample; least, most: bounds of a timeout. Unlike in TCP an early
-    timeout costs a header-only question, so `least` can be far below RFC 6298's second.
+    timeout costs a header-only question, so `least` can be far below RFC 6298's second. lowest: the
+    least of each stream that led to a result, not an answer on the way there; inf before the first.
     """
 
     def __init__(self, streams: int, initial: float, least: float, most: float) -> None:
@@ -28,6 +29,7 @@ class RoundTrips:
         self.smoothed = np.full(streams, np.nan)
         self._variation = np.zeros(streams)
         self.timeouts = np.full(streams, initial)
+        self.lowest = np.full(streams, np.inf)
 
     def fresh(self, streams: int) -> RoundTrips:
         """Of other streams, without samples, with the same bounds."""
@@ -37,15 +39,18 @@ class RoundTrips:
         """(n,) smoothed round trips, their variations and timeouts, for `take`."""
         return self.smoothed.copy(), self._variation.copy(), self.timeouts.copy()
 
-    def take(self, smoothed: Times, variation: Times, timeouts: Times) -> None:
-        """Measured elsewhere: these arrays, not copies."""
+    def take(
+        self, smoothed: Times, variation: Times, timeouts: Times, lowest: Times | None = None
+    ) -> None:
+        """Measured elsewhere: these arrays, not copies; lowest None: as it was."""
         self.smoothed, self._variation, self.timeouts = smoothed, variation, timeouts
+        if lowest is not None:
+            self.lowest = lowest
 
     def sample(self, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]) -> None:
         """Takes times measured together: the slowest of a stream stands for its batch.
 
-        Never of something that was sent or asked twice (Karn's algorithm), nor of an answer that
-        waited for another worker.
+        Never of something that was sent or asked twice (Karn's algorithm).
         """
         if len(self.timeouts) == 1:
             self.sample_one(0, float(times.max()))
@@ -55,6 +60,10 @@ class RoundTrips:
 
     def sample_one(self, stream: int, time: float) -> None:
         """As `sample`, of one."""
+        # What took longer than a timeout waited for another worker, perhaps until that one's
+        # timeout. If all of it counted, workers' timeouts would drive each other up as soon as
+        # packets are lost; if none of it did, longer round trips would never be known.
+        time = min(time, float(self.timeouts[stream]))
         smoothed = float(self.smoothed[stream])
         if math.isnan(smoothed):
             smoothed, variation = time, time / 2
@@ -63,7 +72,8 @@ class RoundTrips:
             smoothed = 0.875 * smoothed + 0.125 * time
         self.smoothed[stream] = smoothed
         self._variation[stream] = variation
-        timeout = min(max(smoothed + 4 * variation, self.least), self.most)
+        # Two round trips at least (as RFC 8985, 7.2): variation goes to 0 where all is regular.
+        timeout = min(max(smoothed + max(4 * variation, smoothed), self.least), self.most)
         self.timeouts[stream] = timeout
 
     def after(self, streams: Any, backoffs: Any) -> npt.NDArray[np.float64]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +29,12 @@ WIRE_OVERHEAD = 14 + 20 + 8
 ENTRY = np.dtype(
     [
         ("exponent_round", "?"),
-        ("chunk", "i8"),
+        ("unfit", "u1"),
         ("lanes", "u2"),
+        ("own", "i2"),
+        ("chunk", "i8"),
         ("round", "i8"),
         ("ticket", "i8"),
-        ("own", "i2"),
-        ("unfit", "u1"),
         ("order", "i8"),
         ("row", "i8"),
     ],
@@ -132,6 +133,9 @@ def enqueue(
     plan: WorkerPlan, queues: Sequence[Queue], entries: Array, submission: Submission
 ) -> None:
     """Puts entries, in order, into their chunks' queues: one for each of the plan's streams."""
+    if len(queues) == 1:
+        queues[0].push(entries, submission)
+        return
     streams = plan.stream_of(entries["chunk"])
     for stream in np.unique(streams).tolist():
         queues[stream].push(entries[streams == stream], submission)
@@ -158,6 +162,16 @@ class Pacer:
         """Accounts for bytes handed over now, headers below UDP included."""
         if self.rate > 0:
             self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
+
+    def departures(self, times: Any, wire_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """(n,) when the link will have sent packets that are handed over at these times, ascending,
+        and are not accounted for yet."""
+        if self.rate <= 0:
+            return np.broadcast_to(np.asarray(times, np.float64), wire_bytes.shape)
+        spans = wire_bytes * 8 / self.rate
+        after = np.cumsum(spans)
+        begins = np.maximum(times, self.clear) - (after - spans)
+        return np.asarray(after + np.maximum.accumulate(begins))
 
     def next_time(self) -> float:
         """When half of the backlog will be gone, so that it is worth asking again."""

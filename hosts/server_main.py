@@ -24,6 +24,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from hosts.driver import Attachment, drive
 from hosts.errors import ClientError, JobRefusedError, LeftBehindError
 from hosts.follower import Errand, HopelessError, ServerFollower
 from hosts.membership import Membership
@@ -33,7 +34,7 @@ from hosts.replicas import Peers, ShardServer
 from hosts.reports import Failure
 from hosts.server import NotHereError, ServerState, Update
 from hosts.shards import Chunks, Snapshot
-from hosts.udp import Attachment, Endpoint, drive
+from hosts.udp import Endpoint
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address

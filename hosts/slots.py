@@ -8,7 +8,7 @@ so at most W rows are open, and the results of the last W numbers are still in t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from hosts.scheduler import ENTRY, Queue
 from hosts.submissions import Places
 from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
+
+if TYPE_CHECKING:
+    from hosts.columns import Columns
 
 Rows = npt.NDArray[np.intp]
 
@@ -34,7 +37,6 @@ PROGRESS = np.dtype(
         ("sent", "i8"),  # CONTRIBUTEs
         ("sent_first", "f8"),
         ("sent_last", "f8"),
-        ("deadline", "f8"),  # of asking
         ("backoff", "i8"),
         ("asked", "i8"),  # QUERYs without an answer yet
         ("asked_last", "f8"),
@@ -48,15 +50,17 @@ PROGRESS = np.dtype(
     align=True,
 )
 _UNSENT = np.zeros((), PROGRESS)
-_UNSENT["deadline"] = np.inf
 _UNSENT["state_time"] = np.nan
 
 
 class Slots:
     """The arrays. Public on purpose: the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values of each, is 0.
+    payload: whether chunks have one; else `width`, the values of each, is 0. columns: does in C
+    what goes number by number; None: numpy does.
     """
+
+    columns: Columns | None = None
 
     def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
         self.width = plan.lanes if payload else 0
@@ -68,8 +72,6 @@ class Slots:
         # Of the stream that a row belongs to.
         self.stream = streams
         self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
-        self.node = np.array([s.node for s in plan.streams], np.uint16)[streams]
-        self.sender = np.array([s.sender for s in plan.streams], np.uint8)[streams]
         self.priorities = np.array([s.priority for s in plan.streams], np.int64)
         self.priority = np.array([s.priority for s in plan.streams], np.int64)[streams]
         # Of the number that is in it. Columns that change together share memory as the fields of
@@ -99,7 +101,7 @@ class Slots:
         self.sent = self.progress["sent"]
         self.sent_first = self.progress["sent_first"]
         self.sent_last = self.progress["sent_last"]
-        self.deadline = self.progress["deadline"]
+        self.deadline = np.full(n, np.inf)  # of asking; looked at as a whole
         self.backoff = self.progress["backoff"]
         self.asked = self.progress["asked"]
         self.asked_last = self.progress["asked_last"]
@@ -109,7 +111,7 @@ class Slots:
         self.state_phase = self.progress["state_phase"]
         self.state_children = self.progress["state_children"]
         self.state_time = self.progress["state_time"]
-        self._mark = np.zeros(n, np.intp)
+        self.mark = np.zeros(n, np.intp)  # for `first_of_each`
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
         self.result_words: Words = np.zeros((n, self.width), ">i4")
@@ -132,22 +134,28 @@ class Slots:
         Exponent rounds are due at once, data is HELD until its exponent is known.
         """
         left, following = self.left[stream], self.next[stream]
-        if left < following:
+        if self.columns is not None:
+            left = self.left[stream] = self.columns.first_open(stream, left, following)
+        elif left < following:
             open_rows = self.rows(stream, np.arange(left, following))
             pending = self.stage[open_rows] != DONE
             left += int(pending.argmax()) if pending.any() else following - left
             self.left[stream] = left
         entered = 0
         for entries, submission in queue.take(left + self.windows[stream] - following):
-            numbers = np.arange(following, following + len(entries))
+            number = following
             following += len(entries)
             entered += len(entries)
+            numbers = np.arange(number, following)
             rows = self.rows(stream, numbers)
+            self.submission[rows] = submission
+            if self.columns is not None:
+                self.columns.enter(stream, number, entries)
+                continue
+            whole = ~entries["exponent_round"]
             self.seq[rows] = numbers & 0xFFFFFFFF
             opaque(self.entry)[rows] = opaque(entries)
             self.server[rows] = plan.server_of(entries["chunk"])
-            whole = ~entries["exponent_round"]
-            self.submission[rows] = submission
             self.stage[rows] = np.where(whole, HELD, WAITING)
             self.due[rows] = ~whole
             self.exponent[rows] = 0
@@ -160,12 +168,13 @@ class Slots:
     def restart(self, rows: Rows) -> None:
         """Nothing has been sent or asked of these rows in the stage that they are in."""
         opaque(self.progress)[rows] = opaque(_UNSENT)
+        self.deadline[rows] = np.inf
 
     def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""
         here = np.arange(len(rows))
-        self._mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
-        return np.asarray(self._mark[rows] == here, np.bool_)
+        self.mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
+        return np.asarray(self.mark[rows] == here, np.bool_)
 
     def finish(self, rows: Rows) -> None:
         """Their results are there."""

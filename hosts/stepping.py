@@ -2,14 +2,13 @@
 """What a worker's transport sends, result by result, when many results were given at once.
 
 Windows move, data whose exponent round is done becomes due, what the link has room for goes, round
-trips are measured and timers set: in numbers alone, without payloads. In C (``runtime/releases.c``)
-where there is a compiler; `_Singly` is the same in Python and says what it is to come to.
+trips are measured and timers set: in numbers alone, without payloads. In C where there is a
+compiler (``runtime/releases.c``, `hosts.columns`); what is here says what that comes to.
 """
 
 from __future__ import annotations
 
 import copy
-import ctypes
 import heapq
 import math
 from collections.abc import Callable
@@ -19,10 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native import library
-from hosts.scheduler import Pacer
+from hosts.scheduler import WIRE_OVERHEAD, Pacer
 from hosts.slots import DONE, HELD, Rows
-from protocol.header import Array
+from protocol.header import HEADER_BYTES, Array
 
 if TYPE_CHECKING:
     from hosts.transport import WorkerTransport
@@ -32,7 +30,7 @@ Numbers = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
 
 # Whole numbers of a clock's resolution are exact in float64 up to here.
-_EXACT = 2.0**53
+EXACT = 2.0**53
 
 
 class Clock(NamedTuple):
@@ -57,7 +55,10 @@ class Steps:
     """What is sent (n,): rows of the slots in their order, bytes on the wire, when they leave, and
     when to ask about them. taken: by stream, how many entries of its queue entered the window.
     rings: by stream, the time before which none of its timers rings; -inf: no result of it came.
-    sent: whether anything left at the last result; following: when to ask again."""
+    sent: whether anything left at the last result; following: when to ask again. released: rows
+    that were held at first, and became due. after: by stream, of each entry that could enter
+    whether its exponent is what the one before it finds. measured, pacer: round trips (see
+    RoundTrips.take) and the pacer as they are then."""
 
     rows: Rows
     sizes: Numbers
@@ -67,6 +68,10 @@ class Steps:
     rings: Seconds
     sent: bool
     following: float
+    released: Rows
+    after: list[Any]
+    measured: tuple[Seconds, Seconds, Seconds]
+    pacer: Pacer
 
 
 @dataclass
@@ -123,10 +128,7 @@ def before(
 
 def steps(transport: WorkerTransport, known: Before, clock: Clock) -> Steps:
     """Writes to `known` what is so behind the last result."""
-    lib = library()
-    if lib is None or float(known.times[-1]) * clock.second >= _EXACT / 2:
-        return _Singly(transport, known, clock).run()
-    return _natively(lib, transport, known, clock)
+    return _Singly(transport, known, clock).run()
 
 
 class _Singly:
@@ -134,6 +136,7 @@ class _Singly:
 
     def __init__(self, transport: WorkerTransport, known: Before, clock: Clock) -> None:
         self._known, self._clock, self._slots = known, clock, transport._slots
+        self._held = known.held.copy()
         self._trips = transport.round_trips.fresh(len(known.timeouts))
         self._trips.take(known.smoothed, known.variation, known.timeouts)
         self._rows: list[int] = []
@@ -177,6 +180,10 @@ class _Singly:
             latest,
             self._spent > 0,
             self._following,
+            (self._held > known.held).nonzero()[0],
+            known.after,
+            self._trips.copies(),
+            known.pacer,
         )
 
     def _restart(self, latest: Seconds, result: int, first: int) -> int:
@@ -192,9 +199,8 @@ class _Singly:
     def _arrive(self, number: int, time: float, row: int) -> None:
         known, slots, trips = self._known, self._slots, self._trips
         stream = int(slots.stream[row])
-        took = float(known.took[number])
-        if known.clean[number] and took <= trips.timeouts[stream]:
-            trips.sample_one(stream, took)
+        if known.clean[number]:
+            trips.sample_one(stream, float(known.took[number]))
         self._rings.append((stream, time + float(trips.timeouts[stream])))
         known.done[row] = 1
         base, mask = int(slots.bases[stream]), int(slots.masks[stream])
@@ -227,7 +233,7 @@ class _Singly:
         known.left[stream], known.next[stream], self._taken[stream] = left, following, at
 
     def _poll(self, now: float) -> None:
-        """Sends what there is room for, see WorkerTransport.poll and hosts.udp.drive."""
+        """Sends what there is room for, see WorkerTransport.poll and hosts.driver.drive."""
         known, heap = self._known, self._heap
         room, spent = known.pacer.room(now), 0
         while heap and spent < room:
@@ -250,74 +256,5 @@ class _Singly:
 
 def wire_sizes(transport: WorkerTransport) -> tuple[int, int]:
     """Bytes on the wire of a packet without payload, and of one with it."""
-    small, large = Pacer.wire_bytes(np.array([False, True]), transport.lanes).tolist()
-    return small, large
-
-
-_POINTERS = (
-    "done", "held", "round", "order", "stream", "bases", "masks", "windows", "priorities", "left",
-    "next", "taken", "entries", "smoothed", "variation", "timeouts", "rings", "entry_order",
-    "entry_round", "entry_after", "times", "took", "rows", "clean", "ready", "sent_rows",
-    "sent_sizes", "sent_times", "sent_deadlines",
-)  # fmt: skip
-
-
-class _Releases(ctypes.Structure):
-    """`struct releases` of runtime/releases.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-        *((name, ctypes.c_int64) for name in ("streams", "results", "readies", "large", "small")),
-        *(
-            (name, ctypes.c_double)
-            for name in ("rate", "backlog", "clear", "least", "most", "tick", "second", "following")
-        ),
-        ("sent", ctypes.c_int64),
-        ("spent", ctypes.c_int64),
-    )
-
-
-def _natively(lib: ctypes.CDLL, transport: WorkerTransport, known: Before, clock: Clock) -> Steps:
-    slots, trips, pacer = transport._slots, transport.round_trips, known.pacer
-    streams, readies = len(known.left), len(known.ready)
-    most = readies + 2 * sum(slots.windows)
-    starts = np.zeros((5, streams + 1), np.int64)  # entries, windows, left, next, taken
-    np.cumsum([len(one) for one in known.entries], out=starts[0, 1:])
-    starts[1, :-1], starts[2, :-1], starts[3, :-1] = slots.windows, known.left, known.next
-    rings = np.empty(streams)
-    numbers, times = np.empty((2, most), np.int64), np.empty((2, most))
-    arrays: dict[str, Any] = {
-        "done": known.done, "held": known.held, "round": known.round, "order": known.order,
-        "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
-        "priorities": slots.priorities, "windows": starts[1], "left": starts[2],
-        "next": starts[3], "taken": starts[4], "entries": starts[0], "smoothed": known.smoothed,
-        "variation": known.variation, "timeouts": known.timeouts, "rings": rings,
-        "entry_order": np.concatenate([one["order"] for one in known.entries]),
-        "entry_round": np.concatenate([one["exponent_round"] for one in known.entries]),
-        "entry_after": np.concatenate(known.after), "times": known.times, "took": known.took,
-        "rows": known.rows, "clean": known.clean, "ready": known.ready, "sent_rows": numbers[0],
-        "sent_sizes": numbers[1], "sent_times": times[0], "sent_deadlines": times[1],
-    }  # fmt: skip
-    rings[:] = -np.inf
-    small, large = wire_sizes(transport)
-    native = _Releases(
-        *(arrays[name].ctypes.data for name in _POINTERS),
-        *(streams, len(known.times), readies, large, small),
-        *(pacer.rate, pacer.backlog, pacer.clear, trips.least, trips.most),
-        *(clock.tick, clock.second, math.inf, 0, 0),
-    )
-    if not lib.release_steps(ctypes.byref(native)):
-        raise MemoryError("no memory for what a worker sends")
-    pacer.clear = native.clear
-    known.left, known.next = starts[2, :-1].tolist(), starts[3, :-1].tolist()
-    sent = native.sent
-    return Steps(
-        numbers[0, :sent].astype(np.intp, copy=False),
-        numbers[1, :sent],
-        times[0, :sent],
-        times[1, :sent],
-        starts[4, :-1].tolist(),
-        rings,
-        native.spent > 0,
-        native.following,
-    )
+    small = HEADER_BYTES + WIRE_OVERHEAD
+    return small, small + 4 * transport.lanes

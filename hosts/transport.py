@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.columns import Columns
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
-from hosts.quantising import dequantise_to, exponents_in
+from hosts.quantising import exponents_in, keep_and_dequantise
 from hosts.questions import Questions
 from hosts.releases import Released, release
 from hosts.reports import Completed, Failure, Statistics, Sums
@@ -43,6 +44,7 @@ from protocol.fixed_point import Floats, floats_of
 from protocol.header import (
     FLAGGED,
     HEADER,
+    HEADER_BYTES,
     Array,
     Batch,
     Flag,
@@ -73,7 +75,7 @@ class WorkerTransport:
 
     exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips).
     link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
-    payload: whether chunks have one; else the values of each are (0,).
+    payload: whether chunks have one; else the values of each are (0,). headroom: see Outside.
     """
 
     def __init__(
@@ -82,11 +84,12 @@ class WorkerTransport:
         exponents: Exponents,
         *,
         rto_initial: float = 0.25,
-        rto_least: float = 0.05,
+        rto_least: float = 0.001,
         rto_most: float = 1.0,
         link_rate: int | None = None,
         backlog: float = BACKLOG,
         payload: bool = True,
+        headroom: int = 0,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
@@ -96,19 +99,21 @@ class WorkerTransport:
         self.statistics = Statistics(plans=[self._sums])
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
-        self._payload = payload
+        self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)
-        self._questions = Questions(self._slots)
+        self._questions = Questions(self._slots, len(plan.servers))
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate, backlog)
         self._backlog = backlog
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
-        self._contributions = Contributions(plan, self._slots, self._servers)
+        self._contributions = Contributions(plan, self._slots, self._servers, headroom)
         if plan.alone:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        columns = plan, self._slots, exponents, self._contributions.common, self._servers
+        self._slots.columns = self.columns = Columns.of(*columns, self._stream_index)
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
@@ -266,6 +271,7 @@ class WorkerTransport:
             link_rate=self._link_rate,
             backlog=self._backlog,
             payload=self._payload,
+            headroom=self._headroom,
         )
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
@@ -293,16 +299,20 @@ class WorkerTransport:
         late = asking = _NONE
         overdue = slots.deadline.min() <= now
         if overdue:
-            asking = self._questions.candidates()
+            asking = self._questions.oldest()
             late = self._most_urgent(asking[slots.deadline[asking] <= now])
-        if self.plan.pipeline.pulls and slots.wanted.any():
+        slots.wanted[self._questions.overtaken(self.round_trips)] = True
+        if slots.wanted.any():
             late = self._most_urgent(np.union1d(late, slots.wanted.nonzero()[0]))
         late, due, left_over = self._within_rate(now, late, due)
         batch = None
         if len(late) or len(due):
             batch = self._contributions.packets(late, due)
             self._account(now, late, due)
-            self._pacer.spend(now, int(Pacer.wire_bytes(batch.full, self.lanes).sum()))
+            sizes = Pacer.wire_bytes(batch.full, self.lanes)
+            leave = self._pacer.departures(now, sizes)
+            self._questions.on_sent(leave[: len(late)], late, leave[len(late) :], due)
+            self._pacer.spend(now, int(sizes.sum()))
         # Overdue numbers that are not to be asked about yet must not wake it again and again.
         timed = np.concatenate((asking, due)) if overdue else slice(None)
         following = float(slots.deadline[timed].min())
@@ -317,6 +327,9 @@ class WorkerTransport:
         for stream, queue in enumerate(self._queues):
             if len(queue):
                 slots.enter(stream, queue, self.plan)
+        if self.columns is not None:
+            self.columns.let_go(WAITING)
+            return
         held = (slots.stage == HELD).nonzero()[0]
         if len(held):
             held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
@@ -360,8 +373,8 @@ class WorkerTransport:
             progress["failed"] = False
             progress["asked"] = 0
             progress["backoff"] = 0
-            progress["deadline"] = now + self.round_trips.after(slots.stream[due], 0)
             opaque(slots.progress)[due] = opaque(progress)
+            slots.deadline[due] = now + self.round_trips.after(slots.stream[due], 0)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
@@ -369,7 +382,7 @@ class WorkerTransport:
             slots.wanted[late] = False
             slots.asked[late] += 1
             slots.asked_last[late] = now
-            slots.backoff[late] += 1
+            slots.backoff[late] += slots.deadline[late] <= now
             slots.clean[late] = False
             waits = self.round_trips.after(slots.stream[late], slots.backoff[late])
             slots.deadline[late] = now + waits
@@ -433,16 +446,16 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        # What took longer waited for another worker, perhaps until that one's timeout: if it
-        # counted, all workers' timeouts would drive each other up as soon as packets are lost.
         times = now - slots.sent_last[rows]
-        own = slots.clean[rows] & (times <= self.round_trips.timeouts[slots.stream[rows]])
+        own = slots.clean[rows]
         if self.plan.pipeline.pulls:  # what was asked for waited for nobody
             asked = slots.asked[rows] == 1
             times, own = np.where(asked, now - slots.asked_last[rows], times), own | asked
         if own.any():
-            self.round_trips.sample(slots.stream[rows[own]], times[own])
-        self._questions.on_results(now, rows, self.round_trips.timeouts)
+            streams, times = slots.stream[rows[own]], times[own]
+            np.minimum.at(self.round_trips.lowest, streams, times)
+            self.round_trips.sample(streams, times)
+        self._questions.on_results(now, rows, self.round_trips)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:
             flagged = (headers["flags"] & _FLAGGED) != 0
@@ -467,10 +480,12 @@ class WorkerTransport:
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Results that are good: completes their numbers."""
+        if self.columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
+            self._take_natively(self.columns, rows, headers, words)
+            return
         slots = self._slots
         slots.finish(rows)
         opaque(slots.result_headers)[rows] = opaque(headers)
-        slots.result_words[rows] = words
         places = slots.places(rows)
         slots.submission[rows] = None
         self._incomplete -= len(rows)
@@ -502,9 +517,11 @@ class WorkerTransport:
             self.statistics.ahead += int(ahead.sum())
             self.statistics.most_ahead = max(self.statistics.most_ahead, *ahead.tolist(), 0)
         if stage == DIRECT or self.plan.optimizer is not None:
+            slots.result_words[rows] = words
             places.put(floats_of(words))
         else:
-            dequantise_to(words, slots.exponent[rows], self.plan.world, places)
+            exponents, world = slots.exponent[rows], self.plan.world
+            keep_and_dequantise(words, exponents, world, places, slots.result_words, rows)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:
@@ -516,12 +533,41 @@ class WorkerTransport:
             Completed(tickets, chunks, places, flags, workers, self._slots.width)
         )
 
+    def _take_natively(self, columns: Columns, rows: Rows, headers: Array, words: Any) -> None:
+        """As `_take`, of integer sums."""
+        slots, world = self._slots, self.plan.world
+        self._incomplete -= len(rows)
+        self._moved = True
+        places = slots.places(rows)
+        slots.submission[rows] = None
+        taken = columns.take(rows, headers)
+        done = len(taken.rows)
+        if len(taken.found):
+            self._exponents.contact(taken.found, taken.exponents)
+            self.statistics.exponent_rounds += len(taken.found)
+        if not done:
+            return
+        self.statistics.completed += done
+        self._sums.chunks += done
+        self.statistics.coarse += taken.coarse
+        if done < len(rows):
+            places = places.select(taken.places)
+        if slots.width:
+            data = words if done == len(rows) else words[taken.places]
+            exponents, keep = slots.exponent[taken.rows], slots.result_words
+            keep_and_dequantise(data, exponents, world, places, keep, taken.rows)
+        workers = np.full(done, world)
+        self._completed.append(
+            Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)
+        )
+
     def _to_server(self, rows: Rows) -> None:
         """Integer sums that cannot be: these chunks go to their servers in float32."""
         slots = self._slots
         slots.stage[rows] = DIRECT
         slots.restart(rows)
         slots.due[rows] = True
+        slots.wanted[rows] = False
 
     def _failed(self, now: float, rows: Rows) -> None:
         """Results that failed their check: ask again, and report what fails repeatedly."""
@@ -530,9 +576,7 @@ class WorkerTransport:
         rows = np.unique(rows[~slots.failed[rows]])
         slots.failed[rows] = True
         slots.failures[rows] += 1
-        self._questions.on_loss(rows)
-        once = rows[(slots.failures[rows] == 1) & ~slots.due[rows]]
-        slots.deadline[once] = now
+        slots.wanted[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
         for row in rows[slots.failures[rows] == 2].tolist():
             reason = "its sum failed the check twice"
             if slots.exponent_round[row]:
@@ -571,12 +615,13 @@ class WorkerTransport:
         slots.state_time[rows] = now
         slots.asked[rows] = 0
         again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
-        self._questions.on_loss(rows[again])
         slots.due[rows[again]] = True
         slots.deadline[rows[again]] = np.inf
         waiting = rows[~again]
         waits = self.round_trips.after(slots.stream[waiting], slots.backoff[waiting])
         slots.deadline[waiting] = now + waits
+        slots.wanted[rows] = False
+        self._questions.on_loss(now, rows[again])
 
     def _drop(self, cause: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver between the sans-IO state machines and a UDP socket.
-
-`Endpoint` moves batches of aggregation packets through one socket, in trains of up to 60
-datagrams a system call where the kernel can (`hosts.offload`). `drive` feeds a state machine from
-it until a condition holds. All blocking is in `poll(2)`; nothing spins and nothing sleeps.
+"""A UDP socket for batches of aggregation packets, in trains of up to 60 datagrams a system call
+where the kernel can (`hosts.offload`). All blocking is in `poll(2)`; nothing spins and nothing
+sleeps.
 """
 
 from __future__ import annotations
@@ -16,13 +14,12 @@ import os
 import select
 import socket
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
+from hosts.driver import Counters
 from hosts.native import library
 from hosts.offload import (
     MAX_SEGMENTS,
@@ -33,8 +30,6 @@ from hosts.offload import (
     received_segment_size,
     segment_size_message,
 )
-from hosts.releases import Released
-from hosts.stepping import Clock, Seconds
 from hosts.trains import LARGEST_RECEIVE, Receiver, send
 from protocol.header import (
     HEADER_BYTES,
@@ -70,82 +65,6 @@ _MOST_DATAGRAMS = 4096
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 # Anyone may send to the socket, so the cache of source addresses is bounded.
 _MOST_SOURCES = 4096
-
-
-class Machine(Protocol):
-    """What `drive` drives: a state machine without socket, clock or thread."""
-
-    def on_packets(self, now: float, batch: Batch) -> None:
-        """Takes packets that arrived by `now` (seconds, monotonic)."""
-
-    def poll(self, now: float) -> tuple[Batch | None, float]:
-        """Packets to send now, and when to ask again (seconds, monotonic; inf: on arrival)."""
-
-
-@dataclass
-class Counters:
-    """What went through an endpoint."""
-
-    sent: int = 0
-    send_calls: int = 0
-    send_blocked: int = 0  # times the socket's buffer was full and the sender waited
-    send_dropped: int = 0  # datagrams that the kernel had no memory for
-    received: int = 0
-    receive_calls: int = 0
-    malformed: int = 0
-
-
-class Ahead(NamedTuple):
-    """Packets of which some will only arrive, at times that are certain (n,), and nothing else
-    before the last.
-
-    done: they were all taken, and what is released is to be sent; time passes until the last is
-    there. refuse: they are to be received one by one.
-    """
-
-    times: Seconds
-    batch: Batch
-    clock: Clock
-    done: Callable[[Released], None]
-    refuse: Callable[[], None]
-
-
-OnTrain = Callable[[Seconds, Batch, Clock], Released | None]
-
-
-class Attachment(Protocol):
-    """Where a host is attached to the network; see Endpoint.
-
-    tick: seconds, the resolution of `wait`. more: whether there may be more to read after what
-    `receive` gave last. receive_buffer: bytes.
-    """
-
-    tick: float
-    ipv4: int
-    port: int
-    receive_buffer: int
-    counters: Counters
-
-    @property
-    def more(self) -> bool: ...
-
-    def configure(self, lanes: int, link_rate: int) -> None: ...
-
-    def capacity(self) -> int: ...
-
-    def wake(self) -> None: ...
-
-    def wait(self, timeout: float) -> None: ...
-
-    def send(self, batch: Batch) -> None: ...
-
-    def flush(self) -> bool: ...
-
-    def receive(self) -> Batch | None: ...
-
-    def ahead(self) -> Ahead | None: ...
-
-    def close(self) -> None: ...
 
 
 class Endpoint:
@@ -425,58 +344,6 @@ def worker_endpoint(address: str, **options: Any) -> Endpoint:
     finally:
         for one in refused:
             one.close()
-
-
-def drive(
-    machine: Machine,
-    endpoint: Attachment,
-    until: Callable[[], bool],
-    *,
-    deadline: float = math.inf,
-    clock: Callable[[], float] = REAL.now,
-    on_train: OnTrain | None = None,
-) -> bool:
-    """Runs `machine` over `endpoint` until `until()` is true; returns whether it became so.
-
-    False means that `deadline` (a time of `clock`) passed first. `until` is looked at after every
-    arrival, timer and `Endpoint.wake`. While the socket's send buffer is full the machine is not
-    asked for more, so what is urgent does not queue behind what is not. on_train: takes what an
-    endpoint gives ahead of time, see Ahead. Raises what `machine`, `until` and sending raise.
-    """
-    while not until():
-        ahead = None if on_train is None else endpoint.ahead()
-        if ahead is not None and on_train is not None:
-            released = on_train(ahead.times, ahead.batch, ahead.clock)
-            if released is not None:
-                ahead.done(released)
-                if until():
-                    return True
-                now = clock()
-                idle = max(0.0 if released.sent else endpoint.tick, released.following - now)
-                endpoint.wait(max(0.0, min(idle, deadline - now)))
-                continue
-            ahead.refuse()
-        batch = endpoint.receive()
-        now = clock()
-        if batch is not None:
-            machine.on_packets(now, batch)
-            if until():
-                return True
-        if now >= deadline:
-            return False
-        next_poll = math.inf
-        sent = False
-        if endpoint.flush():
-            output, next_poll = machine.poll(now)
-            if output is not None:
-                endpoint.send(output)
-                sent = True
-        if batch is not None and endpoint.more:
-            continue
-        # A machine that sent nothing and wants to be asked at once would keep a core busy.
-        idle = max(0.0 if sent else endpoint.tick, next_poll - now)
-        endpoint.wait(max(0.0, min(idle, deadline - now)))
-    return True
 
 
 def _by_destination(batch: Batch) -> Batch:

@@ -67,6 +67,16 @@ class Exponents:
         self._after = np.zeros((chunks, depth), np.int16)
         self._reported = np.full((chunks, depth), _UNTOLD, np.int16)
 
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """What it keeps of each chunk, without staleness, for whoever does in place what `ready`,
+        `exponents` and `complete` do; never replaced."""
+        return {
+            "contacted": self._contacted,
+            "first": self._first,
+            "after": self._after,
+            "folded": self._folded,
+        }
+
     def begin(self, chunks: Any) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """Opens the next round of each chunk; they must be distinct.
 

@@ -63,7 +63,10 @@ def imbalance(loads: Sequence[int] | Indices, assigned: Indices, bins: int) -> f
 
 
 class Shares:
-    """Where each chunk of a job goes: to which server, in which stream."""
+    """Where each chunk of a job goes: to which server, in which stream.
+
+    servers: (chunks + 1,) of each, and -1.
+    """
 
     def __init__(self, counts: Sequence[int], most: int, servers: int, streams: int) -> None:
         pieces = slices(counts, most)
@@ -75,12 +78,12 @@ class Shares:
             mine = owners == server
             turns[mine] = np.arange(np.count_nonzero(mine))
         # Whatever anybody says of chunks that there are not is said of the last element.
-        self._servers = np.append(np.repeat(owners, lengths), -1)
+        self.servers = np.append(np.repeat(owners, lengths), -1)
         self._streams = np.append(np.repeat(_stream(owners, turns, servers, streams), lengths), -1)
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server of a chunk (of each of an array); -1 if the job has no such chunk."""
-        return self._servers.take(chunk, mode="clip")
+        return self.servers.take(chunk, mode="clip")
 
     def stream_of(self, chunk: Any) -> Any:
         """Index of the stream of a chunk (of each of an array); -1 if the job has no such chunk."""

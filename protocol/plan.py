@@ -115,14 +115,15 @@ class WorkerPlan:
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server that a chunk (or each of an array of them) is addressed to."""
-        return self._shares.server_of(chunk)
+        return self.shares.server_of(chunk)
 
     def stream_of(self, chunk: Any) -> Any:
         """Index into `streams` of the stream that carries a chunk (or each of an array)."""
-        return self._shares.stream_of(chunk)
+        return self.shares.stream_of(chunk)
 
     @property
-    def _shares(self) -> Shares:
+    def shares(self) -> Shares:
+        """Where each chunk goes."""
         return shares(self.counts, self.chunks_per_slice, len(self.servers), len(self.streams))
 
     @staticmethod

@@ -27,7 +27,8 @@ from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
-from switch.program import Program, ProgramError, UnsupportedConstruct
+from switch.program import Program
+from switch.refusals import ProgramError, UnsupportedConstruct
 
 log = logging.getLogger("switch")
 # What the program says itself: log_msg(), failed assertions.

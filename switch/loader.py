@@ -35,20 +35,16 @@ from switch.program import (
     ParserState,
     Primitive,
     Program,
-    ProgramError,
     Register,
     Set,
-    Source,
     Stack,
     Table,
     Transition,
-    UnsupportedConstruct,
     VarbitField,
     Verify,
-    consistent,
     digest_of,
-    refused_at,
 )
+from switch.refusals import ProgramError, Source, UnsupportedConstruct, consistent, refused_at
 
 Named = TypeVar("Named")
 

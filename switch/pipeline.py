@@ -23,7 +23,8 @@ from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compile import FLAGS, TRACED, build
 from switch.keys import KeyElement, PackedKey, Reference, check_range, pack_arguments, pack_key
-from switch.program import Action, Program, Table, consistent
+from switch.program import Action, Program, Table
+from switch.refusals import consistent
 
 __all__ = [
     "EntryExists",

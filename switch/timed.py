@@ -60,7 +60,8 @@ class Departures:
     times: (n,) when the last bit left. frames, lengths: as in Arrivals. inputs: (n,) which arrival
     of the call each comes of, counted through all of them as they were given; -1: it went round
     before. priorities: (n,) that the program gave them. length_bytes, wire_bytes: of all, without
-    and with all that goes with a frame. free: when the line is (ps).
+    and with all that goes with a frame. free: when the line is (ps). came: (n,) when it came to its
+    queue (ps), of a switch that is watched.
     """
 
     port: int
@@ -72,6 +73,7 @@ class Departures:
     length_bytes: int
     wire_bytes: int
     free: int
+    came: npt.NDArray[np.int64] | None = None
 
 
 class _Program(ctypes.Structure):
@@ -98,7 +100,7 @@ class _Train(ctypes.Structure):
 class _Departures(ctypes.Structure):
     _fields_ = (
         ("ports", pointer), ("ends", pointer), ("lengths", pointer), ("inputs", pointer),
-        ("priorities", pointer), ("bytes", pointer),
+        ("came", pointer), ("priorities", pointer), ("bytes", pointer),
     )  # fmt: skip
 
 
@@ -140,6 +142,8 @@ def _library() -> ctypes.CDLL:
     lib.timed_next.argtypes = [pointer]
     lib.timed_run.restype = c_int
     lib.timed_run.argtypes = [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]
+    lib.timed_watch.restype = None
+    lib.timed_watch.argtypes = [pointer]
     lib.timed_echoes.restype = None
     lib.timed_echoes.argtypes = [pointer, pointer]
     lib.timed_wire.argtypes = [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]
@@ -163,6 +167,7 @@ class TimedPorts:
         if not handle:
             raise MemoryError("no memory for the ports of a switch")
         self._open: pointer | None = pointer(handle)
+        self._watched = False
         self._ports: list[int] = []
         self._last: dict[int, LineCounters] = {}  # of ports that are closed
 
@@ -231,6 +236,12 @@ class TimedPorts:
         if result:
             raise TimedPortsError(f"port {port} has no line, or a wire already, or is unqueued")
 
+    def watch(self) -> None:
+        """Before anything has left: departures have `came`, and what leaves by a wire is one, too,
+        beside arriving at the other end."""
+        self._watched = True
+        self._native.timed_watch(self._handle)
+
     def answered(self, echoes: npt.NDArray[np.int64]) -> None:
         """Who is at the ports may answer, and nothing is forwarded that such an answer could come
         before (`run_together` only).
@@ -272,16 +283,17 @@ class TimedPorts:
     def _collected(self, totals: _Totals) -> list[Departures]:
         count = totals.packets
         ports = np.empty((totals.ports, _PORT_FIELDS), np.uint64)
-        numbers = np.empty((3, count), np.int64)
+        numbers = np.empty((4 if self._watched else 3, count), np.int64)
         priorities = np.empty(count, np.uint8)
         content = np.empty(totals.bytes, np.uint8)
         start = address(numbers)
         native = _Departures(
-            address(ports), start, start + 8 * count, start + 16 * count, address(priorities),
-            address(content),
+            address(ports), start, start + 8 * count, start + 16 * count,
+            start + 24 * count if self._watched else None, address(priorities), address(content),
         )  # fmt: skip
         self._native.timed_collect(self._handle, byref(native))
-        times, lengths, inputs = numbers
+        times, lengths, inputs = numbers[:3]
+        came = numbers[3] if self._watched else None
         found: list[Departures] = []
         at = used = 0
         for port, packets, width, size, wire, free in ports.tolist():
@@ -290,7 +302,7 @@ class TimedPorts:
             frames = content[used : used + kept].reshape(-1, width)
             one = Departures(
                 port, times[rows], frames, lengths[rows], inputs[rows], priorities[rows], size,
-                wire, free,
+                wire, free, came[rows] if came is not None else None,
             )  # fmt: skip
             found.append(one)
             at += packets

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from switch import expressions as ex
 from switch.keys import pack_key
-from switch.program import KeyField, ParserState, ProgramError, Table
+from switch.program import KeyField, ParserState, Table
+from switch.refusals import ProgramError
 
 if TYPE_CHECKING:
     from switch.pipeline import Pipeline

@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker's transport sends, result by result: hosts/releases.py (_Steps) says what it comes to.
+// What a worker's transport sends, result by result: hosts/stepping.py says what it comes to.
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "packet.h"
+#include "worker.h"
 
 // Of a packet that may go: those of higher priority first, then in the order of submission.
 struct due {
     int64_t rank, order, row; // rank: less the priority
 };
 
-// By row of the slots, by stream, by entry of the streams' queues (those of one behind those of
-// another), by result, and by packet sent; see the Python class.
+// _Releases in hosts/columns.py. By stream; by entry of the streams' queues, those of one behind
+// those of another; by result; and by packet sent.
 struct releases {
-    uint8_t *done, *held, *round; // rows; round: an exponent round, which has no payload
-    int64_t *order;
-    const int64_t *stream;
-    const int64_t *bases, *masks, *windows, *priorities; // streams
+    const struct worker *w;
     int64_t *left, *next, *taken;
-    const int64_t *entries; // where those of a stream begin; one more
+    const struct entry *const *entries;
+    const int64_t *starts; // where those of a stream begin; one more
     double *smoothed, *variation, *timeouts, *rings;
-    const int64_t *entry_order;
-    const uint8_t *entry_round, *entry_after; // after: the entry before it finds its exponent
-    const double *times, *took; // results
+    uint8_t *after; // entries: the one before it finds its exponent
+    const double *times; // results
     const int64_t *rows;
-    const uint8_t *clean;
-    const int64_t *ready; // rows that are due at first
+    int64_t *released; // rows that were held at first, and are due
     int64_t *sent_rows, *sent_sizes;
     double *sent_times, *sent_deadlines;
     // From here on numbers.
-    int64_t streams, results, readies;
+    int64_t results;
     int64_t large, small; // bytes on the wire, with payload and without
     double rate, backlog, clear, least, most, tick, second;
     double following;
-    int64_t sent, spent; // packets in all; bytes at the last time
+    int64_t releases, sent, spent; // rows, packets in all; bytes at the last time
 };
 
+// Of numbers in windows, by row, as they become while results come.
 struct state {
     struct releases *r;
+    const struct worker *w;
+    uint8_t *done, *held;
+    const struct entry **fresh; // what has entered meanwhile; NULL: nothing
     struct due *heap;
     double *ring; // of each result
     int64_t *arrived; // at each packet sent
@@ -50,8 +51,12 @@ static int before(const struct due *a, const struct due *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->order < b->order;
 }
 
+static const struct entry *entry_of(const struct state *state, int64_t row) {
+    return state->fresh[row] ? state->fresh[row] : &state->w->entry[row];
+}
+
 static void push(struct state *state, int64_t stream, int64_t row) {
-    struct due one = {-state->r->priorities[stream], state->r->order[row], row};
+    struct due one = {-state->w->priorities[stream], entry_of(state, row)->order, row};
     int64_t at = state->size++;
     for (; at > 0 && before(&one, &state->heap[(at - 1) / 2]); at = (at - 1) / 2)
         state->heap[at] = state->heap[(at - 1) / 2];
@@ -89,11 +94,11 @@ static void poll(struct state *state, double now) {
     int64_t spent = 0;
     while (state->size && (double)spent < most) {
         int64_t row = pop(state), at = r->sent++;
-        int64_t size = r->round[row] ? r->small : r->large;
+        int64_t size = entry_of(state, row)->exponent_round ? r->small : r->large;
         r->sent_rows[at] = row;
         r->sent_sizes[at] = size;
         r->sent_times[at] = now;
-        r->sent_deadlines[at] = now + r->timeouts[r->stream[row]];
+        r->sent_deadlines[at] = now + r->timeouts[state->w->stream[row]];
         state->arrived[at] = state->seen;
         spent += size;
     }
@@ -111,6 +116,7 @@ static void poll(struct state *state, double now) {
 // RoundTrips.sample_one
 static void sample(struct releases *r, int64_t stream, double time) {
     double smoothed = r->smoothed[stream], variation;
+    time = time < r->timeouts[stream] ? time : r->timeouts[stream];
     if (isnan(smoothed)) {
         smoothed = time;
         variation = time / 2;
@@ -120,49 +126,55 @@ static void sample(struct releases *r, int64_t stream, double time) {
     }
     r->smoothed[stream] = smoothed;
     r->variation[stream] = variation;
-    double timeout = larger(smoothed + 4 * variation, r->least);
+    double timeout = larger(smoothed + larger(4 * variation, smoothed), r->least);
     r->timeouts[stream] = timeout < r->most ? timeout : r->most;
 }
 
 // Numbers for which there is room in the window now.
 static void enter(struct state *state, int64_t stream) {
     struct releases *r = state->r;
-    int64_t base = r->bases[stream], mask = r->masks[stream];
+    const struct worker *w = state->w;
     int64_t left = r->left[stream], next = r->next[stream];
-    int64_t at = r->entries[stream] + r->taken[stream], end = r->entries[stream + 1];
-    if (at == end)
+    int64_t at = r->taken[stream], count = r->starts[stream + 1] - r->starts[stream];
+    const struct entry *entries = r->entries[stream];
+    const uint8_t *after = r->after + r->starts[stream];
+    if (at == count)
         return;
-    while (left < next && r->done[base + (left & mask)])
+    while (left < next && state->done[row_of(w, stream, left)])
         left++;
-    for (; at < end && next < left + r->windows[stream]; at++, next++) {
-        int64_t row = base + (next & mask);
-        r->done[row] = 0;
-        r->order[row] = r->entry_order[at];
-        r->round[row] = r->entry_round[at];
-        r->held[row] = r->entry_after[at] && !r->done[base + ((next - 1) & mask)];
-        if (!r->held[row])
+    for (; at < count && next < left + w->windows[stream]; at++, next++) {
+        int64_t row = row_of(w, stream, next);
+        state->done[row] = 0;
+        state->fresh[row] = &entries[at];
+        state->held[row] = after[at] && !state->done[row_of(w, stream, next - 1)];
+        if (!state->held[row])
             push(state, stream, row);
     }
     r->left[stream] = left;
     r->next[stream] = next;
-    r->taken[stream] = at - r->entries[stream];
+    r->taken[stream] = at;
 }
 
-static void arrive(struct state *state, double time, int64_t row) {
+static void arrive(struct state *state, int64_t at) {
     struct releases *r = state->r;
-    int64_t stream = r->stream[row], base = r->bases[stream], mask = r->masks[stream];
+    const struct worker *w = state->w;
+    double time = r->times[at];
+    int64_t row = r->rows[at], stream = w->stream[row], base = w->bases[stream];
+    const struct progress *progress = &w->progress[row];
     while (state->wake < time)
         poll(state, state->wake);
-    int64_t at = state->seen++;
-    if (r->clean[at] && r->took[at] <= r->timeouts[stream])
-        sample(r, stream, r->took[at]);
+    state->seen = at + 1;
+    double took = time - progress->sent_last;
+    if (progress->clean)
+        sample(r, stream, took);
     state->ring[at] = time + r->timeouts[stream];
-    r->rings[stream] = larger(r->rings[stream], state->ring[at]);
-    r->done[row] = 1;
-    int64_t behind = base + ((row - base + 1) & mask);
+    state->done[row] = 1;
+    int64_t mask = w->masks[stream], behind = base + ((row - base + 1) & mask);
     int is_last = ((r->next[stream] - 1 - (row - base)) & mask) == 0;
-    if (r->round[row] && !is_last && r->held[behind]) {
-        r->held[behind] = 0;
+    if (entry_of(state, row)->exponent_round && !is_last && state->held[behind]) {
+        state->held[behind] = 0;
+        if (w->stage[behind] == HELD)
+            r->released[r->releases++] = behind;
         push(state, stream, behind);
     }
     enter(state, stream);
@@ -172,43 +184,137 @@ static void arrive(struct state *state, double time, int64_t row) {
 // A stream's timer restarts with every result, those to come included.
 static void set_deadlines(struct state *state) {
     struct releases *r = state->r;
-    double *latest = r->rings; // every stream's latest is there again when all results were looked at
-    for (int64_t i = 0; i < r->streams; i++)
+    double *latest = r->rings;
+    for (int64_t i = 0; i < state->w->streams; i++)
         latest[i] = -INFINITY;
     int64_t result = r->results;
     for (int64_t i = r->sent - 1; i >= 0; i--) {
         for (; result > state->arrived[i]; result--) {
-            int64_t stream = r->stream[r->rows[result - 1]];
+            int64_t stream = state->w->stream[r->rows[result - 1]];
             latest[stream] = larger(latest[stream], state->ring[result - 1]);
         }
-        int64_t stream = r->stream[r->sent_rows[i]];
+        int64_t stream = state->w->stream[r->sent_rows[i]];
         r->sent_deadlines[i] = larger(r->sent_deadlines[i], latest[stream]);
     }
     for (; result > 0; result--) {
-        int64_t stream = r->stream[r->rows[result - 1]];
+        int64_t stream = state->w->stream[r->rows[result - 1]];
         latest[stream] = larger(latest[stream], state->ring[result - 1]);
     }
 }
 
-// Returns 0 if there is no memory; then nothing holds.
+// Of each entry that could enter a window, whether the one before it finds its exponent. Returns
+// whether all that have none yet, in windows as well, wait for that alone: _coming().
+static int waits_alone(struct state *state) {
+    struct releases *r = state->r;
+    const struct worker *w = state->w;
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        const struct entry *entries = r->entries[stream];
+        uint8_t *after = r->after + r->starts[stream];
+        int64_t count = r->starts[stream + 1] - r->starts[stream];
+        for (int64_t number = r->left[stream]; number < r->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number), finder = row_of(w, stream, number - 1);
+            if (w->stage[row] == HELD &&
+                !(w->entry[finder].exponent_round && w->stage[finder] == WAITING &&
+                  w->entry[finder].chunk == w->entry[row].chunk))
+                return 0;
+        }
+        const struct entry *finder = &w->entry[row_of(w, stream, r->next[stream] - 1)];
+        for (int64_t i = 0; i < count; finder = &entries[i++]) {
+            const struct entry *one = &entries[i];
+            after[i] = !one->exponent_round && !is_ready(w, one->chunk, one->round);
+            if (after[i] && !(finder->exponent_round && finder->chunk == one->chunk))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+// How windows are at first, and what is due.
+static void look(struct state *state) {
+    struct releases *r = state->r;
+    const struct worker *w = state->w;
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        for (int64_t number = r->left[stream] - 1; number < r->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number);
+            state->done[row] = w->stage[row] == DONE;
+            state->held[row] = w->stage[row] == HELD;
+            if (w->due[row])
+                push(state, stream, row);
+        }
+    }
+}
+
+enum { NO_MEMORY, RELEASED, NOT_ALONE };
+
+// Returns one of these; unless it is RELEASED nothing holds.
 int release_steps(struct releases *r) {
-    int64_t most = r->readies;
-    for (int64_t i = 0; i < r->streams; i++)
-        most += 2 * r->windows[i];
-    struct state state = {.r = r, .wake = INFINITY};
-    state.heap = malloc((size_t)most * sizeof *state.heap);
+    const struct worker *w = r->w;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < w->streams; i++)
+        rows += w->masks[i] + 1;
+    struct state state = {.r = r, .w = w, .wake = INFINITY};
+    if (!waits_alone(&state))
+        return NOT_ALONE;
+    // What is due at first and what enters: each is in the heap once.
+    size_t most = (size_t)rows * 2;
+    uint8_t *flags = malloc((size_t)rows * 2);
+    state.done = flags;
+    state.held = flags + rows;
+    state.fresh = calloc((size_t)rows, sizeof *state.fresh);
+    state.heap = malloc(most * sizeof *state.heap);
     state.ring = malloc((size_t)r->results * sizeof *state.ring);
-    state.arrived = malloc((size_t)most * sizeof *state.arrived);
-    int made = state.heap && state.ring && state.arrived;
+    state.arrived = malloc(most * sizeof *state.arrived);
+    int made = flags && state.fresh && state.heap && state.ring && state.arrived;
     if (made) {
-        for (int64_t i = 0; i < r->readies; i++)
-            push(&state, r->stream[r->ready[i]], r->ready[i]);
+        look(&state);
         for (int64_t i = 0; i < r->results; i++)
-            arrive(&state, r->times[i], r->rows[i]);
+            arrive(&state, i);
         set_deadlines(&state);
     }
+    free(flags);
+    free(state.fresh);
     free(state.heap);
     free(state.ring);
     free(state.arrived);
-    return made;
+    return made ? RELEASED : NO_MEMORY;
+}
+
+// Rows of results that are plain: _plain(), which says when. `open` has each stream's left and
+// next. Returns 0 if they are not.
+int plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
+                  const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
+                  int64_t n, const int64_t *open, int64_t *rows) {
+    for (int64_t i = 0; i < n; i++) {
+        const struct header *header = &headers[i];
+        int64_t stream = w->stream_index[header->stream];
+        if ((i && times[i] <= times[i - 1]) || stream < 0 || op_of(header) != RESULT ||
+            header->flags & (OVERFLOW | NONFINITE | DIRECT) || two(header->job) != w->job ||
+            two(header->epoch) != w->epoch || two(header->workers) != w->world)
+            return 0;
+        uint32_t seq = four(header->seq);
+        int64_t row = rows[i] = row_of(w, stream, seq);
+        const struct entry *entry = &w->entry[row];
+        if (w->seq[row] != seq || w->stage[row] != WAITING || w->progress[row].sent != 1 ||
+            entry->chunk != four(header->chunk) || entry->lanes != two(header->lanes) ||
+            header->exponent != w->exponent[row] ||
+            memcmp(&peers[i], &w->servers[w->server[row]], sizeof *peers))
+            return 0;
+        int64_t before = w->mark[row];
+        if (before >= 0 && before < i && rows[before] == row)
+            return 0;
+        w->mark[row] = i;
+        uint32_t sum = w->hash[row] * (uint32_t)w->world;
+        const word *row_words = (const word *)(words + i * stride);
+        for (int64_t j = 0; full[i] && j < w->width; j++)
+            sum += four(row_words[j]);
+        if (sum != four(header->checksum))
+            return 0;
+    }
+    for (int64_t stream = 0; stream < w->streams; stream++)
+        for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (w->wanted[row] || (w->due[row] && w->progress[row].sent))
+                return 0;
+        }
+    return 1;
 }

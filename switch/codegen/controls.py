@@ -26,7 +26,8 @@ from switch.codegen.tracing import (
     trace_member,
     trace_plain,
 )
-from switch.program import Conditional, Control, Meter, Table, refused_at
+from switch.program import Conditional, Control, Meter, Table
+from switch.refusals import refused_at
 
 
 class ControlWriter:

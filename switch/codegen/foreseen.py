@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from switch import expressions as ex
-from switch.codegen.usage import Place
+from switch.codegen.mentions import Place
 from switch.program import Control
 
 Known = tuple[Place, int]  # a field, and the value that it has

@@ -23,8 +23,8 @@ from switch.codegen.expressions import Emitter
 from switch.codegen.foreseen import beyond, known_at
 from switch.codegen.layout import LIMB, Layout, limbs, words_of
 from switch.codegen.limbs import carries, literal, possible_ones
+from switch.codegen.mentions import Place, Uses, note_primitive
 from switch.codegen.primitives import PrimitiveWriter
-from switch.codegen.usage import Place, Uses, note_primitive
 from switch.program import Action, Control, ObjectName, Primitive, Table
 
 _VECTOR = 4  # limbs

@@ -25,8 +25,8 @@ from switch.program import (
     Set,
     Transition,
     Verify,
-    refused_at,
 )
+from switch.refusals import refused_at
 from switch.value_sets import width_of
 
 # Core errors by P4-16's order, for programs whose JSON does not number them.

@@ -16,15 +16,8 @@ from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.tracing import c_string, trace_result, trace_statement
 from switch.codegen.wide import UNROLLED
-from switch.program import (
-    Action,
-    MessageParameters,
-    Meter,
-    ObjectName,
-    Primitive,
-    VarbitField,
-    refused_at,
-)
+from switch.program import Action, MessageParameters, Meter, ObjectName, Primitive, VarbitField
+from switch.refusals import refused_at
 
 
 class PrimitiveWriter:

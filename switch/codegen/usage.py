@@ -24,10 +24,11 @@ Facts, each found without running the program and each on the safe side:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterator
 
 from switch import expressions as ex
+from switch.codegen.assignments import Assignments
+from switch.codegen.mentions import Place, Uses, mentions, note, note_primitive
 from switch.program import (
     Action,
     Conditional,
@@ -38,7 +39,6 @@ from switch.program import (
     Primitive,
     Program,
     Table,
-    VarbitField,
 )
 
 WIDE = 64  # bits of a field from which on it is an array of limbs
@@ -48,72 +48,11 @@ VECTOR = 256  # bits that the generated code handles at a time
 MOST_TAIL = 31  # headers: bits of sw_state.sealed, below SW_COPIED
 CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
 
-Place = tuple[str, str]  # header instance, field
-
-
-@dataclass
-class Uses:
-    """Fields and headers that something mentions. whole: headers other than by one field."""
-
-    read: set[Place] = field(default_factory=set)
-    written: set[Place] = field(default_factory=set)
-    whole: set[str] = field(default_factory=set)
-    stacks: set[str] = field(default_factory=set)
-
-    def headers(self) -> set[str]:
-        return {header for header, _ in self.read | self.written} | self.whole
-
-    def places(self) -> set[Place]:
-        return self.read | self.written
-
-
-def mentions(thing: object) -> Iterator[object]:
-    """Every expression and object name within something of the program, itself included."""
-    if isinstance(thing, (tuple, list)):
-        for one in thing:
-            yield from mentions(one)
-    elif is_dataclass(thing):
-        yield thing
-        if isinstance(thing, ex.FieldValue) and isinstance(thing.header, ex.HeaderRef):
-            return
-        for one in fields(thing):
-            yield from mentions(getattr(thing, one.name))
-
-
-def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
-    """Adds what the things mention, as read or as written."""
-    for one in mentions(list(things)):
-        if isinstance(one, ex.FieldValue) and isinstance(one.header, ex.HeaderRef):
-            (uses.written if written else uses.read).add((one.header.name, one.field))
-        elif isinstance(one, ex.HeaderRef):
-            uses.whole.add(one.name)
-        elif isinstance(one, VarbitField):
-            uses.whole.add(one.header)
-        elif isinstance(one, (ex.StackElement, ex.StackLast, ex.StackSize)):
-            uses.stacks.add(one.stack)
-        elif isinstance(one, ObjectName) and one.kind == "header_stack":
-            uses.stacks.add(one.name)
-
-
-# Operations that write their first operand, a field, and only read the others.
-WRITES_FIRST = {
-    "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
-    "modify_field_rng_uniform",
-}  # fmt: skip
-
 # Operations that may make a header valid or invalid.
 _CHANGE_HEADERS = {
     "add_header", "remove_header", "assign_header", "copy_header", "assign_header_stack", "push",
     "pop",
 }  # fmt: skip
-
-
-def note_primitive(uses: Uses, one: Primitive) -> None:
-    if one.op in WRITES_FIRST:
-        note(uses, one.operands[:1], written=True)
-        note(uses, one.operands[1:])
-    else:
-        note(uses, one.operands)
 
 
 class Usage:
@@ -381,7 +320,10 @@ class Usage:
             for name, one in self._of_one_control(own, other)
             if one.width > FOLLOWED
         }
-        return _Assignments(self, control, wide).transient()
+        assignments = Assignments(control, self._actions, wide)
+        transient = assignments.transient()
+        self.cleared_reads |= assignments.cleared_reads
+        return transient
 
     def _local(self, own: Uses, other: Uses) -> set[Place]:
         known = {"standard_metadata", *(header for header, _ in self.program.aliases.values())}
@@ -403,109 +345,3 @@ class Usage:
                 for one in header.type.fields:
                     if (header.name, one.name) in mentioned:
                         yield header.name, one
-
-
-class _Assignments:
-    """Definite and possible assignment of candidates along the paths of one control (a DAG)."""
-
-    def __init__(self, usage: Usage, control: Control, candidates: set[Place]) -> None:
-        self.usage = usage
-        self.control = control
-        self.good = set(candidates)
-        # For each register_read: whether its target was certainly / possibly written before.
-        self.reads: dict[int, tuple[Place, set[bool], set[bool]]] = {}
-
-    def transient(self) -> set[Place]:
-        state: dict[str, tuple[set[Place], set[Place]]] = {}
-        if self.good and self.control.first is not None:
-            state[self.control.first] = (set(), set())
-            for name in self._order():
-                must, may = state[name]
-                for following, after_must, after_may in self._node(name, must, may):
-                    if following is None:
-                        continue
-                    if following in state:
-                        old_must, old_may = state[following]
-                        state[following] = (old_must & after_must, old_may | after_may)
-                    else:
-                        state[following] = (after_must, after_may)
-        for place, certain, possible in self.reads.values():
-            if certain != {True} and possible != {False}:
-                self.good.discard(place)
-        for number, (place, certain, _) in self.reads.items():
-            if place in self.good and certain != {True}:
-                self.usage.cleared_reads.add(number)
-        return self.good
-
-    def _successors(self, name: str) -> list[str | None]:
-        if name in self.control.conditionals:
-            one: Conditional = self.control.conditionals[name]
-            return [one.true_next, one.false_next]
-        table = self.control.tables[name]
-        if table.by_hit:
-            return [table.next_on_hit, table.next_on_miss]
-        return [*table.next_by_action.values(), table.base_default_next]
-
-    def _order(self) -> list[str]:
-        """Reachable nodes, each before those that follow it."""
-        done: dict[str, None] = {}
-        assert self.control.first is not None
-        stack: list[tuple[str, bool]] = [(self.control.first, False)]
-        while stack:
-            name, finished = stack.pop()
-            if finished:
-                done[name] = None
-            elif name not in done:
-                stack.append((name, True))
-                stack += [(one, False) for one in self._successors(name) if one and one not in done]
-        return list(reversed(done))
-
-    def _node(
-        self, name: str, must: set[Place], may: set[Place]
-    ) -> Iterator[tuple[str | None, set[Place], set[Place]]]:
-        if name in self.control.conditionals:
-            one = self.control.conditionals[name]
-            self._read([one.condition], must)
-            for following in self._successors(name):
-                yield following, must, may
-            return
-        table = self.control.tables[name]
-        self._read([key.value for key in table.key], must)
-        fixed = not table.key and table.default_is_const and table.default_action_id is not None
-        outcomes = [] if fixed else [(must, may)]
-        for action in self.usage._actions(table):
-            if not fixed or action.id == table.default_action_id:
-                outcomes.append(self._action(action, must, may))
-        after_must = set.intersection(*(one for one, _ in outcomes))
-        after_may = set().union(*(one for _, one in outcomes))
-        for following in self._successors(name):
-            yield following, after_must, after_may
-
-    def _action(
-        self, action: Action, must: set[Place], may: set[Place]
-    ) -> tuple[set[Place], set[Place]]:
-        must, may = set(must), set(may)
-        jumps = any(one.op in ("_jump", "_jump_if_zero") for one in action.primitives)
-        for one in action.primitives:
-            if one.op not in WRITES_FIRST:
-                self._read(one.operands, must)
-                continue
-            self._read(one.operands[1:], must)
-            uses = Uses()
-            note(uses, one.operands[:1], written=True)
-            for place in uses.written & self.good:
-                if one.op in ("modify_field_with_hash_based_offset", "modify_field_rng_uniform"):
-                    self.good.discard(place)
-                if one.op == "register_read":
-                    _, certain, possible = self.reads.setdefault(id(one), (place, set(), set()))
-                    certain.add(place in must)
-                    possible.add(place in may or jumps)
-                may.add(place)
-                if not jumps:
-                    must.add(place)
-        return must, may
-
-    def _read(self, things: Iterable[object], must: set[Place]) -> None:
-        uses = Uses()
-        note(uses, things)
-        self.good -= uses.read - must

@@ -10,7 +10,8 @@ from p4.v1 import p4runtime_pb2
 
 from switch.compile import CompilerError
 from switch.pipeline import Pipeline, PipelineError
-from switch.program import Program, ProgramError
+from switch.program import Program
+from switch.refusals import ProgramError
 
 from .binding import bind
 from .errors import P4RuntimeError, invalid_argument

@@ -36,8 +36,6 @@ __all__ = [
 
 Message = dict[str, Any]
 BASELINES = ("ring", "halving-doubling", "ps", "sharded-ps")
-_PIECE_SEGMENTS = 44  # 64 KiB: what goes on before the rest has come
-_PIECES = 8
 
 
 class ContestError(Exception):
@@ -92,11 +90,8 @@ class Contender:
         return sorted({(min(pair), max(pair)) for one in self.rounds for pair in one})
 
     def piece(self, size: int) -> int:
-        """Values that go on before the rest has come: whole pairs of segments, as those are what is
-        acknowledged."""
-        part = flows.VALUE * size // max(1, self.servers or self.workers)
-        pairs = part // self.segment // _PIECES // 2
-        return 2 * min(max(1, pairs), _PIECE_SEGMENTS // 2) * self.segment // flows.VALUE
+        """Values that go on before the rest has come."""
+        return flows.piece(size, max(1, self.servers or self.workers), self.segment)
 
     def part(self, member: int, size: int) -> int:
         """Values that a server sums; 0 for a worker."""

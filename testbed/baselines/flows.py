@@ -21,6 +21,8 @@ from topologies.topology import LinkQuality
 
 VALUE = 4  # bytes of a float32
 _IP_AND_TCP = HEADERS - 14
+_PIECE_SEGMENTS = 44  # 64 KiB: what goes on before the rest has come
+_PIECES = 8
 
 Pair: TypeAlias = tuple[int, int]
 Round: TypeAlias = dict[Pair, list[int]]
@@ -89,6 +91,13 @@ def _lengths(size: int, parts: int) -> list[int]:
 def segment(mtu: int) -> int:
     """Bytes of data in a full segment; whole values."""
     return (mtu - _IP_AND_TCP) // VALUE * VALUE
+
+
+def piece(size: float, parts: int, segment: int) -> int:
+    """Values that go on before the rest of a part of so many values has come: whole pairs of
+    segments, as those are what is acknowledged."""
+    pairs = int(VALUE * size // parts) // segment // _PIECES // 2
+    return 2 * min(max(1, pairs), _PIECE_SEGMENTS // 2) * segment // VALUE
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,12 @@ import numpy as np
 from hosts.calls import Calls
 from hosts.client import Client
 from hosts.contributions import Contributions
+from hosts.driver import drive
 from hosts.offload import PLAIN_VARIABLE
 from hosts.slots import Slots
 from hosts.trains import send
 from hosts.transport import WorkerTransport
-from hosts.udp import Endpoint, drive
+from hosts.udp import Endpoint
 from hosts.verification import wrong
 from protocol.fixed_point import Floats, dequantise, quantise
 from protocol.header import encode_runs

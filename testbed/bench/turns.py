@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a server's core does, against one that receives the same and only adds it to an array.
 
-Everything is driven as in a server process (``hosts.udp.drive``), and takes turns in one run:
+Everything is driven as in a server process (``hosts.driver.drive``), and takes turns in one run:
 the server's state machine tall and wide, each sending every result to every worker, the adder, and
 an echo, which is as fast as a server can be whose work takes no time.
 """
@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from hosts.driver import Counters, Machine, drive
 from hosts.offload import available
 from hosts.server import ServerState
-from hosts.udp import Counters, Endpoint, Machine, drive
+from hosts.udp import Endpoint
 from protocol.header import Batch
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import KINDS, TALL, WIDE, Pipeline

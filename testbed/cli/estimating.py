@@ -21,23 +21,27 @@ from testbed.cli.options import (
 from testbed.cli.view import show, show_rows
 from testbed.lifecycle.launcher import program_for
 from testbed.plans import bandwidth, jobfile
-from testbed.plans.analytic import Costs, Prediction, Work, predictions, why
+from testbed.plans.analytic import Prediction, Setting, Work
 from testbed.plans.bandwidth import Model
 from testbed.plans.expected import Workload
 from testbed.plans.jobfile import JobFile
+from testbed.plans.model import predictions
 from testbed.plans.network import ModelError, Network
 from testbed.plans.placements import KINDS
 from testbed.plans.planning import Link, Need, needs, table
+from testbed.plans.verdict import link_name, why
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
-from topologies.units import SIZES, TIMES
+from topologies.topology import Costs
+from topologies.units import SIZES, TIMES, rate_text, size_text, time_text
 
 Message = dict[str, Any]
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
 # Up to so many workers each link is added up, too; beyond, classes of links are (``analytic``).
 _EACH_LINK = 4096
+_NO_PLACE = ("latency", "loss", "window")  # that limit, and are nowhere
 
 
 @click.command("plan", short_help="Show the bandwidth that placements of servers need.")
@@ -70,7 +74,7 @@ _EACH_LINK = 4096
 @click.option(
     "--switch-latency",
     callback=quantity_of(TIMES, '"1 us"', nothing=True),
-    help='With TOPOLOGY: of a packet in each switch, "1 us". [default: 0]',
+    help='With TOPOLOGY: of a packet in each switch, "1 us". [default: as its `costs` say]',
 )
 @click.option(
     "--skew",
@@ -78,7 +82,9 @@ _EACH_LINK = 4096
     help="With TOPOLOGY: from the first worker to the last at a chunk. [default: 0]",
 )
 @click.option(
-    "--framing", is_flag=True, help="With TOPOLOGY: preamble, FCS and gap take time, too."
+    "--framing/--no-framing",
+    default=None,
+    help="With TOPOLOGY: preamble, FCS and gap take time, too. [default: as its `costs` say]",
 )
 @with_json
 def plan(
@@ -92,7 +98,7 @@ def plan(
     window: int | None,
     switch_latency: float | None,
     skew: float | None,
-    framing: bool,
+    framing: bool | None,
     as_json: bool,
 ) -> None:
     """Show the bandwidth that each placement of servers needs.
@@ -117,10 +123,12 @@ def plan(
                 "workers and racks are those of TOPOLOGY, which the job's"
                 " `placement` can choose from; leave --workers and --rack out"
             )
-        costs = Costs(switch_latency or 0.0, skew or 0.0, window or 0, framing=framing)
-        _on_topology(topology, job, known, size, seconds, costs, as_json)
+        given = {"switch_latency": switch_latency, "framing": framing}
+        given = {name: value for name, value in given.items() if value is not None}
+        setting = Setting(skew=skew or 0.0, window=window or 0)
+        _on_topology(topology, job, known, size, seconds, setting, given, as_json)
         return
-    if window is not None or switch_latency is not None or skew is not None or framing:
+    if any(one is not None for one in (window, switch_latency, skew, framing)):
         raise click.UsageError(
             "--window, --switch-latency, --skew and --framing need a TOPOLOGY, whose links they"
             " are about"
@@ -138,8 +146,8 @@ def plan(
         print_json({"workers": world, "rack": rack, "models": rows})
         return
     console = console_for()
-    _say(console, f"Gbit/s that a host has to send and receive, {world} workers:\n")
-    columns = {"model": "model", "size": "size (MB)", "time": "iteration (ms)"}
+    _say(console, f"What a host has to send and receive, {world} workers:\n")
+    columns = {"model": "model", "size": "gradients", "time": "computed in"}
     columns |= {kind.name: kind.name for kind in KINDS} | {"worker": "a worker"}
     if rack is not None:
         columns |= {"uplink": f"rack of {rack}", "uplink_aggregated": "the same, summed there"}
@@ -151,9 +159,11 @@ def plan(
 
 def _on_topology(
     path: Path, job: Path | None, model: Model | None, size: float | None, seconds: float | None,
-    costs: Costs, as_json: bool,
+    setting: Setting, given: Message, as_json: bool,
 ) -> None:  # fmt: skip
+    """given: fields of the topology's `costs` that are not as the file says."""
     topology = load_topology(path)
+    setting = replace(setting, costs=replace(topology.costs, **given))
     file: JobFile | None = None
     workers = [node.name for node in topology.workers]
     servers = [node.name for node in topology.servers]
@@ -167,7 +177,7 @@ def _on_topology(
         else:
             workers = list(file.place(topology).workers)
             compute = compute or file.compute_seconds
-            costs = replace(costs, window=costs.window or file.spec.window)
+            setting = replace(setting, window=setting.window or file.spec.window)
     else:
         size = model.size if model is not None else size
         assert size is not None
@@ -184,84 +194,103 @@ def _on_topology(
         network = Network.of(topology, workers, servers)
         chunks = Workload(tuple(sizes), plane.lanes, 1, 1).chunks
         in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
-        work = Work(chunks, plane.frame_bytes, compute, in_a_row)
+        work = Work(chunks, plane.frame_bytes, compute, in_a_row, total)
     except ModelError as error:
         raise click.ClickException(f"{path}: {error}") from error
-    predicted = predictions(network, work, replace(costs, slots=plane.slots))
+    predicted = predictions(network, work, replace(setting, slots=plane.slots))
     if as_json:
-        told = [need.message(seconds) for need in found]
-        facts = {"topology": topology.name, "bytes": total, "seconds": seconds}
-        model_facts = {
-            "chunks": work.chunks, "frame_bytes": work.frame_bytes, "uniform": network.uniform,
-            "switch_slots": plane.slots, "why": why(predicted, network),
-            "predictions": [one.message() for one in predicted],
-        }  # fmt: skip
-        print_json({**facts, "workers": workers, "placements": told, "model": model_facts})
+        print_json(
+            {
+                "topology": topology.name,
+                "bytes": total,
+                "seconds": seconds,
+                "workers": workers,
+                "placements": [need.message(seconds) for need in found],
+                "model": {
+                    "chunks": work.chunks,
+                    "frame_bytes": work.frame_bytes,
+                    "uniform": network.uniform,
+                    "switch_slots": plane.slots,
+                    "costs": _costs(setting.costs),
+                    "why": why(predicted, network),
+                    "predictions": [one.message() for one in predicted],
+                },
+            }
+        )
         return
     console = console_for()
+    what = f"{name}, {size_text(total)} of gradients"
     if found:
-        _show_links(console, found, seconds, f"{name}, {total / 1e6:g} MB", topology.name)
+        _show_links(console, found, seconds, what, topology.name)
     _say(
         console,
-        f"\n{name}, {total / 1e6:g} MB of gradients, {len(workers):,} workers in"
-        f" {sum(map(bool, network.workers)):,} racks, by the analytic model: MB an iteration on the"
-        " busiest link of each kind, one direction\n",
+        f"\n{what}, {len(workers):,} workers in {sum(map(bool, network.workers)):,} racks, by the"
+        " analytic model: an iteration's time, what it puts on the busiest link of each kind, one"
+        " direction, and slots that a switch needs so that no window limits\n",
     )
     classes = list(network.lines)
-    columns = {"name": "placement", **{one: one for one in classes}}
-    columns |= {
-        "seconds": "iteration (s)", "bottleneck": "bottleneck", "limit": "limited by",
-        "window": "window", "slots": "slots needed", "note": "",
+    columns = {
+        "name": "placement", "seconds": "iteration", **{one: link_name(one) for one in classes},
+        "limit": "limited by", "window": "window", "slots": "slots", "note": "",
     }  # fmt: skip
     show_rows(console, [_modelled(one, classes) for one in predicted if one.bytes], columns)
     told_above = {(need.placement, need.tree) for need in found if need.refused}
-    for one in predicted:
-        if one.refused and one.tree and (one.placement, one.tree) not in told_above:
-            _say(console, f"not here: {one.name}: {one.refused}")
+    refused = [one for one in predicted if one.refused and one.tree]
+    refused = [one for one in refused if (one.placement, one.tree) not in told_above]
+    rough = [one for one in predicted if one.rough and not (one.refused and one.tree)]
+    if refused or rough:
+        show(console)
+    _say_together(console, "not here", [(one.name, one.refused) for one in refused])
+    _say_together(console, "roughly", [(one.name, one.rough) for one in rough])
     _say(console, f"\n{why(predicted, network)}")
     if not network.uniform:
-        _say(console, "links of a kind differ here; the worst of each is what counts above")
+        _say(console, "Links of a kind differ here; the worst of each is what counts above.")
+
+
+def _costs(costs: Costs) -> Message:
+    """As JSON takes them."""
+    return {
+        "framing": costs.framing,
+        "switch_latency_seconds": costs.switch_latency,
+        "host_seconds_per_packet": costs.host_per_packet,
+        "host_seconds_per_byte": costs.host_per_byte,
+        "server_bit_per_s": costs.server_rate,
+    }
 
 
 def _modelled(one: Prediction, classes: list[str]) -> Message:
-    loads = one.bytes or {}
+    baseline = "baseline" if not one.tree else "refused" if one.refused else ""
     return {
         "name": one.name,
-        **{name: f"{loads.get(name, 0) / 1e6:,.4g}" for name in classes},
-        "seconds": f"{one.seconds:.4g}",
-        "bottleneck": one.bottleneck,
-        "limit": one.limit,
+        "seconds": time_text(one.seconds),
+        **{name: size_text(one.bytes[name]) if one.bytes.get(name) else "-" for name in classes},
+        "limit": one.limit if one.limit in _NO_PLACE else link_name(one.bottleneck),
         "window": str(one.window or ""),
         "slots": f"{one.slots_needed:,}" if one.slots_needed else "",
-        "note": "" if not one.refused else "refused" if one.tree else "baseline",
+        "note": ", ".join(filter(None, [baseline, "roughly" if one.rough else ""])),
     }
 
 
 def _show_links(
     console: Console, found: list[Need], seconds: float | None, what: str, where: str
 ) -> None:
-    unit = "MB an iteration" if seconds is None else f"Mbit/s, an iteration in {seconds:g} s"
+    each = "an iteration" if seconds is None else f"an iteration in {time_text(seconds)}"
     _say(
         console,
-        f"{what} of gradients, on {where}: {unit}, on the"
-        " busiest link of each kind, one direction, headers included\n",
+        f"{what}, on {where}: what {each} puts on the busiest link of each kind, one direction,"
+        " headers included\n",
     )
     columns = {
         "placement": "placement", "tree": "tree", "servers": "servers", "worker": "worker",
-        "server": "server", "uplink": "core uplink", "bottleneck": "bottleneck",
-        "least": "at least (s)", "fits": "fits",
+        "server": "server", "uplink": "uplink", "bottleneck": "bottleneck",
+        "least": "at least", "fits": "fits",
     }  # fmt: skip
     show_rows(console, [_row(need, seconds) for need in found if not need.refused], columns)
     refused = [need for need in found if need.refused]
     if refused:
         show(console)
-    reasons: dict[str, list[str]] = {}
-    for need in refused:  # what would help is in JSON
-        reasons.setdefault(need.refused.partition(";")[0], []).append(
-            f"{need.placement} ({need.tree})"
-        )
-    for reason, which in reasons.items():
-        _say(console, f"not here: {', '.join(which)}: {reason}")
+    told = [(f"{need.placement} ({need.tree})", need.refused) for need in refused]
+    _say_together(console, "not here", told)
 
 
 def _row(need: Need, seconds: float | None) -> Message:
@@ -272,26 +301,35 @@ def _row(need: Need, seconds: float | None) -> Message:
         "tree": need.tree,
         "servers": str(len(need.servers)),
         "worker": _load(need.worker, seconds),
-        "server": _load(need.server, seconds) or "0",
-        "uplink": _load(need.uplink, seconds) or "0",
-        "bottleneck": f"{slowest.source} to {slowest.to}, {slowest.rate / 1e6:g} Mbit/s",
-        "least": f"{slowest.seconds:.3g}",
+        "server": _load(need.server, seconds),
+        "uplink": _load(need.uplink, seconds),
+        "bottleneck": f"{slowest.source} to {slowest.to}, {rate_text(slowest.rate)}",
+        "least": time_text(slowest.seconds),
         "fits": "" if seconds is None else "yes" if slowest.seconds <= seconds else "no",
     }
 
 
 def _load(link: Link | None, seconds: float | None) -> str:
+    """Bytes, or the rate that carries them in an iteration's time."""
     if link is None:
-        return ""
-    value = link.bytes / 1e6 if seconds is None else 8e-6 * link.bytes / seconds
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+        return "-"
+    return size_text(link.bytes) if seconds is None else rate_text(8 * link.bytes / seconds)
 
 
 def _shown(row: Message) -> Message:
-    told = {"model": row["model"], "size": f"{row['bytes'] / 1e6:g}"}
-    told["time"] = f"{1e3 * row['seconds']:g}"
-    rates = (name for name in row if name not in ("model", "bytes", "seconds"))
-    return {**told, **{name: f"{row[name] / 1e9:.1f}" for name in rates}}
+    told = {"model": row["model"], "size": size_text(row["bytes"])}
+    told["time"] = time_text(row["seconds"])
+    rates = row["bit_per_s"].items()
+    return {**told, **{name: rate_text(rate) if rate else "-" for name, rate in rates}}
+
+
+def _say_together(console: Console, what: str, told: list[tuple[str, str]]) -> None:
+    """Placements with why; those with the same reason in a line. What would help is in JSON."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in told:
+        reasons.setdefault(reason.partition(";")[0], []).append(name)
+    for reason, names in reasons.items():
+        _say(console, f"{what}: {', '.join(names)}: {reason}")
 
 
 def _say(console: Console, text: str) -> None:

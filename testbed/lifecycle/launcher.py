@@ -24,7 +24,8 @@ import click
 from controller.dataplane import BYTES_PER_LANE, DataPlane
 from switch.codegen import generate
 from switch.compile import CompilerError, build, cache_directory
-from switch.program import Program, ProgramError
+from switch.program import Program
+from switch.refusals import ProgramError
 from testbed.jobs import preflight
 from testbed.network.namespaces import command, through_sudo
 from testbed.nodes.control import SOCKET, ControlError, SupervisorGoneError, ask, connect

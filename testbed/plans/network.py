@@ -64,6 +64,7 @@ class Network:
 
     workers, servers: of the job in each rack; a server here is a link of a server host. levels: of
     cores, lowest first. lines: by class. uniform: whether all links of each class are alike.
+    processes: at each server link, of the server that has least. mtu: bytes of an IP packet.
     Raises ModelError for no workers, or for racks that nothing joins.
     """
 
@@ -72,6 +73,8 @@ class Network:
     levels: tuple[Level, ...]
     lines: dict[str, Line]
     uniform: bool = True
+    processes: int = 1
+    mtu: int = 1500
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -115,6 +118,8 @@ class Network:
             _levels(topology),
             lines,
             all(len(qualities) == 1 for qualities in seen.values()),
+            min((nodes[name].processors for name in chosen[SERVER]), default=1),
+            min(quality.mtu for qualities in seen.values() for quality in qualities),
         )
 
     @property

@@ -42,7 +42,9 @@ class Traffic:
     loads: see the module. hops: links that the slowest chunk passes from a worker to the root, and
     back again, each with the copies of this chunk that share it. flows: tree edges that queue at
     the busiest link of a class. edges: links that one chunk needs, by class. switches: whether any
-    sum. rooted: whether a switch is the root. refused: why this project cannot run it; "": it can.
+    sum. rooted: whether a switch is the root. served: what a server process takes in; meeting:
+    copies of a chunk that it sums. shards: servers' links, between which slices are parted.
+    colocated: whether they are workers'. refused: why this project cannot run it; "": it can.
     """
 
     loads: dict[str, float]
@@ -52,7 +54,23 @@ class Traffic:
     edges: dict[str, int] = field(default_factory=dict)
     switches: bool = False
     rooted: bool = False
+    served: float = 0.0
+    meeting: int = 0
+    shards: int = 1
+    colocated: bool = False
     refused: str = ""
+
+    def uneven(self, chunks: int, slice_: int) -> Traffic:
+        """The same where slices of so many chunks are not as many for each server."""
+        slices = -(-chunks // slice_)
+        most = min(chunks, -(-slices // self.shards) * slice_) / chunks
+        if self.shards == 1 or most * self.shards <= 1:
+            return self
+        # A server on a worker's host lacks that worker's contributions, and it the results.
+        host = WORKER if self.colocated else SERVER
+        own = 1 + most * (self.meeting - 2) if self.colocated else most * self.meeting
+        loads = {**self.loads, host: max(self.loads[host], own)}
+        return replace(self, loads=loads, served=self.served * self.shards * most)
 
 
 def placement(network: Network, kind: Kind, tree: str) -> Traffic:
@@ -109,7 +127,8 @@ def _joined(network: Network, *, server: bool) -> Traffic:
         edges[SERVER] = 1
         hops.append((SERVER, 1.0))
     flows = dict.fromkeys(loads, 1)
-    return Traffic(loads, tuple(hops), flows, (), edges, True, not server)
+    tree = Traffic(loads, tuple(hops), flows, (), edges, True, not server)
+    return replace(tree, served=1 / network.processes, meeting=1) if server else tree
 
 
 def _to_servers(
@@ -152,10 +171,14 @@ def _to_servers(
     hops += [(name, float(flows[name])) for name in [*reversed(way[1:]), last]]
     refused = ""
     if total > MOST_CHILDREN:
-        refused = f"a server would have {total} children, {MOST_CHILDREN} are possible"
+        refused = f"a server would have {total:,} children, {MOST_CHILDREN} are possible"
     elif at_tors and max(network.workers) > MOST_CHILDREN:
         refused = f"a ToR would have {max(network.workers)} children, {MOST_CHILDREN} are possible"
-    return Traffic(loads, tuple(hops), flows, (), edges, at_tors, False, refused)
+    return Traffic(
+        loads, tuple(hops), flows, (), edges, at_tors, False,
+        total / servers / (1 if colocated else network.processes), total, servers, colocated,
+        refused,
+    )  # fmt: skip
 
 
 def _core(network: Network, *, server: bool) -> Traffic:
@@ -179,9 +202,11 @@ def _core(network: Network, *, server: bool) -> Traffic:
     if together:
         refused = "servers are in racks of workers, whose packets to them pass no core"
     elif network.count > MOST_CHILDREN:
-        refused = f"the core would have {network.count} children, {MOST_CHILDREN} are possible"
+        refused = f"the core would have {network.count:,} children, {MOST_CHILDREN} are possible"
     flows = dict.fromkeys(loads, 1) | {uplink(0): most}
-    return Traffic(loads, tuple(hops), flows, (), edges, True, not server, refused)
+    tree = Traffic(loads, tuple(hops), flows, (), edges, True, not server, refused=refused)
+    share = 1 / sum(network.servers) / network.processes
+    return replace(tree, served=share, meeting=1) if server else tree
 
 
 def baselines(network: Network) -> dict[str, Traffic]:

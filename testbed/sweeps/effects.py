@@ -55,7 +55,7 @@ def _overridden(axis: Axis, group: Sequence[Trial]) -> Iterator[str]:
     kept = [link for link, value in found[0].items() if all(f.get(link) == value for f in found)]
     if not kept:
         return
-    told = _TEXTS.get(name, str)
+    told = _TEXTS.get(name, "{:g}".format)
     values = sorted({found[0][link] for link in kept})
     some = ", ".join(kept[:_TOLD_LINKS])
     more = f" and {len(kept) - _TOLD_LINKS} more" if len(kept) > _TOLD_LINKS else ""

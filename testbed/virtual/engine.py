@@ -113,7 +113,8 @@ class Engine:
 
     control_latency: ps that a call takes at least from node to node. span: ps that a node does at
     once at most, so that one that has endless timers comes to an end. order: the order in which
-    the nodes of a round run, for tests: it makes no difference.
+    the nodes of a round run, for tests: it makes no difference. running: the node that does
+    something now; None between rounds.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Engine:
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         self.rounds = 0
+        self.running: Node | None = None
         self._span = span
         self._order = order
         self._ends: list[tuple[int, int]] = []  # sender and receiver of each link
@@ -263,12 +265,14 @@ class Engine:
         ready = eager or self._urgent(ready)
         for node in self._order(ready) if self._order else ready:
             horizon = min(limits[node.number], due[node.number] + self._span)
+            self.running = node
             node.run(horizon)
             if not node.now >= due[node.number]:
                 raise CausalityError(
                     f"{node.name} is at {node.now} ps after it ran to {horizon} ps"
                 )
             ran.add(node.number)
+        self.running = None
         self._follow(ran)
         return moved or bool(ready)
 

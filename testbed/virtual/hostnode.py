@@ -12,9 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from hosts.driver import Ahead, Counters
+from hosts.native import library
 from hosts.releases import Released
 from hosts.stepping import Clock, Seconds
-from hosts.udp import Ahead, Counters
 from protocol.frames import Interface
 from protocol.header import (
     HEADER_BYTES,
@@ -23,6 +24,7 @@ from protocol.header import (
     decode_rows,
     peer_keys,
 )
+from switch.lines import address
 from testbed.virtual.costs import Core, of_hosts, of_servers
 from testbed.virtual.frames import Arrived, Framing, arrived
 from testbed.virtual.links import Link
@@ -161,6 +163,11 @@ class HostNode(TaskNode):
         for number, train in leaving if core is None else _worked_on(core, leaving):
             self.ports[number].send(train)
 
+    @property
+    def immediate(self) -> bool:
+        """Whether what is handed over comes to a link's queue at once."""
+        return self._sending is None
+
     def queued(self, times: Times, lengths: Lengths) -> Times:
         """When frames of these bytes, handed over at these times, would come to a link's queue."""
         if self._sending is None:
@@ -255,6 +262,7 @@ class VirtualEndpoint:
         )
         wire = Interface(mac, gateway, self.ipv4)
         self._framing = Framing(wire, port)
+        self._lib = library()
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
         self._pending: deque[tuple[Frames, Lengths]] = deque()
@@ -328,10 +336,8 @@ class VirtualEndpoint:
             return None
         self._ahead = None
         node = self._node
-        found, others = arrived(train.frames, train.lengths)
-        mine = (found.targets["ipv4"] == self.ipv4) & (found.targets["port"] == self.port)
-        batch, malformed = self._decode(found)
-        if others or malformed or not mine.all():
+        batch = self._only_mine(train)
+        if batch is None:
             node.give_back(train)
             self._woken = False
             return None
@@ -342,7 +348,7 @@ class VirtualEndpoint:
             if released.batch is not None:
                 frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.transmit([(self._number, train_of(times, frames, lengths))])
+                node.transmit([(self._number, Train(times, frames, lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
@@ -354,6 +360,16 @@ class VirtualEndpoint:
         clock = Clock(SECOND, self.tick, self._room)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
 
+    def _only_mine(self, train: Train) -> Batch | None:
+        """Packets that are all well-formed, and for this endpoint; None if not."""
+        batch = self._framing.packets(train.frames, train.lengths, self.lanes)
+        if batch is not None:
+            return batch
+        found, others = arrived(train.frames, train.lengths)
+        mine = (found.targets["ipv4"] == self.ipv4) & (found.targets["port"] == self.port)
+        batch, malformed = self._decode(found)
+        return None if others or malformed or not mine.all() else batch
+
     def _room(self, times: Seconds, sizes: Lengths) -> bool:
         """Whether frames of these bytes find room in the link's queue, with a little to spare."""
         link = self._link
@@ -364,6 +380,14 @@ class VirtualEndpoint:
             pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         # As `flush` has it: what is handed over at one time finds what waits then.
         handed = np.rint(times * SECOND).astype(np.int64)
+        lib = self._lib
+        if lib is not None and self._node.immediate:
+            waiting, queue = link.waiting(int(handed[0])), self._queue_bytes
+            return bool(
+                lib.find_room(
+                    address(handed), address(sizes), len(sizes), SECOND, pace, waiting, queue
+                )
+            )
         firsts = np.flatnonzero(np.diff(handed, prepend=-1))
         queued = self._node.queued(handed, sizes)[firsts]
         gone = np.repeat((queued - queued[0]) / SECOND * pace, np.diff(firsts, append=len(handed)))

@@ -22,7 +22,7 @@ from testbed.virtual.errors import CausalityError, LinkError, TrainError
 from testbed.virtual.impairments import DUPLICATION, LOSS, REORDERING, chosen, key
 from testbed.virtual.marking import mark
 from testbed.virtual.queues import ETHERNET_HEADER, Pace, Strict
-from testbed.virtual.trains import NEVER, Train, joined, picoseconds
+from testbed.virtual.trains import NEVER, Times, Train, joined, picoseconds
 from topologies.topology import LinkQuality
 
 _SMALL = 64  # packets of a train: joining smaller ones is cheaper than having many
@@ -132,8 +132,9 @@ class Link:
         self.head = NEVER
         self.pace = Pace.of(spec.rate, spec.framing)
         self.line = self.pace.line(spec.queue_bytes, spec.mtu)
-        # Called with every train that leaves (times: when the last bit does), before faults.
-        self.on_departure: Callable[[Train], None] | None = None
+        # Called with every train that leaves (times: when the last bit does), before faults, and
+        # the times at which its packets came to the queue. Before the engine runs, see `Network`.
+        self.on_departure: Callable[[Train, Times], None] | None = None
         self.passed: Callable[[], tuple[int, int, int, int, int]] | None = None
         self._queue = LineQueue(self.line)
         self._strict = Strict(self.pace, self.line) if spec.priorities else None
@@ -178,10 +179,9 @@ class Link:
 
     @property
     def plain(self) -> bool:
-        """Whether packets have no faults, marks or priorities here, and nobody looks at them."""
+        """Whether packets have no faults, marks or priorities here."""
         spec = self.spec
-        special = self._faulty or spec.ecn_bytes or spec.priorities or self.on_departure
-        return not special
+        return not (self._faulty or spec.ecn_bytes or spec.priorities)
 
     # The sender's end
 
@@ -205,16 +205,29 @@ class Link:
             train = train.select(sent.rows)
         if len(sent.marked):
             train = self._mark(train, sent.marked)
-        self._depart(train.at(sent.ends), sent.length_bytes, sent.wire_bytes)
+        self._depart(train.at(sent.ends), sent.length_bytes, sent.wire_bytes, train.times)
 
-    def carry(self, train: Train, length_bytes: int, wire_bytes: int, free: int) -> None:
+    def carry(
+        self,
+        train: Train,
+        length_bytes: int,
+        wire_bytes: int,
+        free: int,
+        came: Times | None = None,
+    ) -> None:
         """Packets that a switch's own queue let go: their last bits leave at these times, and what
         comes later leaves after `free` (ps).
 
-        length_bytes, wire_bytes: of all, without and with all that goes with a frame.
+        length_bytes, wire_bytes: of all, without and with all that goes with a frame. came: when
+        they came to the queue (ps), if anybody looks at what leaves.
         """
         self.free = free
-        self._depart(train, length_bytes, wire_bytes)
+        self._depart(train, length_bytes, wire_bytes, came)
+
+    def seen(self, train: Train, came: Times | None) -> None:
+        """Packets leave that get to the other end elsewhere (`passed`)."""
+        if self.on_departure is not None and came is not None:
+            self.on_departure(train, came)
 
     def waiting(self, at: int) -> int:
         """Bytes in the queue at a time no earlier than the last packet sent."""
@@ -245,7 +258,8 @@ class Link:
         for item, end in found:
             one = self._undecided.pop(item)
             length = int(one.lengths[0])
-            self._depart(one.at(np.array([end], np.int64)), length, self.pace.on_wire(length))
+            left = one.at(np.array([end], np.int64))
+            self._depart(left, length, self.pace.on_wire(length), one.times)
         return bool(found)
 
     def earliest(self, sender: int) -> int:
@@ -322,15 +336,14 @@ class Link:
         self._marked += count
         return Train(train.times, frames, train.lengths, train.priorities)
 
-    def _depart(self, train: Train, length_bytes: int, wire_bytes: int) -> None:
+    def _depart(self, train: Train, length_bytes: int, wire_bytes: int, came: Times | None) -> None:
         n, first = len(train), self._sent
         if n == 0:
             return
         self._sent += n
         self._sent_bytes += length_bytes
         self._wire_bytes += wire_bytes
-        if self.on_departure is not None:
-            self.on_departure(train)
+        self.seen(train, came)
         if self._faulty:
             train = self._impaired(train, first)
         if len(train):

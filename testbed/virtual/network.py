@@ -85,8 +85,12 @@ class Network:
         self.engine.on_begin = self._unite
 
     def _unite(self) -> None:
-        """Has switches run together, if nothing is against it."""
+        """Has switches run together, if nothing is against it, and tell of links that somebody
+        looks at."""
         switches = list(self.switches.values())
+        for switch in switches:
+            if any(port.out.on_departure is not None for port in switch.ports.values()):
+                switch.lines.watch()
         if self.together and SwitchGroup.possible(switches, self._between):
             self.engine.unite(SwitchGroup(switches, self._between), switches)
 
@@ -201,9 +205,9 @@ class Network:
 
     def where(self) -> str:
         """The time at the node whose task runs, and who that is, in words."""
-        for node in self._task_nodes:
-            if node.tasks.running is not None:
-                return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
+        node = self.engine.running
+        if isinstance(node, TaskNode) and node.tasks.running is not None:
+            return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
         return "-"
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ Tell = Callable[[int, int, int], None]
 
 
 class Sampled:
-    """value: of the span at hand, whose number is `span`; one without news has `level`.
+    """value: of the span at hand, whose number is `span`; one without news has `level`. 0 at first.
 
     step: ps of a span. tell: called where the number changes, with the time at which that is
     certain (the end of the span), the one from which it is so (ps), and the number.
@@ -18,7 +18,7 @@ class Sampled:
     def __init__(self, step: int, tell: Tell) -> None:
         self.span = self.value = self.level = 0
         self._step, self._tell = step, tell
-        self._told: int | None = None
+        self._told = 0
 
     def advance(self, span: int) -> None:
         """Nothing is new any more in spans before this one."""

@@ -126,7 +126,10 @@ class SwitchNode(Node):
             link.send(Train(one.times, one.frames, one.lengths, one.priorities))
         else:
             train = Train(one.times, one.frames, one.lengths)
-            link.carry(train, one.length_bytes, one.wire_bytes, one.free)
+            if link.passed is not None:
+                link.seen(train, one.came)
+            else:
+                link.carry(train, one.length_bytes, one.wire_bytes, one.free, one.came)
 
     def _commit(self, pipeline: Pipeline) -> None:
         self.lines.attach(pipeline)

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of trace events, as ui.perfetto.dev and chrome://tracing open it.
 
-The format is Google's "Trace Event Format", as a JSON array: durations (`B` and `E`), counters
-(`C`) and metadata (`M`). Times there are microseconds; picoseconds are six decimals of them.
+The format is Google's "Trace Event Format", as a JSON array: durations (`B` and `E`), arrows
+between them (`s` and `f`), counters (`C`) and metadata (`M`). Times there are microseconds;
+picoseconds are six decimals of them. Both read it as gzip (RFC 1952), too.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from collections import Counter
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from testbed.virtual.errors import TraceFileError
 
 _MICROSECOND = 10**6  # ps
+_LEVEL = 6  # of gzip
 
 
 class TraceFile:
-    """Events in the order of when they are settled, whatever order they are told in.
+    """Events in the order of when they are settled, whatever order they are told in; as gzip if the
+    file's name ends in `.gz`.
 
     Each is told with a time `at` (ps): the file has those of one time by process, thread and the
     order in which these told them. `flush` writes what nothing can come before any more, so memory
@@ -31,9 +36,13 @@ class TraceFile:
         self._told: Counter[tuple[int, str]] = Counter()
         self._separator = "[\n"
         try:
-            self._file: IO[str] = path.open("w", encoding="ascii", newline="\n")
+            self._raw = path.open("wb")
         except OSError as error:
             raise TraceFileError(f"--trace {path}: cannot be written: {error.strerror}") from error
+        out: Any = self._raw
+        if path.suffix == ".gz":  # without a time or name of its own
+            out = gzip.GzipFile("", "wb", _LEVEL, self._raw, mtime=0)
+        self._file: IO[str] = io.TextIOWrapper(out, "ascii", newline="\n")
 
     def __enter__(self) -> TraceFile:
         return self
@@ -51,12 +60,13 @@ class TraceFile:
         """Whether it is written."""
         return self._file.closed
 
-    def process(self, pid: int, name: str, label: str, order: int) -> None:
-        """What a process is called, and its place among the others; before anything else."""
+    def process(self, pid: int, name: str, label: str) -> None:
+        """What a process is called, before anything else; the lower its number, the higher its
+        place."""
         for what, value in (
             ("process_name", {"name": name}),
             ("process_labels", {"labels": label}),
-            ("process_sort_index", {"sort_index": order}),
+            ("process_sort_index", {"sort_index": pid}),
         ):
             self._tell(-1, pid, "", {"ph": "M", "pid": pid, "name": what, "args": value})
 
@@ -74,9 +84,20 @@ class TraceFile:
     ) -> None:
         """Something that a thread did from one time to another, in an iteration of that number; a
         thread's are told in their order, and none has others in it."""
-        event = {"pid": pid, "tid": tid, "name": name, "cat": kind, "args": {"iteration": number}}
-        self._tell(at, pid, str(tid), {"ph": "B", **event}, began)
-        self._tell(at, pid, str(tid), {"ph": "E", **event}, ended)
+        where = {"pid": pid, "tid": tid}
+        what = {"name": name, "cat": kind, "args": {"iteration": number}}
+        self._tell(at, pid, str(tid), {"ph": "B", **where, **what}, began)
+        self._tell(at, pid, str(tid), {"ph": "E", **where}, ended)
+
+    def arrow(self, at: int, pid: int, name: str, number: int, *ends: tuple[int, int]) -> None:
+        """From what one thread of a process did to what another did: when each of both began.
+
+        number: of it alone. Both are told before it, which is of the same time.
+        """
+        for phase, (tid, began) in zip(("s", "f"), ends, strict=True):
+            event = {"pid": pid, "tid": tid, "name": name, "cat": "arrow", "id": number}
+            bound = {"bp": "e"} if phase == "f" else {}  # to what is under way then
+            self._tell(at, pid, str(tid), {"ph": phase, **event, **bound}, began)
 
     def counter(self, at: int, pid: int, name: str, time: int, unit: str, value: float) -> None:
         """A number that a process has from a time on."""
@@ -99,7 +120,7 @@ class TraceFile:
         """Writes the rest, and the end."""
         if self._file.closed:
             return
-        with self._file:
+        with self._raw, self._file:
             self.flush(1 << 64)
             self._file.write("\n]\n" if self._separator != "[\n" else "[]\n")
 

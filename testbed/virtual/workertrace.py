@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,17 @@ from testbed.virtual.trains import Times
 Rows = npt.NDArray[np.intp]
 Numbers = npt.NDArray[np.int64]
 
+_ARROWS = 1 << 24  # of a thread; numbers of all are below 2^53, which JavaScript holds
+
 
 class WorkerTrace(Observer):
     """One worker of one job at a node, which is the process `pid` of a trace.
 
-    thread: the first of its threads, for computing; those of `layers` come after it. of_chunk:
-    (chunks,) the layer of each. label: put behind the names of threads.
+    threads: for computing, and for each of `layers`. of_chunk: (chunks,) the layer of each. label:
+    put behind the names of threads. catch_up: has it told what has passed its host's links.
+
+    Arrows go from what was computed last before a layer's gradients went out to their `send`, and
+    from their `wait` to what is computed then.
     """
 
     def __init__(
@@ -30,12 +35,14 @@ class WorkerTrace(Observer):
         file: TraceFile,
         node: Node,
         pid: int,
-        thread: int,
+        threads: Sequence[int],
         layers: Sequence[str],
         of_chunk: Rows,
         label: str,
+        catch_up: Callable[[], None],
     ) -> None:
-        self._file, self._node, self._pid, self._thread = file, node, pid, thread
+        self._file, self._node, self._pid, self._threads = file, node, pid, threads
+        self._catch_up = catch_up
         self._numbers = {name: number for number, name in enumerate(layers)}
         self._of_chunk = of_chunk
         self._sent = np.full(len(of_chunk), -1, np.int64)
@@ -44,8 +51,11 @@ class WorkerTrace(Observer):
         self._times = np.full((len(layers), 3), -1, np.int64)
         self._iterations = [0] * len(layers)
         self._doing = "", "", 0, 0
-        for number, name in enumerate(("computing", *layers)):
-            file.thread(node.now, pid, thread + number, name + label)
+        self._computed = -1  # when what was computed last began
+        self._sources = [-1] * len(layers)  # the same of each layer when it was pushed
+        self._came: list[tuple[int, int, int]] = []  # thread, time and iteration, used next
+        for number, name in zip(threads, ("computing", *layers), strict=True):
+            file.thread(node.now, pid, number, name + label)
 
     def begins(self, kind: str, what: str, iteration: int) -> None:
         """See Observer."""
@@ -54,25 +64,48 @@ class WorkerTrace(Observer):
     def ends(self) -> None:
         """See Observer."""
         kind, what, iteration, began = self._doing
-        self._span(self._thread, what, kind, began, self._node.now, iteration)
+        computing = self._threads[0]
+        self._span(computing, what, kind, began, self._node.now, iteration)
+        if kind != "compute" or self._node.now == began:
+            return
+        self._computed = began
+        for thread, at, number in self._came:
+            self._arrow("parameters", 2 * number + 1, thread, at, computing, began)
+        self._came = []
 
     def pushed(self, layers: Iterable[str], iteration: int) -> None:
         """See Observer."""
+        self._catch_up()
         for name in layers:
             number = self._numbers[name]
             self._times[number] = -1
             self._iterations[number] = iteration
+            self._sources[number] = self._computed
 
     def came(self, layers: Iterable[str]) -> None:
         """See Observer."""
+        self._catch_up()
         for name in layers:
             number = self._numbers[name]
             first, last, summed = self._times[number].tolist()
             if min(first, last, summed) < 0:  # it went no further than to a server on this host
                 continue
-            thread, iteration = self._thread + 1 + number, self._iterations[number]
-            self._span(thread, f"send {name}", "send", first, last, iteration)
-            self._span(thread, f"wait {name}", "wait", last, summed, iteration)
+            thread, iteration = self._threads[1 + number], self._iterations[number]
+            self._span(thread, "send", "send", first, last, iteration)
+            self._span(thread, "wait", "wait", last, summed, iteration)
+            source = self._sources[number]
+            if source >= 0:
+                self._arrow("gradients", 2 * iteration, self._threads[0], source, thread, first)
+            if summed > last:
+                self._came.append((thread, last, iteration))
+
+    def _arrow(
+        self, what: str, number: int, sender: int, left: int, receiver: int, came: int
+    ) -> None:
+        """Of one layer's thread, among whose arrows it has a number of its own."""
+        layer = receiver if sender == self._threads[0] else sender
+        ends = (sender, left), (receiver, came)
+        self._file.arrow(self._node.now, self._pid, what, layer * _ARROWS + number, *ends)
 
     def _span(self, thread: int, what: str, kind: str, began: int, ended: int, number: int) -> None:
         if ended > began:
@@ -103,7 +136,10 @@ class WorkerTrace(Observer):
         chunks = chosen["chunk"].astype(np.intp)
         # A chunk stays in its stream as long as the epoch lasts.
         numbers = chosen["epoch"].astype(np.int64) << 32 | chosen["seq"].astype(np.int64)
+        order = np.lexsort((numbers, chunks))
+        again = (np.diff(chunks[order]) == 0) & (np.diff(numbers[order]) == 0)
         new = numbers > known[chunks]
+        new[order[1:][again]] = False
         np.maximum.at(known, chunks, numbers)
         rows, layers = rows[new], self._of_chunk[chunks[new]]
         for layer in np.unique(layers).tolist():

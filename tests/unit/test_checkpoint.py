@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_client import ROOT, Server, create
 from small_service import LANES, SmallService
-from test_client import ROOT, Server, create
 
 from hosts.checkpoint import MAGIC, Checkpoint, read, write
 from hosts.client import Client

@@ -3,15 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,138 +12,36 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from small_service import LANES, SmallService
+from small_client import (
+    KEYS,
+    Server,
+    create,
+    gradients,
+    in_parallel,
+    reference,
+    server,
+    service,
+    stuck,
+)
+from small_service import SmallService
 
 from hosts import surroundings
-from hosts.chunks import Layout
-from hosts.client import Client, Stall
+from hosts.client import Client
 from hosts.errors import (
     CheckpointError,
-    ClientError,
     JobRefusedError,
     PlanWithdrawnError,
     ServiceUnavailableError,
-    StalledError,
     UnknownKeyError,
     UseAfterLeaveError,
     WrongNonceError,
 )
 from protocol import jobs_pb2
-from protocol.exponents import Exponents, reference_round
 from protocol.optimizer import KeyOptions, OptimizerPlan
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(60)]
 
-ROOT = Path(__file__).parents[2]
-KEYS = {"w": (7, 30), "b": (30,), "big": (40, LANES)}
-
-
-@pytest.fixture
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallService]:
-    service = SmallService(tmp_path_factory.mktemp("s") / "jobs")
-    yield service
-    service.stop()
-
-
-class Server:
-    """The server process."""
-
-    def __init__(self, service: SmallService, *options: str) -> None:
-        command = [sys.executable, "-m", "hosts.server_main", "--address", "127.0.0.1"]
-        self.process = subprocess.Popen(
-            [*command, "--service", service.address, *(options or ("--port", "0"))],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.ready = self.answer()
-
-    def answer(self) -> str:
-        return self.process.stdout.readline().strip()
-
-    def command(self, line: str) -> str:
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            pipe.close()
-
-
-@pytest.fixture
-def server(service: SmallService) -> Iterator[Server]:
-    server = Server(service)
-    yield server
-    server.close()
-
-
-def create(service: SmallService, world: int) -> str:
-    names = [f"w{i}" for i in range(world)]
-    return Client.create_service(service.address, "test", names, ["s0"]).nonce
-
-
-def in_parallel(
-    service: SmallService, nonce: str, world: int, work: Callable[[Client, int], Any]
-) -> list[Any]:
-    """Runs `work` in each of `world` workers that have joined and named `KEYS`."""
-
-    def worker(rank: int) -> Any:
-        with Client(service.address, address="127.0.0.1") as client:
-            client.connect_service(nonce, rank)
-            client.init_service({name: int(np.prod(shape)) for name, shape in KEYS.items()})
-            return work(client, rank)
-
-    with ThreadPoolExecutor(world) as pool:
-        return list(pool.map(worker, range(world)))
-
-
-def gradients(world: int, rounds: int, seed: int) -> list[list[dict[str, np.ndarray]]]:
-    """[rank][round] of float32 arrays by key, of very different magnitudes."""
-    random = np.random.default_rng(seed)
-    scales = {"w": 1e-3, "b": 1e4, "big": 1.0}
-    return [
-        [
-            {
-                name: (random.standard_normal(shape) * scales[name]).astype(np.float32)
-                for name, shape in KEYS.items()
-            }
-            for _ in range(rounds)
-        ]
-        for _ in range(world)
-    ]
-
-
-def reference(values: list[list[dict[str, np.ndarray]]]) -> list[dict[str, np.ndarray]]:
-    """What a single process makes of them, by round."""
-    world = len(values)
-    layout = Layout([int(np.prod(shape)) for shape in KEYS.values()], LANES)
-    policy = Exponents(layout.chunks, world)
-    rounds = []
-    for r in range(len(values[0])):
-        packed = np.stack(
-            [
-                np.concatenate([layout.pack(k, mine[r][name]) for k, name in enumerate(KEYS)])
-                for mine in values
-            ]
-        )
-        sums = reference_round(packed, np.arange(layout.chunks), policy).sums
-        parts = np.split(sums, np.cumsum(layout.counts)[:-1])
-        rounds.append(
-            {
-                name: layout.unpack(k, parts[k], shape)
-                for k, (name, shape) in enumerate(KEYS.items())
-            }
-        )
-    return rounds
+__all__ = ["server", "service"]  # fixtures
 
 
 def test_the_environment_tells_a_program_of_the_testbed_that_it_runs_on(
@@ -333,123 +224,6 @@ def test_waiting_for_others_ends_with_the_timeout(service: SmallService) -> None
         client.connect_service(create(service, 2), 0)
         with pytest.raises(TimeoutError, match="not every worker and server has connected"):
             client.init_service({"b": 30}, timeout=0.2)
-
-
-def stuck(service: SmallService, server: Server, **options: Any) -> tuple[str, Client, Client]:
-    """A job of two workers that are ready; the sums of one wait for the other."""
-    nonce = create(service, 2)
-    server.command(f"join {nonce} 0")
-    clients = [Client(service.address, address="127.0.0.1", **options) for _ in range(2)]
-    for rank, client in enumerate(clients):
-        client.connect_service(nonce, rank)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda client: client.init_service({"b": 30}), clients))
-    return nonce, clients[0], clients[1]
-
-
-ENDINGS: dict[str, tuple[Callable[[SmallService, str], None], type[ClientError], str]] = {
-    "service dies": (
-        lambda s, nonce: s.stop(),
-        ServiceUnavailableError,
-        "not available.*waited 1 s",
-    ),
-    "job ends": (
-        lambda s, nonce: s.end(nonce, grpc.StatusCode.OK),
-        PlanWithdrawnError,
-        "has ended",
-    ),
-    "job fails": (
-        lambda s, nonce: s.end(nonce, grpc.StatusCode.ABORTED, "w1 gave up: no more memory"),
-        PlanWithdrawnError,
-        "w1 gave up: no more memory",
-    ),
-}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_sum_that_will_not_come_raises_instead_of_hanging(
-    service: SmallService, server: Server, ending: str
-) -> None:
-    end, error, text = ENDINGS[ending]
-    nonce, waiting, other = stuck(service, server, outage=1.0)
-    timer = threading.Timer(0.2, end, (service, nonce))
-    timer.start()
-    began = time.monotonic()
-    with pytest.raises(error, match=text):
-        waiting.push_pull({"b": np.ones(30, np.float32)})
-    assert time.monotonic() - began < 5
-    timer.join()
-    with pytest.raises(ClientError, match="an earlier call failed"):
-        waiting.push_pull({"b": np.ones(30, np.float32)})
-    for client in (waiting, other):
-        with contextlib.suppress(ServiceUnavailableError):
-            client.leave()
-
-
-def test_a_timeout_says_what_is_missing(service: SmallService, server: Server) -> None:
-    _, waiting, other = stuck(service, server)
-    with pytest.raises(TimeoutError, match=r"1 chunks without a sum after 0\.3 s.*exponent round"):
-        waiting.push_pull({"b": np.ones(30, np.float32)}, timeout=0.3)
-    assert waiting.explain()[0].kind == "exponent round"
-    other.leave()
-    waiting.leave()
-
-
-def test_patience_that_is_over_names_chunk_node_and_phase(
-    service: SmallService, server: Server
-) -> None:
-    _, waiting, other = stuck(service, server, patience=1.5)
-    expected = (
-        r"no sum for 1\.5 s, 1 chunks wait; the first: "
-        r"chunk 0 \(stream 0, seq 0, exponent round\): "
-        r"[0-9.]+ s ago node 1 was AGGREGATING, children in: 0b1, .*; given up after 1\.5 s"
-    )
-    with pytest.raises(StalledError, match=expected):
-        waiting.push_pull({"b": np.ones(30, np.float32)})
-    with pytest.raises(ClientError, match="an earlier call failed"):
-        waiting.push_pull({"b": np.ones(30, np.float32)})
-    other.leave()
-    waiting.leave()
-
-
-def test_a_server_that_never_answers_is_told_from_one_that_waits(
-    service: SmallService, server: Server
-) -> None:
-    _, waiting, other = stuck(service, server, patience=1.5)
-    server.process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
-    expected = r"the first, sent to node 1: chunk 0 .*: sent 1\.5 s ago, no node has told its phase"
-    with pytest.raises(StalledError, match=expected):
-        waiting.push_pull({"b": np.ones(30, np.float32)})
-    server.process.send_signal(signal.SIGCONT)
-    other.leave()
-    waiting.leave()
-
-
-def test_whoever_waits_says_so_and_goes_on_when_the_straggler_comes(
-    service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hosts.patience._STALL_SECONDS", 0.5)
-    monkeypatch.setattr("hosts.patience._STALL_AGAIN_SECONDS", 0.1)
-    stalls: list[Stall] = []
-    late = threading.Event()
-
-    def notice(stall: Stall) -> None:
-        stalls.append(stall)
-        if len(stalls) == 3:
-            late.set()
-
-    _, waiting, other = stuck(service, server, patience=50, on_stall=notice)
-    ones = {"b": np.ones(30, np.float32)}
-    with ThreadPoolExecutor(1) as pool:
-        straggler = pool.submit(lambda: late.wait(40) and other.push_pull(ones))
-        np.testing.assert_array_equal(waiting.push_pull(ones)["b"], 2 * ones["b"])
-        assert straggler.result()
-    assert stalls[0].missing == 1
-    assert stalls[0].node == 1
-    assert stalls[0].seconds < stalls[2].seconds
-    other.leave()
-    waiting.leave()
 
 
 def test_leaving_with_an_error_tells_the_reason(service: SmallService) -> None:

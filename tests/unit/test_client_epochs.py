@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_client import Server, create, server, service, stuck
 from small_service import SmallService
-from test_client import Server, create, server, service, stuck
 
 from hosts.client import Client
 from hosts.errors import ClientError

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_client import Server, create, server, service
 from small_service import SmallService
-from test_client import Server, create, server, service
 
 from hosts.client import Client, Stall
 from hosts.errors import StalledError

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from small_client import KEYS, Server, create, gradients, in_parallel, server, service, stuck
 from small_service import SmallService
-from test_client import KEYS, Server, create, gradients, in_parallel, server, service, stuck
 from test_client_joins import Trainer, crew, nonce_of, together
 
 from hosts.asynchronous import AsyncClient

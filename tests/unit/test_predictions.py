@@ -11,6 +11,7 @@ import pytest
 from experiments.predictions.points import Point, measure
 
 KIB = 1024
+COSTS = "framing: true, switch_latency: 1 us, host_per_packet: 0.3 us, host_per_byte: 0.1 ns"
 POINTS = [
     # One chunk in flight; windows that limit; a link that does; sums on their way to a server.
     (Point("", workers=2, chunk=KIB, size=16 * KIB, window=1), 1e-6),
@@ -18,10 +19,18 @@ POINTS = [
     (Point("", racks=3, workers=2, up=2.5e9, chunk=KIB, size=32 * KIB), 1e-6),
     (Point("", "inc-server", "tor", workers=2, servers=1, chunk=KIB, size=64 * KIB), 1e-6),
     (Point("", "inc", "core", workers=2, servers=1, chunk=KIB, size=64 * KIB), 1e-6),
+    # Nodes that take time for packets; a server process that takes longest.
+    (Point("", workers=2, chunk=KIB, size=64 * KIB, costs=COSTS), 1e-6),
+    (Point("", "inc-server", "tor", workers=2, servers=1, chunk=KIB, size=64 * KIB,
+           costs="host_per_packet: 1 us, server_rate: 2 Gbit/s"), 0.01),
+    # Windows that hold two slices, for three servers, and one.
+    (Point("", "ncs", "none", racks=1, workers=4, servers=3, chunk=KIB, size=224 * KIB), 0.01),
+    (Point("", "ncs", "none", racks=1, workers=3, servers=3, chunk=KIB, size=96 * KIB,
+           window=32, costs="server_rate: 4 Gbit/s"), 0.01),
     # Servers alone, where copies of a chunk queue.
     (Point("", "ncs", "none", racks=1, workers=2, servers=2, chunk=KIB, size=128 * KIB), 0.01),
     (Point("", "ncc", "none", workers=2, servers=1, chunk=KIB, size=64 * KIB), 0.01),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("point", "within"), POINTS, ids=[point.name for point, _ in POINTS])

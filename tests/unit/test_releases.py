@@ -26,7 +26,7 @@ BUILD = SOURCES / "build"
 PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
 RACK = """
 name: rack
-defaults: {rate: %s, delay: %s, queue_bytes: %s}
+defaults: {rate: %s, delay: %s, queue_bytes: %s, loss: %s, reorder: %s}
 racks: [{workers: 2, servers: 1}]
 costs: {%s}
 """
@@ -46,13 +46,17 @@ class Case:
     outlier: float = 1.0  # a value of the second round: too large for its chunk's scale
     rounds: int = 4
     costs: str = ""
+    loss: float = 0.0
+    reorder: float = 0.0
 
 
 class Played:
     """What leaves on each link and when, and what workers know at the end."""
 
     def __init__(self, case: Case, *, trains: bool) -> None:
-        topology = parse(RACK % (case.rate, case.delay, case.queue_bytes, case.costs))
+        topology = parse(
+            RACK % (case.rate, case.delay, case.queue_bytes, case.loss, case.reorder, case.costs)
+        )
         self.case = case
         self.addressing = Addressing(topology)
         self.network = network = Network(topology, self.addressing, DataPlane.load(*PLANE))
@@ -63,7 +67,8 @@ class Played:
         for host in network.hosts.values():
             host.trains = trains
         for way, link in network.links().items():
-            link.on_departure = left.setdefault(way, []).append
+            sent = left.setdefault(way, [])
+            link.on_departure = lambda train, came, sent=sent: sent.append(train)
         network.controller.begin()
         network.operator.tasks.thread(self._conduct).start()
         try:
@@ -139,6 +144,8 @@ class Played:
         (Case("500 Mbit/s", queue_bytes="16 KiB", late=0.00037), True),
         (Case("1 Gbit/s", "0.001 ms", elements=10_000, outlier=1e6), True),
         (Case("20 Mbit/s", elements=10_000, outlier=1e6), True),
+        (Case("10 Gbit/s", "0.005 ms", "128 KiB", elements=40_000, loss=0.002), True),
+        (Case("1 Gbit/s", "0.005 ms", window=16, streams=2, loss=0.01), False),
         (Case("10 Gbit/s", "0.005 ms", costs="host_per_packet: 2 us, host_per_byte: 0.3 ns"), True),
         (
             Case(
@@ -153,7 +160,7 @@ class Played:
     ],
     ids=[
         *("paced", "paced-python", "windows", "windows-python", "short-queue", "float32"),
-        *("float32-waits", "hosts-cost", "all-cost"),
+        *("float32-waits", "losses", "losses-python", "hosts-cost", "all-cost"),
     ],
 )
 def test_many_at_once_are_what_they_are_one_by_one(

@@ -14,7 +14,8 @@ import pytest
 
 from switch.codegen import generate
 from switch.expressions import Binary, Const, FieldValue, HeaderRef, value_range
-from switch.program import Program, ProgramError, UnsupportedConstruct
+from switch.program import Program
+from switch.refusals import ProgramError, UnsupportedConstruct
 from tests.p4 import HERE
 
 pytestmark = pytest.mark.unit

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections import defaultdict
@@ -69,16 +70,24 @@ def check_format(text: str) -> list[Event]:
         for event in events
         if event["ph"] == "M" and event["name"].endswith("_name")
     }
-    spans, counts = defaultdict(list), defaultdict(list)
+    spans, counts, arrows = defaultdict(list), defaultdict(list), defaultdict(list)
+    threads = [event["tid"] for event in events if event.get("name") == "thread_name"]
+    assert len(threads) == len(set(threads))
     for event in events:
         assert isinstance(event["pid"], int)
-        assert isinstance(event["name"], str)
-        assert event["name"]
         assert (event["pid"], None) in named
         if event["ph"] in "BE":
-            assert event["cat"] in ("compute", "send", "wait")
             assert (event["pid"], event["tid"]) in named
             spans[event["pid"], event["tid"]].append(event)
+            if event["ph"] == "E":
+                continue
+            assert event["cat"] in ("compute", "send", "wait")
+        assert isinstance(event["name"], str)
+        assert event["name"]
+        if event["ph"] == "B":
+            pass
+        elif event["ph"] in "sf":
+            arrows[event["id"]].append(event)
         elif event["ph"] == "C":
             ((_, value),) = event["args"].items()
             assert value >= 0
@@ -89,22 +98,30 @@ def check_format(text: str) -> list[Event]:
     for track in spans.values():  # a thread does one thing after the other, and ends them all
         assert [event["ph"] for event in track] == ["B", "E"] * (len(track) // 2)
         assert all(a["ts"] <= b["ts"] for a, b in pairwise(track))
-        assert all(a["name"] == b["name"] for a, b in zip(track[::2], track[1::2], strict=True))
+    for pair in arrows.values():  # each from one of the spans to another, which begin with it
+        first, second = sorted(pair, key=lambda event: event["ts"])
+        assert (first["ph"], second["ph"], second["bp"]) == ("s", "f", "e")
+        for event in pair:
+            began = (e["ts"] for e in spans[event["pid"], event["tid"]] if e["ph"] == "B")
+            assert event["ts"] in began
     for track in counts.values():
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in pairwise(track))
     return events
 
 
 def of_worker(events: list[Event], name: str) -> dict[tuple[str, int], Event]:
-    """A worker's spans by name and iteration."""
+    """A worker's spans by name and iteration; those of a layer's thread have it in their names."""
     pid = next(e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == name)
+    threads = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
     found, begun = {}, {}
     for event in events:
         if event["ph"] == "B" and event["pid"] == pid:
             begun[event["tid"]] = event
         elif event["ph"] == "E" and event["pid"] == pid:
             began = begun[event["tid"]]
-            key = began["name"], began["args"]["iteration"]
+            thread = threads[event["tid"]]
+            layer = "" if thread == "computing" else f" {thread}"
+            key = began["name"] + layer, began["args"]["iteration"]
             assert key not in found
             found[key] = {"ts": began["ts"], "dur": event["ts"] - began["ts"]}
     return found
@@ -112,10 +129,12 @@ def of_worker(events: list[Event], name: str) -> dict[tuple[str, int], Event]:
 
 def test_a_trace_has_the_format_and_all_nodes(ran: tuple[str, Session]) -> None:
     events = check_format(ran[0])
-    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    names = {e["args"]["name"] for e in events if e.get("name") == "process_name"}
     assert names == {"w0", "w1", "s0", "tor0", "tor1", "core0"}
     counters = {e["name"] for e in events if e["ph"] == "C"}
-    assert {"slots in use", "w0-eth0 to tor0", "tor0-eth1 to w0", "core0-eth2 to tor1"} <= counters
+    links = {"eth0 to tor0", "eth1 to w0", "eth2 to tor1"}
+    assert {"slots", *(f"{link}, busy" for link in links)} <= counters
+    assert {f"{link}, queued" for link in links} & counters
 
 
 def test_layers_take_the_times_of_their_file_and_wait_for_their_sums(
@@ -155,6 +174,27 @@ def test_a_trace_depends_neither_on_batches_nor_on_the_order_of_nodes(
     assert text == ran[0]
 
 
+def test_a_trace_is_the_same_if_switches_run_apart(
+    ran: tuple[str, Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def apart(session: Session) -> None:
+        session.network.together = False
+
+    text, session = traced(tmp_path, monkeypatch, change=apart)
+    assert session.network.engine.rounds > ran[1].network.engine.rounds
+    assert text == ran[0]
+
+
+def test_a_file_that_ends_in_gz_is_compressed(tmp_path: Path) -> None:
+    for name in ("trace.json", "trace.json.gz"):
+        with TraceFile(tmp_path / name) as file:
+            file.process(1, "w0", "worker")
+            file.counter(0, 1, "slots", 7, "in use", 3)
+    packed = (tmp_path / "trace.json.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "trace.json").read_bytes()
+    assert packed[3:8] == bytes(5)  # neither a name nor a time: RFC 1952, 2.3
+
+
 def test_counters_are_of_what_the_links_carried_and_the_slots_held(
     ran: tuple[str, Session],
 ) -> None:
@@ -168,14 +208,26 @@ def test_counters_are_of_what_the_links_carried_and_the_slots_held(
     }
     for way, receiver in network.receivers().items():
         link = network.links()[way]
-        name, pid = f"{way.interface} to {receiver}", processes[way.node]
+        name, pid = f"{way.interface[len(way.node) + 1 :]} to {receiver}", processes[way.node]
         counts = [
-            (e["ts"], e["args"]["percent"])
+            (e["ts"], e["args"]["%"])
             for e in events
-            if e["ph"] == "C" and e["name"] == name and e["pid"] == pid
+            if e["ph"] == "C" and e["name"] == f"{name}, busy" and e["pid"] == pid
         ]
-        assert counts[0] == (0, 0)
+        if not link.counters.sent:
+            assert counts == []
+            continue
+        assert counts[0][1] > 0
         assert counts[-1][1] == 0
+        queued = [
+            e["args"]["bytes"]
+            for e in events
+            if e.get("name") == f"{name}, queued" and e["pid"] == pid
+        ]
+        # The queue counts what waits as it comes, what goes on the line at once included.
+        most = link.counters.queue_most
+        assert max(queued, default=0) <= most <= max(queued, default=0) + 1514
+        assert queued == [] or queued[-1] == 0
         assert all(percent <= 100 for _, percent in counts)
         microseconds = sum(
             percent / 100 * (later - time) for (time, percent), (later, _) in pairwise(counts)
@@ -185,9 +237,9 @@ def test_counters_are_of_what_the_links_carried_and_the_slots_held(
         assert microseconds == pytest.approx(bits / 1000, abs=spans / 1000 + 1e-6)
     for switch in network.switches:
         slots = [
-            e["args"]["slots"]
+            e["args"]["in use"]
             for e in events
-            if e["name"] == "slots in use" and e["pid"] == processes[switch]
+            if e.get("name") == "slots" and e["pid"] == processes[switch]
         ]
         assert slots[-1] == 0
         # At a ToR one is held for the way to the core and back, and claimed with each packet. At

@@ -455,6 +455,91 @@ def test_after_a_loss_all_that_is_overdue_is_asked_about() -> None:
     ]
 
 
+def spread(transport: WorkerTransport, *numbers: int) -> list[Batch]:
+    """First contacts of chunks 0..n-1 with a round trip of 40 ms, then a second round of these,
+    each sent 12 ms after the one before, from 1.0 on: their contributions."""
+    submit(transport, *numbers)
+    for now in (0.0, 0.1):
+        batch, _ = transport.poll(now)
+        assert batch is not None
+        transport.on_packets(now + 0.04, results_of(batch))
+    packets = []
+    for number in numbers:
+        submit(transport, number)
+        batch, _ = transport.poll(1.0 + 0.012 * number)
+        assert batch is not None
+        packets.append(batch)
+    return packets
+
+
+def test_a_number_is_asked_about_when_the_sum_of_a_later_one_is_there() -> None:
+    transport = lone(window=16)
+    packets = spread(transport, *range(6))  # numbers 12..17
+    assert asked(transport, 1.065) == []
+    transport.on_packets(1.065, results_of(packets[2]))
+    assert asked(transport, 1.065) == [12, 13]
+    # 12 waits for the other worker; the answer for 13 is lost. A sum of what was sent before the
+    # questions tells nothing of either.
+    transport.on_packets(1.072, state_of(transport, 12, 0, Phase.AGGREGATING, 0b01))
+    submit(transport, 6)
+    contact = transport.poll(1.08)[0]
+    assert contact is not None
+    transport.on_packets(1.101, results_of(packets[5]))
+    assert asked(transport, 1.101) == [15, 16]
+    # Enough after the question about 13, not enough after the answer about 12.
+    transport.on_packets(1.122, results_of(contact))
+    data = transport.poll(1.123)[0]
+    assert data is not None
+    kinds = zip(ops(data.headers).tolist(), data.headers["seq"].tolist(), strict=True)
+    assert list(kinds) == [(Op.QUERY, 13), (Op.CONTRIBUTE, 19)]
+    transport.on_packets(1.164, results_of(data.select([1])))
+    assert asked(transport, 1.164) == [12, 15, 16]
+    assert transport.statistics.retransmitted == 0
+
+
+def test_what_reordering_explains_is_not_asked_about() -> None:
+    transport = lone(window=16)
+    spread(transport, 0, 1)  # numbers 4 and 5
+    submit(transport, 2, 3)
+    more = transport.poll(1.018)[0]  # 6 ms after 5: less than a quarter of the round trip
+    assert more is not None
+    transport.on_packets(1.06, results_of(more.select([1])))
+    assert asked(transport, 1.06) == [4]
+
+
+def test_what_a_repair_shows_needs_no_timer() -> None:
+    """A burst of losses: one number's timer rings, and when its sum is there the others follow."""
+    transport = lone(window=16)
+    spread(transport, *range(4))  # numbers 8..11
+    _, deadline = transport.poll(1.07)
+    assert asked(transport, deadline) == [8]
+    transport.on_packets(deadline, state_of(transport, 8, 0, Phase.AGGREGATING, 0b10))
+    again = transport.poll(deadline)[0]
+    assert again is not None
+    repaired = again.select(ops(again.headers) == Op.CONTRIBUTE)
+    assert repaired.headers["seq"].tolist() == [8]
+    transport.on_packets(deadline + 0.04, results_of(repaired))
+    late = set(asked(transport, deadline + 0.04)) | set(again.headers["seq"].tolist())
+    assert late == {8, 9, 10, 11}
+
+
+def test_timeouts_follow_the_round_trip_up_and_down() -> None:
+    transport = lone(window=4)
+    now, timeouts = 0.0, []
+    for trip in [5e-5] * 40 + [0.02] * 40 + [5e-5] * 60:
+        submit(transport, 0)
+        while not transport.idle:
+            batch, _ = transport.poll(now)
+            assert batch is not None
+            assert (ops(batch.headers) == Op.CONTRIBUTE).all()
+            transport.on_packets(now + trip, results_of(batch))
+            now += trip
+        timeouts.append(float(transport.round_trips.timeouts[0]))
+        now += 1.0
+    assert timeouts[39] == timeouts[-1] == transport.round_trips.least == 0.001
+    assert timeouts[79] == pytest.approx(0.04, rel=0.1)
+
+
 def test_what_is_sent_beside_a_question_has_its_own_timer() -> None:
     """A stream that has waited for long, whose questions are rare, does not slow another down."""
     plan = replace(lone().plan, streams=(StreamPlan(0, 7, 0, 2), StreamPlan(1, 7, 0, 2)))

@@ -200,7 +200,7 @@ def test_priorities_are_decided_when_the_sender_is_past() -> None:
     sends = train(at, np.zeros((4, SIZE), np.uint8), priorities=[0, 0, 0, 7])
     engine, _, b = pair(sends, LinkSpec(10**10, priorities=True))
     order: list[int] = []
-    engine.links[0].on_departure = lambda one: order.extend(one.priorities.tolist())
+    engine.links[0].on_departure = lambda one, came: order.extend(one.priorities.tolist())
     engine.run(lambda: len(b.got) == 4)
     assert order == [0, 0, 7, 0]
     assert b.got == [51_200 * (i + 1) for i in range(4)]

@@ -55,7 +55,8 @@ class Played:
         left: dict[Any, list[Train]] = {}
         for way, link in network.links().items():
             if way.node in network.hosts:
-                link.on_departure = left.setdefault(way, []).append
+                sent = left.setdefault(way, [])
+                link.on_departure = lambda train, came, sent=sent: sent.append(train)
         network.controller.begin()
         network.operator.tasks.thread(self._conduct).start()
         try:

@@ -18,13 +18,13 @@ struct outlet {
     struct line line;
     bool unqueued;
     uint64_t count, room;
-    int64_t *ends, *lengths, *inputs;
+    int64_t *ends, *lengths, *inputs, *came;
     uint32_t *stored;
     uint8_t *priorities, *frames;
     uint64_t kept, frames_room;
     uint32_t most, least; // bytes stored of a frame
     uint64_t bytes, occupied;
-    struct wire *wire; // NULL: what leaves is a departure
+    struct wire *wire; // NULL: what leaves is a departure; else only if the switch is watched
 };
 
 // What is under way from one switch to another.
@@ -71,7 +71,7 @@ struct timed {
     int64_t *until;     // of this call
     int64_t next, last; // when its next event is; of its last that went round
     uint32_t again;     // how many went round since time passed
-    bool no_memory, prioritised;
+    bool no_memory, prioritised, watched;
     // The packet in hand.
     int64_t now;
     int64_t input;
@@ -90,12 +90,13 @@ static bool grow(void **items, size_t size, uint64_t room) {
     return more;
 }
 
-static bool make_room(struct outlet *outlet) {
+static bool make_room(struct outlet *outlet, bool watched) {
     if (outlet->count == outlet->room) {
         uint64_t room = outlet->room ? 2 * outlet->room : FIRST_ROOM;
         if (!grow((void **)&outlet->ends, sizeof *outlet->ends, room) ||
             !grow((void **)&outlet->lengths, sizeof *outlet->lengths, room) ||
             !grow((void **)&outlet->inputs, sizeof *outlet->inputs, room) ||
+            (watched && !grow((void **)&outlet->came, sizeof *outlet->came, room)) ||
             !grow((void **)&outlet->stored, sizeof *outlet->stored, room) ||
             !grow((void **)&outlet->priorities, sizeof *outlet->priorities, room))
             return false;
@@ -167,6 +168,7 @@ void timed_destroy(struct timed *timed) {
         free(outlet->ends);
         free(outlet->lengths);
         free(outlet->inputs);
+        free(outlet->came);
         free(outlet->stored);
         free(outlet->priorities);
         free(outlet->frames);
@@ -321,13 +323,31 @@ static size_t gather(const struct timed *timed, uint8_t *out, size_t length,
     return head + rest;
 }
 
+// A departure, whose frame is behind those of before.
+static void note(const struct timed *timed, struct outlet *outlet, size_t length, uint32_t stored,
+                 uint8_t priority) {
+    uint64_t n = outlet->count++;
+    outlet->ends[n] = outlet->line.free;
+    outlet->inputs[n] = timed->input;
+    outlet->lengths[n] = (int64_t)length;
+    outlet->priorities[n] = priority;
+    outlet->stored[n] = stored;
+    if (timed->watched)
+        outlet->came[n] = timed->now + (int64_t)timed->latency;
+    outlet->most = stored > outlet->most ? stored : outlet->most;
+    outlet->least = stored < outlet->least ? stored : outlet->least;
+    outlet->kept += stored;
+    outlet->bytes += length;
+}
+
 static void leave(struct timed *timed, struct sw_packet *packet) {
     const struct timed_program *program = &timed->program;
     struct outlet *outlet = packet->port < SW_PORTS ? timed->outlets[packet->port] : NULL;
     int64_t start;
     timed->no_port += !outlet;
     struct wire *wire = outlet ? outlet->wire : NULL;
-    if (outlet && !(wire ? make_wire_room(wire) : make_room(outlet)))
+    if (outlet && ((wire && !make_wire_room(wire)) ||
+                   ((!wire || timed->watched) && !make_room(outlet, timed->watched))))
         timed->no_memory = true;
     if (!outlet || timed->no_memory || !queued(timed, outlet, packet, &start)) {
         program->packet_free(program->sw, packet);
@@ -349,6 +369,10 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
     uint32_t stored = (uint32_t)gather(timed, out, length, &leaving);
     if (wire) {
         carry(outlet, length, stored);
+        if (timed->watched) {
+            memcpy(outlet->frames + outlet->kept, out, stored);
+            note(timed, outlet, length, stored, priority);
+        }
         return;
     }
     if (outlet->unqueued)
@@ -362,16 +386,7 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
         if (echo->free != TIMED_NEVER && answer + echo->least < *timed->until)
             *timed->until = answer + echo->least;
     }
-    uint64_t n = outlet->count++;
-    outlet->ends[n] = outlet->line.free;
-    outlet->inputs[n] = timed->input;
-    outlet->lengths[n] = (int64_t)length;
-    outlet->priorities[n] = priority;
-    outlet->stored[n] = stored;
-    outlet->most = stored > outlet->most ? stored : outlet->most;
-    outlet->least = stored < outlet->least ? stored : outlet->least;
-    outlet->kept += stored;
-    outlet->bytes += length;
+    note(timed, outlet, length, stored, priority);
 }
 
 static void drain(struct timed *timed) {
@@ -587,6 +602,10 @@ static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead,
     }
 }
 
+void timed_watch(struct timed *timed) {
+    timed->watched = true;
+}
+
 void timed_echoes(struct timed *timed, const struct timed_echo *echoes) {
     timed->echoes = echoes;
 }
@@ -644,6 +663,8 @@ void timed_collect(const struct timed *timed, const struct timed_departures *int
         memcpy(into->ends + at, outlet->ends, n * sizeof *outlet->ends);
         memcpy(into->lengths + at, outlet->lengths, n * sizeof *outlet->lengths);
         memcpy(into->inputs + at, outlet->inputs, n * sizeof *outlet->inputs);
+        if (timed->watched)
+            memcpy(into->came + at, outlet->came, n * sizeof *outlet->came);
         memcpy(into->priorities + at, outlet->priorities, n * sizeof *outlet->priorities);
         copy_frames(outlet, into->bytes + kept);
         into->ports[ports++] = (struct timed_port){

@@ -57,10 +57,11 @@ struct timed_port {
 
 // What left in one call, port by port. ends[i]: when the last bit did. inputs[i]: the number of
 // the arrival that it comes of, -1 if it went round. Frames lie one behind the other, as many bytes of
-// each as of the port's longest: behind those that are stored of a shorter one are zeros.
+// each as of the port's longest: behind those that are stored of a shorter one are zeros. came[i]:
+// when it came to its queue, of a watched switch only.
 struct timed_departures {
     struct timed_port *ports;
-    int64_t *ends, *lengths, *inputs;
+    int64_t *ends, *lengths, *inputs, *came;
     uint8_t *priorities, *bytes;
 };
 
@@ -102,6 +103,10 @@ struct timed_carried {
 int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_t to_port,
                int64_t delay, uint64_t rank);
 int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *carried);
+
+// Before anything has left: departures have the times at which they came to their queues, and what
+// leaves by a wire is one, too, for whoever wants to see it.
+void timed_watch(struct timed *timed);
 
 // Who is at the other end of a port may answer what leaves it: not before it is there, `delay` ps
 // later, and not before its own line is free; its answer takes `least` ps. free is INT64_MAX where

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's transport as its arrays, for what goes number by number in C (``runtime/worker.h``).
+
+Each method is what it names does in Python with numpy, which says what it is to come to. The arrays
+are those of `Slots` and `Exponents` themselves, so either way goes on from what the other has left.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.native import library
+from hosts.round_trip import RoundTrips
+from hosts.scheduler import Pacer
+from hosts.slots import Rows, Slots
+from hosts.stepping import Clock, Numbers, Seconds, Steps
+from protocol.exponents import Exponents
+from protocol.header import HEADER_BYTES, PEER, Array, Batch
+from protocol.plan import WorkerPlan
+from switch.lines import address
+
+_BY_ROW = ("stage", "flags", "due", "wanted", "seq", "hash", "server", "failures", "mark",
+           "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip
+_BY_STREAM = ("common", "bases", "masks", "windows", "priorities", "stream_index")
+_BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
+_NUMBERS = ("streams", "chunks", "width", "headroom", "world", "rank", "job", "epoch")
+
+
+class _Worker(ctypes.Structure):
+    """`struct worker` of runtime/worker.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (*_BY_ROW, *_BY_STREAM, *_BY_CHUNK)),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+    )
+
+
+class _Releases(ctypes.Structure):
+    """`struct releases` of runtime/releases.c."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                "worker", "left", "next", "taken", "entries", "starts", "smoothed", "variation",
+                "timeouts", "rings", "after", "times", "rows", "released", "sent_rows",
+                "sent_sizes", "sent_times", "sent_deadlines",
+            )
+        ),
+        *((name, ctypes.c_int64) for name in ("results", "large", "small")),
+        *(
+            (name, ctypes.c_double)
+            for name in ("rate", "backlog", "clear", "least", "most", "tick", "second", "following")
+        ),
+        *((name, ctypes.c_int64) for name in ("releases", "sent", "spent")),
+    )  # fmt: skip
+
+
+class _Taken(ctypes.Structure):
+    """`struct taken` of runtime/rows.c."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("rows", "tickets", "chunks", "flags", "places", "exponents")
+        ),
+        ("coarse", ctypes.c_int64),
+    )
+
+
+_NO_MEMORY, _RELEASED = 0, 1
+
+
+class Taken(NamedTuple):
+    """Of results that were taken those with data: their rows, tickets, chunks, flags and places
+    among all; how many sums are coarse. found, exponents: chunks of exponent rounds, and what these
+    have found."""
+
+    rows: Rows
+    tickets: Numbers
+    chunks: Numbers
+    flags: npt.NDArray[np.uint8]
+    places: Numbers
+    coarse: int
+    found: Numbers
+    exponents: npt.NDArray[np.int8]
+
+
+class Columns:
+    """Of one transport. common: (streams,) HEADER, what each one's packets have in common; servers:
+    (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none."""
+
+    def __init__(
+        self,
+        lib: ctypes.CDLL,
+        plan: WorkerPlan,
+        slots: Slots,
+        exponents: Exponents,
+        common: Array,
+        servers: Array,
+        stream_index: npt.NDArray[np.intp],
+    ) -> None:
+        self._lib = lib
+        self._slots = slots
+        shares = plan.shares.servers
+        self._arrays: dict[str, Any] = {
+            "stage": slots.stage, "flags": slots.flags, "due": slots.due, "wanted": slots.wanted,
+            "seq": slots.seq, "hash": slots.hash, "server": slots.server,
+            "failures": slots.failures, "mark": slots.mark, "exponent": slots.exponent,
+            "entry": slots.entry, "progress": slots.progress, "deadline": slots.deadline,
+            "results": slots.result_headers,
+            "common": common, "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
+            "windows": np.array(slots.windows, np.int64), "priorities": slots.priorities,
+            "stream_index": stream_index, "chunk_server": shares, "servers": servers,
+            **exponents.columns(),
+        }  # fmt: skip
+        self._worker = _Worker(
+            **{name: address(array) for name, array in self._arrays.items()},
+            streams=len(slots.windows), chunks=len(shares) - 1, width=slots.width,
+            headroom=exponents.headroom, world=plan.world, rank=plan.rank, job=plan.job,
+            epoch=plan.epoch,
+        )  # fmt: skip
+        self._at = ctypes.addressof(self._worker)
+        self._rows = len(slots.stage)
+        self._most = 3 * sum(slots.windows)  # due at first, let go, and entering
+
+    @staticmethod
+    def of(
+        plan: WorkerPlan,
+        slots: Slots,
+        exponents: Exponents,
+        common: Array,
+        servers: Array,
+        stream_index: npt.NDArray[np.intp],
+    ) -> Columns | None:
+        """None where numpy does it: without a compiler, and for what is not plain sums."""
+        lib = library()
+        if lib is None or plan.optimizer is not None or exponents.staleness:
+            return None
+        return Columns(lib, plan, slots, exponents, common, servers, stream_index)
+
+    def plain(self, times: Seconds, batch: Batch) -> Rows | None:
+        """`_plain` of hosts/releases.py but for values that are due.
+        Headers and peers lie one behind the other."""
+        n, words, numbers = len(times), batch.payloads, self._open()
+        rows = np.empty(n, np.intp)
+        plain = self._lib.plain_results(
+            self._at, address(batch.headers), address(batch.peers),
+            words.__array_interface__["data"][0], words.strides[0], address(batch.full),
+            address(times), n, address(numbers), address(rows),
+        )  # fmt: skip
+        return rows if plain else None
+
+    def steps(
+        self,
+        times: Seconds,
+        rows: Rows,
+        trips: RoundTrips,
+        pacer: Pacer,
+        entries: Sequence[Array],
+        sizes: tuple[int, int],
+        clock: Clock,
+    ) -> Steps | None:
+        """What `_Singly` of hosts/stepping.py comes to; None if something waits for more than these
+        results (`_coming` of hosts/releases.py).
+
+        times, rows: of the results; trips and pacer: as they are before them; entries: of each
+        stream, those that could enter; sizes: bytes on the wire without and with payload.
+        """
+        slots, pacer, measured = self._slots, copy.copy(pacer), trips.copies()
+        streams, most = len(slots.windows), self._most
+        starts = [0, *itertools.accumulate(map(len, entries))]
+        places = (address(one) if len(one) else 0 for one in entries)
+        numbers = np.array(
+            [[*slots.left, 0], [*slots.next, 0], [0] * (streams + 1), starts, [*places, 0]],
+            np.int64,
+        )
+        after = np.empty(starts[-1], np.uint8)
+        rings = np.full(streams, -np.inf)
+        sent, leaving = np.empty((3, most), np.int64), np.empty((2, most))
+        first, row, wide = address(numbers), 8 * (streams + 1), 8 * most
+        sent_at, leaving_at = address(sent), address(leaving)
+        small, large = sizes
+        native = _Releases(
+            *(self._at, first, first + row, first + 2 * row, first + 4 * row, first + 3 * row),
+            *(address(one) for one in measured),
+            *(address(rings), address(after) if len(after) else 0, address(times), address(rows)),
+            *(sent_at, sent_at + wide, sent_at + 2 * wide, leaving_at, leaving_at + wide),
+            *(len(times), large, small),
+            *(pacer.rate, pacer.backlog, pacer.clear, trips.least, trips.most),
+            *(clock.tick, clock.second, math.inf, 0, 0, 0),
+        )
+        result = self._lib.release_steps(ctypes.byref(native))
+        if result == _NO_MEMORY:
+            raise MemoryError("no memory for what a worker sends")
+        if result != _RELEASED:
+            return None
+        pacer.clear = native.clear
+        count = native.sent
+        return Steps(
+            sent[1, :count],
+            sent[2, :count],
+            leaving[0, :count],
+            leaving[1, :count],
+            numbers[2, :-1].tolist(),
+            rings,
+            native.spent > 0,
+            native.following,
+            sent[0, : native.releases],
+            [after[a:b] for a, b in itertools.pairwise(starts)],
+            measured,
+            pacer,
+        )
+
+    def take(self, rows: Rows, headers: Array) -> Taken:
+        """Integer sums, not flagged, that are good: `WorkerTransport._take`, but for values and for
+        what exponent rounds have found."""
+        n = len(rows)
+        numbers, small = np.empty((4, n), np.int64), np.empty((2, n), np.uint8)
+        first = address(numbers)
+        flags = address(small)
+        told = _Taken(first, first + 8 * n, first + 16 * n, flags, first + 24 * n, flags + n)
+        count = self._lib.take_results(
+            self._at, address(rows), address(headers), n, ctypes.byref(told)
+        )
+        found, exponents = numbers[2, count:], small[1, count:].view(np.int8)
+        rows, tickets, chunks, places = numbers[:, :count]
+        return Taken(rows, tickets, chunks, small[0, :count], places, told.coarse, found, exponents)
+
+    def first_open(self, stream: int, left: int, following: int) -> int:
+        """The lowest number of a stream from `left` on that has no result."""
+        return int(self._lib.first_open(self._at, stream, left, following))
+
+    def enter(self, stream: int, number: int, entries: Array) -> None:
+        """`Slots.enter` of entries that get these numbers, but for values."""
+        self._lib.enter_rows(self._at, stream, number, address(entries), len(entries))
+
+    def let_go(self, stage: int) -> None:
+        """Data whose exponent is known is due, in this stage: `WorkerTransport._advance`."""
+        self._lib.let_go(self._at, self._rows, stage)
+
+    def note_sent(self, rows: Rows, times: Seconds, deadlines: Seconds) -> None:
+        """`_account` of hosts/releases.py."""
+        self._lib.note_sent(self._at, address(rows), len(rows), address(times), address(deadlines))
+
+    def postpone(self, rings: Sequence[float]) -> float:
+        """Of each stream no number is asked about before its ring; returns when the first is."""
+        slots = self._slots
+        first: float = min(
+            self._lib.postpone(self._at, stream, slots.left[stream], slots.next[stream], ring)
+            for stream, ring in enumerate(rings)
+        )
+        return first
+
+    def write(self, rows: Rows, headers: Array, full: npt.NDArray[np.bool_]) -> Array:
+        """CONTRIBUTEs of chunks without payload: `Contributions.packets`; returns (n,) PEER where
+        they go."""
+        peers = np.empty(len(rows), PEER)
+        self._lib.write_contributions(
+            self._at, address(rows), len(rows), headers.ctypes.data, headers.strides[0],
+            address(full), address(peers),
+        )  # fmt: skip
+        return peers
+
+    def _open(self) -> Numbers:
+        """(streams, 2) each one's left and next."""
+        numbers: Numbers = np.array([self._slots.left, self._slots.next], np.int64).T.copy()
+        return numbers
+
+
+def behind(batch: Batch) -> bool:
+    """Whether headers and peers of a batch lie one behind the other."""
+    return (
+        batch.headers.strides[0] == HEADER_BYTES
+        and batch.peers.strides[0] == PEER.itemsize
+        and (not batch.payloads.size or batch.payloads.strides[1] == batch.payloads.itemsize)
+        and bool(batch.full.flags.c_contiguous)
+    )

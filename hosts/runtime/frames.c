@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Datagrams to Ethernet frames and back, and the room for them in a queue, as
+// testbed/virtual/frames.py and hostnode.py say.
+
+#include <math.h>
+#include <string.h>
+
+#include "packet.h"
+
+// Ethernet, IPv4 without options, UDP; numbers in network order.
+struct envelope {
+    uint8_t target[6], source[6];
+    uint16_t ethertype;
+    uint8_t version, service;
+    uint16_t total, id, fragment;
+    uint8_t hops, protocol;
+    uint16_t checksum;
+    uint32_t from, to;
+    uint16_t from_port, to_port, length, udp_checksum;
+} __attribute__((packed));
+
+enum { ETHERNET_BYTES = 14, IPV4_BYTES = 20, UDP_BYTES = 8 };
+_Static_assert(sizeof(struct envelope) == ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES, "OVERHEAD");
+
+// The ones' complement sum of the IPv4 header (RFC 1071).
+static uint16_t ipv4_sum(const struct envelope *envelope) {
+    // Read in place: of a copy on the stack GCC 12.2 makes aligned stores where it is not aligned.
+    const half *words = (const half *)&envelope->version;
+    uint32_t sum = 0;
+    for (size_t i = 0; i < IPV4_BYTES / 2; i++)
+        sum += two(words[i]);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)((sum & 0xffff) + (sum >> 16));
+}
+
+// Frames of these lengths, of which `stored` bytes are there: whether all are datagrams for this
+// peer, and well-formed packets, those with payload of `wide` bytes. Then `headers`, `full` and
+// `sources` say which.
+int read_frames(const uint8_t *frames, size_t stored, size_t n, const int64_t *lengths,
+                const struct peer *mine, int64_t wide, struct header *headers, uint8_t *full,
+                struct peer *sources) {
+    for (size_t i = 0; i < n; i++) {
+        const struct envelope *envelope = (const struct envelope *)(frames + i * stored);
+        int64_t length = lengths[i];
+        if (envelope->ethertype != two(0x0800) || envelope->version != 0x45 ||
+            envelope->protocol != 17 || ipv4_sum(envelope) != 0xffff ||
+            two(envelope->total) != length - ETHERNET_BYTES ||
+            two(envelope->length) != length - ETHERNET_BYTES - IPV4_BYTES ||
+            envelope->to != mine->ipv4 || envelope->to_port != mine->port)
+            return 0;
+        struct header *header = &headers[i];
+        memcpy(header, envelope + 1, sizeof *header);
+        int op = op_of(header);
+        full[i] = (uint8_t)carries_payload(header);
+        int64_t expected = full[i] ? wide : (int64_t)sizeof *header;
+        if (header->version_op >> 4 != VERSION || op < CONTRIBUTE || op > STATE ||
+            length - (int64_t)sizeof *envelope != expected)
+            return 0;
+        sources[i] = (struct peer){envelope->from, envelope->from_port};
+    }
+    return 1;
+}
+
+// What is before the datagrams in frames, each `stride` bytes after the one before: the template's
+// envelope, but for what differs. A datagram is as long as a header, or `wide` if it is full;
+// lengths: of the frames.
+void write_envelopes(const struct envelope *template, size_t n, const uint8_t *full, int64_t wide,
+                     const struct peer *peers, uint8_t *frames, size_t stride, int64_t *lengths) {
+    for (size_t i = 0; i < n; i++) {
+        struct envelope *envelope = (struct envelope *)(frames + i * stride);
+        int64_t size = full[i] ? wide : (int64_t)sizeof(struct header);
+        *envelope = *template;
+        envelope->total = two((uint16_t)(IPV4_BYTES + UDP_BYTES + size));
+        envelope->to = peers[i].ipv4;
+        envelope->to_port = peers[i].port;
+        envelope->length = two((uint16_t)(UDP_BYTES + size));
+        envelope->checksum = two((uint16_t)~ipv4_sum(envelope));
+        lengths[i] = (int64_t)sizeof *envelope + size;
+    }
+}
+
+// Whether frames of these bytes find room in a queue of so many, with a little to spare, that come
+// at these times, ascending; those of one time find what waits then. pace: bytes a second that
+// leave; waiting: bytes in the queue when the first comes.
+int find_room(const int64_t *times, const int64_t *sizes, size_t n, double second, double pace,
+              int64_t waiting, int64_t queue) {
+    double gone = 0, lowest = 0;
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i && times[i] != times[i - 1])
+            gone = (double)(times[i] - times[0]) / second * pace;
+        sum += sizes[i];
+        double level = (double)sum - gone + (double)waiting, before = level - (double)sizes[i];
+        lowest = before < lowest ? before : lowest;
+        if (level - lowest > (double)(queue - 2 * sizes[i]))
+            return 0;
+    }
+    return 1;
+}

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What parts of a program mention: fields, as read or as written, headers and header stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+
+from switch import expressions as ex
+from switch.program import ObjectName, Primitive, VarbitField
+
+Place = tuple[str, str]  # header instance, field
+
+
+@dataclass
+class Uses:
+    """Fields and headers that something mentions. whole: headers other than by one field."""
+
+    read: set[Place] = field(default_factory=set)
+    written: set[Place] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    stacks: set[str] = field(default_factory=set)
+
+    def headers(self) -> set[str]:
+        return {header for header, _ in self.read | self.written} | self.whole
+
+    def places(self) -> set[Place]:
+        return self.read | self.written
+
+
+def mentions(thing: object) -> Iterator[object]:
+    """Every expression and object name within something of the program, itself included."""
+    if isinstance(thing, (tuple, list)):
+        for one in thing:
+            yield from mentions(one)
+    elif is_dataclass(thing):
+        yield thing
+        if isinstance(thing, ex.FieldValue) and isinstance(thing.header, ex.HeaderRef):
+            return
+        for one in fields(thing):
+            yield from mentions(getattr(thing, one.name))
+
+
+def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
+    """Adds what the things mention, as read or as written."""
+    for one in mentions(list(things)):
+        if isinstance(one, ex.FieldValue) and isinstance(one.header, ex.HeaderRef):
+            (uses.written if written else uses.read).add((one.header.name, one.field))
+        elif isinstance(one, ex.HeaderRef):
+            uses.whole.add(one.name)
+        elif isinstance(one, VarbitField):
+            uses.whole.add(one.header)
+        elif isinstance(one, (ex.StackElement, ex.StackLast, ex.StackSize)):
+            uses.stacks.add(one.stack)
+        elif isinstance(one, ObjectName) and one.kind == "header_stack":
+            uses.stacks.add(one.name)
+
+
+# Operations that write their first operand, a field, and only read the others.
+WRITES_FIRST = {
+    "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
+    "modify_field_rng_uniform",
+}  # fmt: skip
+
+
+def note_primitive(uses: Uses, one: Primitive) -> None:
+    if one.op in WRITES_FIRST:
+        note(uses, one.operands[:1], written=True)
+        note(uses, one.operands[1:])
+    else:
+        note(uses, one.operands)

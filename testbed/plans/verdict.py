@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which placement is the quickest, and why, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.plans.analytic import HOST, PROCESS, Prediction
+from testbed.plans.network import SERVER, WORKER, Network
+from topologies.units import rate_text, size_text, time_text
+
+__all__ = ["link_name", "why"]
+
+_ALIKE = 1.001  # times as long, that nobody would notice
+
+
+def link_name(name: str) -> str:
+    """A class of links as people say it, and any other bottleneck as it is."""
+    level = name.removeprefix("uplink ")
+    if level == name:
+        return name
+    return "ToR uplink" if level == "1" else f"core uplink {int(level) - 1}"
+
+
+def why(found: Sequence[Prediction], network: Network) -> str:
+    """Which placement is the quickest, what it waits for, and what holds the next ones back.
+
+    found: quickest first, as ``predictions`` has them.
+    """
+    fit = [one for one in found if not one.refused and one.bytes]
+    if not fit:
+        return "None of the placements can be had here."
+    best, *others = fit
+    text = f"{best.name} wins with {time_text(best.seconds)} an iteration: {_busy(best, network)}"
+    extra = {"window": _window(best), "loss": "what is lost costs " + _part(best, "loss")}
+    extra["latency"] = (
+        f"most of it is latency, {_part(best, 'fill')} of a chunk to the root and back"
+    )
+    if best.limit in extra:
+        text += f"; {extra[best.limit]}"
+    slower = [one for one in others if one.seconds > best.seconds * _ALIKE]
+    alike = [one.name for one in others if one not in slower]
+    if alike:
+        text += f" ({', '.join(alike)}: the same)"
+    text += "."
+    if slower:
+        other = slower[0]
+        text += (
+            f" Next is {other.name} with {time_text(other.seconds)},"
+            f" {other.seconds / best.seconds:.3g} times as long: {_busy(other, network)}"
+        )
+        text += f"; {_window(other)}." if other.limit == "window" else "."
+    without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
+    if without is not None and best.seconds:
+        text += (
+            f" Of the baselines {without.name} is the quickest with {time_text(without.seconds)},"
+            f" {without.seconds / best.seconds:.3g} times as long: {_busy(without, network)}."
+        )
+    return text
+
+
+def _seconds(one: Prediction) -> float:
+    return one.seconds
+
+
+def _busy(one: Prediction, network: Network) -> str:
+    """What its bottleneck has to do."""
+    took = _part(one, "bottleneck")
+    if one.bottleneck == HOST:
+        return f"a worker's host takes {took} for its packets"
+    if one.bottleneck == PROCESS:
+        return f"a server process takes {took} for what it sums"
+    line = network.lines[one.bottleneck]
+    whose = {WORKER: "a worker's link", SERVER: "a server's link"}.get(
+        one.bottleneck, f"a {link_name(one.bottleneck)}"
+    )
+    carried = size_text(one.bytes.get(one.bottleneck, 0))
+    return f"{whose} ({rate_text(line.rate)}) has {carried} to carry, which takes {took}"
+
+
+def _window(one: Prediction) -> str:
+    text = f"a window of {one.window} chunks makes it wait for {_part(one, 'window')}"
+    needed = one.slots_needed // 2
+    return f"{text}, which one of {needed} would not" if needed > one.window else text
+
+
+def _part(one: Prediction, name: str) -> str:
+    return time_text(one.parts.get(name, 0.0))

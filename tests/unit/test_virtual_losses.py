@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What losses cost at a data centre's rates: round trips, not a timeout each."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from test_releases import Case, Played
+
+from testbed.virtual.trains import SECOND
+
+ELEMENTS = 100_000  # 391 chunks: 0.35 ms, some ten round trips
+ROUND_TRIP = 3e-5  # four links of 5 us, 1 KiB on two of them and a few packets that wait
+TIMEOUT = 1e-3  # the least
+
+
+def played(**bad: Any) -> tuple[list[float], list[dict[str, int]]]:
+    """Seconds of each all-reduce but the first, and each worker's statistics."""
+    case = Case("10 Gbit/s", "0.005 ms", "4 MiB", elements=ELEMENTS, rounds=3, **bad)
+    found = Played(case, trains=True)
+    ends = [max(found.sums[rank, n][0] for rank in (0, 1)) / SECOND for n in range(case.rounds)]
+    took = [after - before for before, after in pairwise(ends)]
+    return took, [statistics for statistics, *_ in found.known.values()]
+
+
+def test_many_losses_in_a_window_cost_no_timeout_each() -> None:
+    (smooth, _), asked = played()
+    assert all(one["queries"] == one["retransmitted"] == 0 for one in asked)
+    took, statistics = played(loss=0.01)
+    lost = sum(one["retransmitted"] for one in statistics)
+    assert lost > 20
+    # A timeout where nothing follows what was lost: at the end, perhaps once more for its repair.
+    assert max(took) < 1.5 * smooth + 2 * TIMEOUT
+    assert sum(took) - 2 * smooth < lost * TIMEOUT / 10
+
+
+def test_reordering_alone_leads_to_no_retransmission_and_few_questions() -> None:
+    (smooth, _), _ = played()
+    took, statistics = played(reorder=0.05)
+    assert max(took) < smooth + ROUND_TRIP
+    for one in statistics:
+        assert one["retransmitted"] == 0
+        assert one["queries"] < 0.05 * one["sent"]
