@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.cli.main import main
-from testbed.sweeps.cluster import RayCrew
+from testbed.sweeps.cluster import RayCrew, _on_node
 from testbed.sweeps.conduct import State, conduct
 from testbed.sweeps.execution import Outcome
 from testbed.sweeps.store import opened
@@ -25,8 +25,10 @@ ray = pytest.importorskip("ray")
 
 # A node that runs no trials.
 HEAD = {"num_cpus": 0, "include_dashboard": False}
+WAIT_SECONDS = 600.0
 
 
+@pytest.mark.timeout(900)  # starts a cluster and nodes, which takes minutes on a busy machine
 def test_a_cluster_comes_to_what_processes_here_come_to(tmp_path: Path, runs: Path) -> None:
     """Though a node is lost in the middle, and the sweep stopped after that: what was done then is
     not run again."""
@@ -46,7 +48,7 @@ def test_a_cluster_comes_to_what_processes_here_come_to(tmp_path: Path, runs: Pa
     try:
         nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
         with opened(there) as store, pytest.raises(KeyboardInterrupt):
-            conduct(store, listed, lambda: _Losing(cluster, nodes[1]), until_it_is_known)
+            conduct(store, listed, lambda: _Losing(cluster, nodes[1], tmp_path), until_it_is_known)
         assert told.count("again") == 1
         before = {one.parent.name for one in there.glob("trials/*/result.json")}
         assert len(before) == told.count("done") < len(listed)
@@ -63,17 +65,27 @@ def test_a_cluster_comes_to_what_processes_here_come_to(tmp_path: Path, runs: Pa
 
 
 class _Losing(RayCrew):
-    """Loses a node as soon as both are at work."""
+    """Loses a node as soon as a trial is at work there, which is never done."""
 
-    def __init__(self, cluster: Any, node: Any) -> None:
+    def __init__(self, cluster: Any, node: Any, folder: Path) -> None:
         super().__init__(cluster.address)
         self._cluster, self._node = cluster, node
+        self._begun = begun = folder / "begun"
+        lost = node.node_id
+
+        def on_node(*trial: str) -> dict[str, Any]:
+            if ray.get_runtime_context().get_node_id() == lost:
+                begun.touch()
+                time.sleep(WAIT_SECONDS)
+            return _on_node(*trial)
+
+        self._task = ray.remote(num_cpus=1, max_retries=0)(on_node)
 
     def next(self) -> tuple[Trial, Outcome]:
         """See Crew."""
         if self._node is not None:
-            while ray.available_resources().get("CPU", 0):
-                time.sleep(0.01)  # Ray tells of nodes only when asked
+            while not self._begun.exists():
+                time.sleep(0.01)  # a file can only be looked for again
             self._cluster.remove_node(self._node, allow_graceful=False)
             self._node = None
         return super().next()
