@@ -138,7 +138,8 @@ def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Seconds | 
     """The streams' lowest round trips behind these results; None if a question may come of them, or
     a timer may ring until the last, of what was sent before or of what is."""
     slots, trips = transport._slots, transport.round_trips
-    lowest, clean = trips.lowest.copy(), slots.clean[rows]
+    lowest: Seconds = trips.lowest.copy()
+    clean = slots.clean[rows]
     took = times - slots.sent_last[rows]
     np.minimum.at(lowest, slots.stream[rows][clean], took[clean])
     if transport._questions.would_ask(rows, lowest):
