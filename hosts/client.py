@@ -524,6 +524,7 @@ class Client:
             link_rate=self._link_rate or None,
             backlog=backlog,
             payload=self._outside.payload,
+            headroom=self._outside.headroom,
         )
 
     def _provide(self) -> Arrays:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,10 +26,11 @@ from hosts.stepping import Clock, Numbers, Seconds, Steps
 from protocol.exponents import Exponents
 from protocol.header import HEADER_BYTES, PEER, Array, Batch
 from protocol.plan import WorkerPlan
+from switch.lines import address
 
 _BY_ROW = ("stage", "flags", "due", "wanted", "seq", "hash", "server", "failures", "mark",
-           "exponent", "entry", "progress", "results", "common", "stream")  # fmt: skip
-_BY_STREAM = ("bases", "masks", "windows", "priorities", "stream_index")
+           "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip
+_BY_STREAM = ("common", "bases", "masks", "windows", "priorities", "stream_index")
 _BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
 _NUMBERS = ("streams", "chunks", "width", "headroom", "world", "rank", "job", "epoch")
 
@@ -107,7 +109,7 @@ class Taken(NamedTuple):
 
 
 class Columns:
-    """Of one transport. common: (rows,) HEADER, what each row's packets have in common; servers:
+    """Of one transport. common: (streams,) HEADER, what each one's packets have in common; servers:
     (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none."""
 
     def __init__(
@@ -127,14 +129,15 @@ class Columns:
             "stage": slots.stage, "flags": slots.flags, "due": slots.due, "wanted": slots.wanted,
             "seq": slots.seq, "hash": slots.hash, "server": slots.server,
             "failures": slots.failures, "mark": slots.mark, "exponent": slots.exponent,
-            "entry": slots.entry, "progress": slots.progress, "results": slots.result_headers,
+            "entry": slots.entry, "progress": slots.progress, "deadline": slots.deadline,
+            "results": slots.result_headers,
             "common": common, "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
             "windows": np.array(slots.windows, np.int64), "priorities": slots.priorities,
             "stream_index": stream_index, "chunk_server": shares, "servers": servers,
             **exponents.columns(),
         }  # fmt: skip
         self._worker = _Worker(
-            **{name: array.ctypes.data for name, array in self._arrays.items()},
+            **{name: address(array) for name, array in self._arrays.items()},
             streams=len(slots.windows), chunks=len(shares) - 1, width=slots.width,
             headroom=exponents.headroom, world=plan.world, rank=plan.rank, job=plan.job,
             epoch=plan.epoch,
@@ -161,12 +164,12 @@ class Columns:
     def plain(self, times: Seconds, batch: Batch) -> Rows | None:
         """`_plain` of hosts/releases.py but for values that are due.
         Headers and peers lie one behind the other."""
-        n, words = len(times), batch.payloads
+        n, words, numbers = len(times), batch.payloads, self._open()
         rows = np.empty(n, np.intp)
         plain = self._lib.plain_results(
-            self._at, batch.headers.ctypes.data, batch.peers.ctypes.data,
-            words.__array_interface__["data"][0], words.strides[0], batch.full.ctypes.data,
-            times.ctypes.data, n, self._open().ctypes.data, rows.ctypes.data,
+            self._at, address(batch.headers), address(batch.peers),
+            words.__array_interface__["data"][0], words.strides[0], address(batch.full),
+            address(times), n, address(numbers), address(rows),
         )  # fmt: skip
         return rows if plain else None
 
@@ -204,20 +207,22 @@ class Columns:
         """
         slots, pacer, measured = self._slots, copy.copy(pacer), trips.copies()
         streams, most = len(slots.windows), self._most
-        numbers = np.zeros((5, streams + 1), np.int64)  # left, next, taken, starts, entries
-        numbers[0, :-1], numbers[1, :-1] = slots.left, slots.next
-        np.cumsum([len(one) for one in entries], out=numbers[3, 1:])
-        numbers[4, :-1] = [one.ctypes.data for one in entries]
-        after = np.empty(int(numbers[3, -1]), np.uint8)
+        starts = [0, *itertools.accumulate(map(len, entries))]
+        places = (address(one) if len(one) else 0 for one in entries)
+        numbers = np.array(
+            [[*slots.left, 0], [*slots.next, 0], [0] * (streams + 1), starts, [*places, 0]],
+            np.int64,
+        )
+        after = np.empty(starts[-1], np.uint8)
         rings = np.full(streams, -np.inf)
         sent, leaving = np.empty((3, most), np.int64), np.empty((2, most))
-        first, row, wide = numbers.ctypes.data, 8 * (streams + 1), 8 * most
-        sent_at, leaving_at = sent.ctypes.data, leaving.ctypes.data
+        first, row, wide = address(numbers), 8 * (streams + 1), 8 * most
+        sent_at, leaving_at = address(sent), address(leaving)
         small, large = sizes
         native = _Releases(
             *(self._at, first, first + row, first + 2 * row, first + 4 * row, first + 3 * row),
-            *(one.ctypes.data for one in measured),
-            *(rings.ctypes.data, after.ctypes.data, times.ctypes.data, rows.ctypes.data),
+            *(address(one) for one in measured),
+            *(address(rings), address(after) if len(after) else 0, address(times), address(rows)),
             *(sent_at, sent_at + wide, sent_at + 2 * wide, leaving_at, leaving_at + wide),
             *(len(times), large, small),
             *(pacer.rate, pacer.backlog, pacer.clear, trips.least, trips.most),
@@ -240,7 +245,7 @@ class Columns:
             native.spent > 0,
             native.following,
             sent[0, : native.releases],
-            np.split(after, numbers[3, 1:-1]) if streams > 1 else [after],
+            [after[a:b] for a, b in itertools.pairwise(starts)],
             measured,
             pacer,
         )
@@ -250,11 +255,11 @@ class Columns:
         what exponent rounds have found."""
         n = len(rows)
         numbers, small = np.empty((4, n), np.int64), np.empty((2, n), np.uint8)
-        first = numbers.ctypes.data
-        flags = small.ctypes.data
+        first = address(numbers)
+        flags = address(small)
         told = _Taken(first, first + 8 * n, first + 16 * n, flags, first + 24 * n, flags + n)
         count = self._lib.take_results(
-            self._at, rows.ctypes.data, headers.ctypes.data, n, ctypes.byref(told)
+            self._at, address(rows), address(headers), n, ctypes.byref(told)
         )
         found, exponents = numbers[2, count:], small[1, count:].view(np.int8)
         rows, tickets, chunks, places = numbers[:, :count]
@@ -266,7 +271,7 @@ class Columns:
 
     def enter(self, stream: int, number: int, entries: Array) -> None:
         """`Slots.enter` of entries that get these numbers, but for values."""
-        self._lib.enter_rows(self._at, stream, number, entries.ctypes.data, len(entries))
+        self._lib.enter_rows(self._at, stream, number, address(entries), len(entries))
 
     def let_go(self, stage: int) -> None:
         """Data whose exponent is known is due, in this stage: `WorkerTransport._advance`."""
@@ -274,9 +279,7 @@ class Columns:
 
     def note_sent(self, rows: Rows, times: Seconds, deadlines: Seconds) -> None:
         """`_account` of hosts/releases.py."""
-        self._lib.note_sent(
-            self._at, rows.ctypes.data, len(rows), times.ctypes.data, deadlines.ctypes.data
-        )
+        self._lib.note_sent(self._at, address(rows), len(rows), address(times), address(deadlines))
 
     def postpone(self, rings: Sequence[float]) -> float:
         """Of each stream no number is asked about before its ring; returns when the first is."""
@@ -289,11 +292,11 @@ class Columns:
 
     def write(self, rows: Rows, headers: Array, full: npt.NDArray[np.bool_]) -> Array:
         """CONTRIBUTEs of chunks without payload: `Contributions.packets`; returns (n,) PEER where
-        they go. headers: (n,), one behind the other."""
+        they go."""
         peers = np.empty(len(rows), PEER)
         self._lib.write_contributions(
-            self._at, rows.ctypes.data, len(rows), headers.ctypes.data, full.ctypes.data,
-            peers.ctypes.data,
+            self._at, address(rows), len(rows), headers.ctypes.data, headers.strides[0],
+            address(full), address(peers),
         )  # fmt: skip
         return peers
 

@@ -31,20 +31,21 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 
 
 class Contributions:
-    """Builds packets; servers: (n,) PEER by rank."""
+    """Builds packets; servers: (n,) PEER by rank. headroom: bytes that are free before each."""
 
-    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array) -> None:
+    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array, headroom: int = 0) -> None:
         self._plan = plan
         self._slots = slots
         self._servers = servers
+        self._headroom = headroom
         self._memory = Recycler()
-        # What every packet of a row has in common, whatever number is in it.
-        self.common = blank(len(slots.stage), Op.CONTRIBUTE)
+        # What all packets of a stream have in common.
+        self.common = blank(len(plan.streams), Op.CONTRIBUTE)
         self.common["job"] = plan.job
         self.common["epoch"] = plan.epoch
-        self.common["stream"] = slots.stream_number
-        self.common["sender"] = slots.sender
-        self.common["node"] = slots.node
+        self.common["stream"] = [stream.stream for stream in plan.streams]
+        self.common["sender"] = [stream.sender for stream in plan.streams]
+        self.common["node"] = [stream.node for stream in plan.streams]
         self.common["workers"] = 1
         # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
         self._first = DIRECT if plan.alone else WAITING
@@ -61,12 +62,15 @@ class Contributions:
         """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        wire = self._memory.empty((len(rows), HEADER_BYTES + 4 * slots.width), np.uint8)
+        size = self._headroom + HEADER_BYTES + 4 * slots.width
+        room = self._memory.empty((len(rows), size), np.uint8)
+        wire = room[:, self._headroom :]
         headers, payloads = parts_of(wire)
         if slots.columns is not None and not slots.width and not len(late):
             full = np.empty(len(rows), np.bool_)
-            return Batch(headers, payloads, full, slots.columns.write(rows, headers, full), wire)
-        opaque(headers)[:] = opaque(self.common).take(rows)
+            peers = slots.columns.write(rows, headers, full)
+            return Batch(headers, payloads, full, peers, wire, room)
+        opaque(headers)[:] = opaque(self.common).take(slots.stream[rows])
         headers["seq"] = slots.seq[rows]
         headers["chunk"] = slots.chunk[rows]
         direct = (slots.stage[rows] == DIRECT).nonzero()[0]
@@ -81,7 +85,7 @@ class Contributions:
         if len(due):
             self._contribute(due, headers[len(late) :], payloads[len(late) :])
             full[len(late) :] = self.carry(due)
-        return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire)
+        return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire, room)
 
     def _contribute(self, rows: Rows, headers: Array, payloads: Words) -> None:
         """Fills in what only CONTRIBUTEs have."""

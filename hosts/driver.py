@@ -120,7 +120,7 @@ def drive(
                     return True
                 now = clock()
                 idle = max(0.0 if released.sent else endpoint.tick, released.following - now)
-                endpoint.wait(max(0.0, min(idle, deadline - now)))
+                endpoint.wait(_span(idle, deadline - now, endpoint.tick))
                 continue
             ahead.refuse()
         batch = endpoint.receive()
@@ -142,5 +142,11 @@ def drive(
             continue
         # A machine that sent nothing and wants to be asked at once would keep a core busy.
         idle = max(0.0 if sent else endpoint.tick, next_poll - now)
-        endpoint.wait(max(0.0, min(idle, deadline - now)))
+        endpoint.wait(_span(idle, deadline - now, endpoint.tick))
     return True
+
+
+def _span(idle: float, left: float, tick: float) -> float:
+    """Seconds to wait: no longer than is left, but a tick at least of what is, as less may be no
+    time at all."""
+    return max(0.0, min(idle, max(left, tick)))

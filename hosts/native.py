@@ -62,16 +62,14 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     "let_go": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
     "note_sent": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
     "postpone": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, ctypes.c_double]),
-    "write_contributions": (None, [_POINTER, _POINTER, _SIZE, *[_POINTER] * 3]),
+    "write_contributions": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, *[_POINTER] * 2]),
     "read_frames": (
         ctypes.c_int,
         [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, ctypes.c_int64, *[_POINTER] * 3],
     ),
-    "write_frames": (
+    "write_envelopes": (
         None,
-        [
-            _POINTER, *[_SIZE] * 3, _POINTER, ctypes.c_int64, *[_POINTER] * 4,
-        ],
+        [_POINTER, _SIZE, _POINTER, ctypes.c_int64, _POINTER, _POINTER, _SIZE, _POINTER],
     ),
     "find_room": (
         ctypes.c_int,
@@ -83,7 +81,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
     "quantise_rows": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER]),
     "sum_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER]),
-    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER, _POINTER]),
+    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, *[_POINTER] * 4]),
     "alike": (ctypes.c_int, [_POINTER, _SIZE]),
 }  # fmt: skip
 

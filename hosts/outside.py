@@ -79,10 +79,12 @@ class Outside:
 
     payload: whether chunks have one. Without, in virtual time, they only occupy the wire: nothing
     is quantised or summed, and what comes back is zero.
+    headroom: bytes that are to be free before each packet, for its headers below UDP.
     """
 
     world: World = REAL
     payload = True
+    headroom = 0
 
     def check_service(self, service: str) -> None:
         """Raises what ``socket_path`` does."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.native import library
-from hosts.submissions import Places
+from hosts.submissions import Places, Rows
 from protocol.fixed_point import (
     FLOAT32_SCALE,
     Exps,
@@ -67,20 +67,24 @@ def quantise_to(places: Places, exponents: Exps, flags: Flags, world: int, out: 
     return sums
 
 
-def dequantise_to(words: Words, exponents: Exps, world: int, places: Places) -> None:
-    """`dequantise`, to where these chunks' sums come."""
+def keep_and_dequantise(
+    words: Words, exponents: Exps, world: int, places: Places, kept: Words, rows: Rows
+) -> None:
+    """`dequantise`, to where these chunks' sums come; the words to rows of `kept`, contiguous."""
     lib, (n, width) = library(), words.shape
     if not (n and width):
         return
     digits = scale(exponents, world)
-    plain = words.strides[1] == 4
+    plain = words.strides[1] == 4 and words.dtype == kept.dtype
     if lib is None or not plain or int(np.abs(digits).max()) > FLOAT32_SCALE:
+        kept[rows] = words
         places.put(dequantise(words, exponents, world))
         return
     factors, sums_at = np.ldexp(np.float32(1), -digits), places.sums_at()
+    rows = np.ascontiguousarray(rows, np.int64)
     lib.dequantise_rows(
-        *(_address(words), words.strides[0], n, width),
-        *(factors.ctypes.data, sums_at.ctypes.data),
+        *(_address(words), words.strides[0], n, width, factors.ctypes.data, sums_at.ctypes.data),
+        *(kept.ctypes.data, rows.ctypes.data),
     )
 
 

@@ -199,6 +199,8 @@ def _coming(transport: WorkerTransport) -> tuple[list[Array], list[Any]] | None:
 def _fine(transport: WorkerTransport, found: Steps) -> bool:
     """Whether all that entered or became due fits into integers."""
     slots, exponents = transport._slots, transport._exponents
+    if not slots.width:
+        return True
     if slots.unfit[found.released].any():
         return False
     for queue, after, taken in zip(transport._queues, found.after, found.taken, strict=True):
@@ -232,8 +234,8 @@ def _account(transport: WorkerTransport, found: Steps) -> None:
     progress["failed"] = False
     progress["asked"] = 0
     progress["backoff"] = 0
-    progress["deadline"] = found.deadlines
     opaque(slots.progress)[rows] = opaque(progress)
+    slots.deadline[rows] = found.deadlines
     slots.due[rows] = False
 
 

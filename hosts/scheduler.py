@@ -29,12 +29,12 @@ WIRE_OVERHEAD = 14 + 20 + 8
 ENTRY = np.dtype(
     [
         ("exponent_round", "?"),
-        ("chunk", "i8"),
+        ("unfit", "u1"),
         ("lanes", "u2"),
+        ("own", "i2"),
+        ("chunk", "i8"),
         ("round", "i8"),
         ("ticket", "i8"),
-        ("own", "i2"),
-        ("unfit", "u1"),
         ("order", "i8"),
         ("row", "i8"),
     ],
@@ -133,6 +133,9 @@ def enqueue(
     plan: WorkerPlan, queues: Sequence[Queue], entries: Array, submission: Submission
 ) -> None:
     """Puts entries, in order, into their chunks' queues: one for each of the plan's streams."""
+    if len(queues) == 1:
+        queues[0].push(entries, submission)
+        return
     streams = plan.stream_of(entries["chunk"])
     for stream in np.unique(streams).tolist():
         queues[stream].push(entries[streams == stream], submission)

@@ -37,7 +37,6 @@ PROGRESS = np.dtype(
         ("sent", "i8"),  # CONTRIBUTEs
         ("sent_first", "f8"),
         ("sent_last", "f8"),
-        ("deadline", "f8"),  # of asking
         ("backoff", "i8"),
         ("asked", "i8"),  # QUERYs without an answer yet
         ("asked_last", "f8"),
@@ -51,7 +50,6 @@ PROGRESS = np.dtype(
     align=True,
 )
 _UNSENT = np.zeros((), PROGRESS)
-_UNSENT["deadline"] = np.inf
 _UNSENT["state_time"] = np.nan
 
 
@@ -74,8 +72,6 @@ class Slots:
         # Of the stream that a row belongs to.
         self.stream = streams
         self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
-        self.node = np.array([s.node for s in plan.streams], np.uint16)[streams]
-        self.sender = np.array([s.sender for s in plan.streams], np.uint8)[streams]
         self.priorities = np.array([s.priority for s in plan.streams], np.int64)
         self.priority = np.array([s.priority for s in plan.streams], np.int64)[streams]
         # Of the number that is in it. Columns that change together share memory as the fields of
@@ -105,7 +101,7 @@ class Slots:
         self.sent = self.progress["sent"]
         self.sent_first = self.progress["sent_first"]
         self.sent_last = self.progress["sent_last"]
-        self.deadline = self.progress["deadline"]
+        self.deadline = np.full(n, np.inf)  # of asking; looked at as a whole
         self.backoff = self.progress["backoff"]
         self.asked = self.progress["asked"]
         self.asked_last = self.progress["asked_last"]
@@ -172,6 +168,7 @@ class Slots:
     def restart(self, rows: Rows) -> None:
         """Nothing has been sent or asked of these rows in the stage that they are in."""
         opaque(self.progress)[rows] = opaque(_UNSENT)
+        self.deadline[rows] = np.inf
 
     def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""

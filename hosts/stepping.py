@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hosts.scheduler import Pacer
+from hosts.scheduler import WIRE_OVERHEAD, Pacer
 from hosts.slots import DONE, HELD, Rows
-from protocol.header import Array
+from protocol.header import HEADER_BYTES, Array
 
 if TYPE_CHECKING:
     from hosts.transport import WorkerTransport
@@ -256,5 +256,5 @@ class _Singly:
 
 def wire_sizes(transport: WorkerTransport) -> tuple[int, int]:
     """Bytes on the wire of a packet without payload, and of one with it."""
-    small, large = Pacer.wire_bytes(np.array([False, True]), transport.lanes).tolist()
-    return small, large
+    small = HEADER_BYTES + WIRE_OVERHEAD
+    return small, small + 4 * transport.lanes

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from protocol.fixed_point import Floats
 
 Addresses = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int64]
 
 
 class Submission:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from hosts.columns import Columns
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
-from hosts.quantising import dequantise_to, exponents_in
+from hosts.quantising import exponents_in, keep_and_dequantise
 from hosts.questions import Questions
 from hosts.releases import Released, release
 from hosts.reports import Completed, Failure, Statistics, Sums
@@ -75,7 +75,7 @@ class WorkerTransport:
 
     exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips).
     link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
-    payload: whether chunks have one; else the values of each are (0,).
+    payload: whether chunks have one; else the values of each are (0,). headroom: see Outside.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class WorkerTransport:
         link_rate: int | None = None,
         backlog: float = BACKLOG,
         payload: bool = True,
+        headroom: int = 0,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
@@ -98,7 +99,7 @@ class WorkerTransport:
         self.statistics = Statistics(plans=[self._sums])
         self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
         self._exponents = exponents
-        self._payload = payload
+        self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)
         self._questions = Questions(self._slots, len(plan.servers))
         self._queues = [Queue() for _ in plan.streams]
@@ -106,7 +107,7 @@ class WorkerTransport:
         self._backlog = backlog
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
-        self._contributions = Contributions(plan, self._slots, self._servers)
+        self._contributions = Contributions(plan, self._slots, self._servers, headroom)
         if plan.alone:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
@@ -270,6 +271,7 @@ class WorkerTransport:
             link_rate=self._link_rate,
             backlog=self._backlog,
             payload=self._payload,
+            headroom=self._headroom,
         )
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
@@ -371,8 +373,8 @@ class WorkerTransport:
             progress["failed"] = False
             progress["asked"] = 0
             progress["backoff"] = 0
-            progress["deadline"] = now + self.round_trips.after(slots.stream[due], 0)
             opaque(slots.progress)[due] = opaque(progress)
+            slots.deadline[due] = now + self.round_trips.after(slots.stream[due], 0)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
@@ -484,7 +486,6 @@ class WorkerTransport:
         slots = self._slots
         slots.finish(rows)
         opaque(slots.result_headers)[rows] = opaque(headers)
-        slots.result_words[rows] = words
         places = slots.places(rows)
         slots.submission[rows] = None
         self._incomplete -= len(rows)
@@ -516,9 +517,11 @@ class WorkerTransport:
             self.statistics.ahead += int(ahead.sum())
             self.statistics.most_ahead = max(self.statistics.most_ahead, *ahead.tolist(), 0)
         if stage == DIRECT or self.plan.optimizer is not None:
+            slots.result_words[rows] = words
             places.put(floats_of(words))
         else:
-            dequantise_to(words, slots.exponent[rows], self.plan.world, places)
+            exponents, world = slots.exponent[rows], self.plan.world
+            keep_and_dequantise(words, exponents, world, places, slots.result_words, rows)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self.plan.optimizer is not None:
@@ -542,8 +545,6 @@ class WorkerTransport:
         if len(taken.found):
             self._exponents.contact(taken.found, taken.exponents)
             self.statistics.exponent_rounds += len(taken.found)
-        if slots.width:
-            slots.result_words[rows] = words
         if not done:
             return
         self.statistics.completed += done
@@ -553,7 +554,8 @@ class WorkerTransport:
             places = places.select(taken.places)
         if slots.width:
             data = words if done == len(rows) else words[taken.places]
-            dequantise_to(data, slots.exponent[taken.rows], world, places)
+            exponents, keep = slots.exponent[taken.rows], slots.result_words
+            keep_and_dequantise(data, exponents, world, places, keep, taken.rows)
         workers = np.full(done, world)
         self._completed.append(
             Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)

@@ -113,7 +113,8 @@ class Batch:
     headers: (n,) HEADER; payloads: (n, lanes) big-endian int32, a row being meaningless where
     `full` is false; full: (n,) bool, the packet carries its payload; peers: (n,) PEER, the source
     of a packet received or the destination of one to send. wire: the memory of which headers and
-    payloads are parts (`parts_of`), if they are.
+    payloads are parts (`parts_of`), if they are; room: the same with what is free before each
+    packet, if anything is.
     """
 
     headers: Array
@@ -121,6 +122,7 @@ class Batch:
     full: npt.NDArray[np.bool_]
     peers: Array
     wire: Wire | None = None
+    room: Wire | None = None
 
     def __len__(self) -> int:
         return len(self.headers)

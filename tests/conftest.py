@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -13,6 +14,8 @@ from testbed.network.namespaces import SandboxError, way_in
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
+# Takes longest of all, and all processors.
+LONGEST = ROOT / "tests" / "packet" / "test_protocol.py"
 
 
 def pytest_configure() -> None:
@@ -23,8 +26,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their folder, quick ones first; skips what cannot run here, saying why."""
+    """Marks tests by their folder, quick ones first; skips what cannot run here, saying why.
+
+    Where files are shared out over processes, long ones come first, so that all end together.
+    """
     items.sort(key=lambda item: ORDER.index(item.path.relative_to(ROOT / "tests").parts[0]))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: -ORDER.index(item.path.relative_to(ROOT / "tests").parts[0]))
+        items.sort(key=lambda item: item.path != LONGEST)
     for item in items:
         kind = item.path.relative_to(ROOT / "tests").parts[0]
         item.add_marker(kind)

@@ -65,9 +65,15 @@ class Point:
         """What its time is predicted within, relative: docs/plan.md says why."""
         if self.loss:
             return 0.5
-        if self.placement in ("ps", "sharded-ps"):
-            return 0.15
-        return 0.35 if self.what == "slices" and self.placement == "cs" else 0.03
+        if self.placement == "halving-doubling" and self.fold:
+            return 0.2
+        return 0.1 if self.what == "slices" and self.placement == "cs" else 0.03
+
+    @property
+    def fold(self) -> bool:
+        """Whether halving and doubling has one."""
+        count = self.racks * self.workers
+        return count & (count - 1) > 0
 
     @property
     def name(self) -> str:
@@ -157,14 +163,16 @@ _BASELINES = (
     ),
     Point("baselines", "ps", "", up=2.5e9),
 )
-_LOSSES = (1e-4, 1e-3)
 POINTS = (
     *(Point("placement", placement, tree) for placement, tree in _PLACEMENTS),
     *(Point("racks", racks=racks) for racks in (1, 4, 8)),
     *(Point("workers", workers=workers) for workers in (1, 8, 16)),
     *(Point("rate", rate=rate) for rate in (100e6, 1e9, 100e9)),
-    Point("slices", "ncs", "none", racks=1, chunk=1024, size=512 << 10),
+    *(Point("slices", kind, "none", racks=1, chunk=1024, size=512 << 10) for kind in ("ncs", "cs")),
+    Point("slices", "ncs", "none", racks=1, workers=8, servers=8, chunk=1024, size=512 << 10),
+    Point("slices", "ncs", "none", racks=1, chunk=1024, size=512 << 10, window=32),
     Point("slices", "cs", "none", chunk=1024, size=512 << 10),
+    Point("slices", "cs", "none", racks=1, workers=8, chunk=1024, size=512 << 10, window=128),
     Point("uplinks", up=2.5e9),
     Point("uplinks", "ncs", "none", up=2.5e9),
     *(Point("chunk", chunk=chunk) for chunk in (1024, 4096)),
@@ -173,7 +181,9 @@ POINTS = (
     *(Point("window", window=window) for window in (1, 4, 16)),
     *(Point("costs", placement, tree, costs=costs) for placement, tree, costs in _COSTS),
     *_BASELINES,
-    *(Point("loss", size=512 << 10, loss=loss, iterations=100) for loss in _LOSSES),
+    Point("loss", size=512 << 10, loss=1e-3, iterations=100),
+    Point("loss", loss=1e-3, iterations=60),
+    Point("loss", loss=1e-2, iterations=60),
 )  # fmt: skip
 
 

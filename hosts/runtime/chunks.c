@@ -51,12 +51,14 @@ void sum_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
     }
 }
 
-// Words as float32 times (n,) powers of two, to (n,) places.
+// Words as float32 times (n,) powers of two, to (n,) places, and as they are to (n,) rows of `kept`.
 void dequantise_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
-                     const float *factors, float *const *out) {
+                     const float *factors, float *const *out, uint32_t *kept,
+                     const int64_t *rows) {
     for (uint64_t i = 0; i < n; i++) {
-        const word *row = (const word *)(words + i * stride);
-        real *into = out[i];
+        uint32_t *row = kept + (uint64_t)rows[i] * width;
+        memcpy(row, words + i * stride, 4 * width);
+        real *restrict into = out[i];
         float factor = factors[i];
         for (uint64_t j = 0; j < width; j++)
             into[j] = (float)(int32_t)four(row[j]) * factor;

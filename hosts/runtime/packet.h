@@ -28,6 +28,7 @@ struct peer {
 
 // A payload's words, and rows of the machine's own integers. Neither is aligned for certain.
 typedef uint32_t word __attribute__((aligned(1), may_alias));
+typedef uint16_t half __attribute__((aligned(1), may_alias));
 
 enum { VERSION = 1 };
 enum { CONTRIBUTE = 1, RESULT = 2, STATE = 4 };

@@ -38,8 +38,8 @@ struct releases {
 struct state {
     struct releases *r;
     const struct worker *w;
-    uint8_t *done, *held, *round;
-    int64_t *order;
+    uint8_t *done, *held;
+    const struct entry **fresh; // what has entered meanwhile; NULL: nothing
     struct due *heap;
     double *ring; // of each result
     int64_t *arrived; // at each packet sent
@@ -51,8 +51,12 @@ static int before(const struct due *a, const struct due *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->order < b->order;
 }
 
+static const struct entry *entry_of(const struct state *state, int64_t row) {
+    return state->fresh[row] ? state->fresh[row] : &state->w->entry[row];
+}
+
 static void push(struct state *state, int64_t stream, int64_t row) {
-    struct due one = {-state->w->priorities[stream], state->order[row], row};
+    struct due one = {-state->w->priorities[stream], entry_of(state, row)->order, row};
     int64_t at = state->size++;
     for (; at > 0 && before(&one, &state->heap[(at - 1) / 2]); at = (at - 1) / 2)
         state->heap[at] = state->heap[(at - 1) / 2];
@@ -90,7 +94,7 @@ static void poll(struct state *state, double now) {
     int64_t spent = 0;
     while (state->size && (double)spent < most) {
         int64_t row = pop(state), at = r->sent++;
-        int64_t size = state->round[row] ? r->small : r->large;
+        int64_t size = entry_of(state, row)->exponent_round ? r->small : r->large;
         r->sent_rows[at] = row;
         r->sent_sizes[at] = size;
         r->sent_times[at] = now;
@@ -141,8 +145,7 @@ static void enter(struct state *state, int64_t stream) {
     for (; at < count && next < left + w->windows[stream]; at++, next++) {
         int64_t row = row_of(w, stream, next);
         state->done[row] = 0;
-        state->order[row] = entries[at].order;
-        state->round[row] = entries[at].exponent_round;
+        state->fresh[row] = &entries[at];
         state->held[row] = after[at] && !state->done[row_of(w, stream, next - 1)];
         if (!state->held[row])
             push(state, stream, row);
@@ -168,7 +171,7 @@ static void arrive(struct state *state, int64_t at) {
     state->done[row] = 1;
     int64_t mask = w->masks[stream], behind = base + ((row - base + 1) & mask);
     int is_last = ((r->next[stream] - 1 - (row - base)) & mask) == 0;
-    if (state->round[row] && !is_last && state->held[behind]) {
+    if (entry_of(state, row)->exponent_round && !is_last && state->held[behind]) {
         state->held[behind] = 0;
         if (w->stage[behind] == HELD)
             r->released[r->releases++] = behind;
@@ -235,11 +238,6 @@ static void look(struct state *state) {
             int64_t row = row_of(w, stream, number);
             state->done[row] = w->stage[row] == DONE;
             state->held[row] = w->stage[row] == HELD;
-            state->round[row] = w->entry[row].exponent_round;
-            state->order[row] = w->entry[row].order;
-        }
-        for (int64_t number = r->left[stream]; number < r->next[stream]; number++) {
-            int64_t row = row_of(w, stream, number);
             if (w->due[row])
                 push(state, stream, row);
         }
@@ -259,15 +257,14 @@ int release_steps(struct releases *r) {
         return NOT_ALONE;
     // What is due at first and what enters: each is in the heap once.
     size_t most = (size_t)rows * 2;
-    uint8_t *flags = malloc((size_t)rows * 3);
+    uint8_t *flags = malloc((size_t)rows * 2);
     state.done = flags;
     state.held = flags + rows;
-    state.round = flags + 2 * rows;
-    state.order = malloc((size_t)rows * sizeof *state.order);
+    state.fresh = calloc((size_t)rows, sizeof *state.fresh);
     state.heap = malloc(most * sizeof *state.heap);
     state.ring = malloc((size_t)r->results * sizeof *state.ring);
     state.arrived = malloc(most * sizeof *state.arrived);
-    int made = flags && state.order && state.heap && state.ring && state.arrived;
+    int made = flags && state.fresh && state.heap && state.ring && state.arrived;
     if (made) {
         look(&state);
         for (int64_t i = 0; i < r->results; i++)
@@ -275,7 +272,7 @@ int release_steps(struct releases *r) {
         set_deadlines(&state);
     }
     free(flags);
-    free(state.order);
+    free(state.fresh);
     free(state.heap);
     free(state.ring);
     free(state.arrived);

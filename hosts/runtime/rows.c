@@ -44,7 +44,7 @@ int64_t take_results(const struct worker *w, const int64_t *rows, const struct h
         const struct entry *entry = &w->entry[row];
         w->stage[row] = DONE;
         w->due[row] = w->wanted[row] = 0;
-        w->progress[row].deadline = INFINITY;
+        w->deadline[row] = INFINITY;
         w->results[row] = *header;
         int reported = header->max_exponent;
         if (entry->exponent_round) { // from the end on
@@ -75,7 +75,7 @@ int64_t first_open(const struct worker *w, int64_t stream, int64_t left, int64_t
 // Entries get the numbers from this one on: Slots.enter, but for values.
 void enter_rows(const struct worker *w, int64_t stream, int64_t number,
                 const struct entry *entries, uint64_t n) {
-    static const struct progress unsent = {.deadline = INFINITY, .state_time = NAN};
+    static const struct progress unsent = {.state_time = NAN};
     for (uint64_t i = 0; i < n; i++, number++) {
         int64_t row = row_of(w, stream, number), chunk = entries[i].chunk;
         w->seq[row] = (uint32_t)number;
@@ -87,6 +87,7 @@ void enter_rows(const struct worker *w, int64_t stream, int64_t number,
         w->flags[row] = 0;
         w->failures[row] = 0;
         w->progress[row] = unsent;
+        w->deadline[row] = INFINITY;
     }
 }
 
@@ -115,7 +116,7 @@ void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const do
         progress->clean = 1;
         progress->failed = 0;
         progress->asked = progress->backoff = 0;
-        progress->deadline = deadlines[i];
+        w->deadline[rows[i]] = deadlines[i];
         w->due[rows[i]] = 0;
     }
 }
@@ -125,24 +126,24 @@ void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const do
 double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t next, double ring) {
     double first = INFINITY;
     for (; left < next; left++) {
-        struct progress *progress = &w->progress[row_of(w, stream, left)];
-        if (progress->deadline < ring)
-            progress->deadline = ring;
-        if (progress->deadline < first)
-            first = progress->deadline;
+        double *deadline = &w->deadline[row_of(w, stream, left)];
+        if (*deadline < ring)
+            *deadline = ring;
+        if (*deadline < first)
+            first = *deadline;
     }
     return first;
 }
 
 // CONTRIBUTEs of these rows where chunks have no payload, headers alone: Contributions.packets.
 void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
-                         struct header *headers, uint8_t *full, struct peer *peers) {
+                         uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers) {
     for (uint64_t i = 0; i < n; i++) {
         int64_t row = rows[i];
-        struct header *header = &headers[i];
+        struct header *header = (struct header *)(headers + i * stride);
         const struct entry *entry = &w->entry[row];
         int direct = w->stage[row] == DIRECTLY;
-        *header = w->common[row];
+        *header = w->common[w->stream[row]];
         header->seq = four(w->seq[row]);
         header->chunk = four((uint32_t)entry->chunk);
         header->exponent = (int8_t)w->exponent[row];

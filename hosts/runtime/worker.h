@@ -11,19 +11,16 @@ enum { NO_EXPONENT = -128 }; // protocol/fixed_point.py
 
 // ENTRY in hosts/scheduler.py.
 struct entry {
-    uint8_t exponent_round;
-    int64_t chunk;
+    uint8_t exponent_round, unfit;
     uint16_t lanes;
-    int64_t round, ticket;
     int16_t own;
-    uint8_t unfit;
-    int64_t order, row;
+    int64_t chunk, round, ticket, order, row;
 };
 
 // PROGRESS in hosts/slots.py.
 struct progress {
     int64_t sent;
-    double sent_first, sent_last, deadline;
+    double sent_first, sent_last;
     int64_t backoff, asked;
     double asked_last;
     uint8_t clean, failed;
@@ -32,6 +29,8 @@ struct progress {
     uint32_t state_children;
     double state_time;
 };
+
+_Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 72, "as numpy has them");
 
 // Columns in hosts/columns.py, which says what is what.
 struct worker {
@@ -42,10 +41,11 @@ struct worker {
     int16_t *exponent;
     struct entry *entry;
     struct progress *progress;
+    double *deadline; // when to ask
     struct header *results;
-    const struct header *common;
     const int64_t *stream;
     // By stream.
+    const struct header *common; // what its packets have in common
     const int64_t *bases, *masks, *windows, *priorities;
     const int64_t *stream_index; // by the number that packets have; -1: none has it
     // By chunk; what Exponents knows, and the servers.

@@ -158,6 +158,7 @@ class Outcome:
                     "core": _between_switches(addressing, way),
                     "bytes": None if load.bytes is None else load.bytes / count,
                     "packets": None if load.packets is None else load.packets / count,
+                    "dropped_packets": None if load.dropped is None else load.dropped / count,
                     "expected_bytes": expected.bytes,
                     "expected_packets": expected.packets,
                 }
@@ -177,6 +178,7 @@ class Outcome:
             "ratio": seconds / limit if limit else None,
             **{f"{name}_bytes": value for name, value in _most(known, "bytes").items()},
             **{f"closed_form_{name}_bytes": value for name, value in ideal.items()},
+            "dropped_packets": sum(link["dropped_packets"] or 0 for link in links),
             "bytes_as_closed_form": all(
                 link["bytes"] == link["expected_bytes"]
                 and link["packets"] == link["expected_packets"]

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -33,8 +33,10 @@ from testbed.records.record import RunDirectory
 Message = dict[str, Any]
 _FIRST_PORT = 20_000  # member m's, of TCP
 _SETTLE_SECONDS = 0.1
+_MOST_SETTLE_SECONDS = 30.0
+_TOLD_LINKS = 5
 
-__all__ = ["play"]
+__all__ = ["play", "settled"]
 
 
 def play(launched: Launch, contender: Contender, plan: JobPlan, work: Work) -> Outcome:
@@ -66,17 +68,37 @@ def _iterate(members: Sequence[_Process], number: int) -> tuple[Report, ...]:
 
 
 def _settled(launched: Launch) -> dict[Direction, Carried]:
-    """What links have carried when nothing is under way any more."""
-    before: dict[Direction, Carried] = {}
-    while (now := _carried(launched)) != before:
-        before = now
+    """What links have carried when nothing is under way any more. Raises ContestError if something
+    goes on and on: it is of nobody who is compared."""
+    return settled(lambda: _carried(launched), _MOST_SETTLE_SECONDS)
+
+
+def settled(read: Callable[[], dict[Direction, Carried]], most: float) -> dict[Direction, Carried]:
+    """What is read twice in a row. Raises ContestError if that does not come in `most` seconds."""
+    until = time.monotonic() + most
+    before = read()
+    while True:
         time.sleep(_SETTLE_SECONDS)  # counters can only be read again
-    return now
+        now = read()
+        moving = [way for way, load in now.items() if load != before.get(way)]
+        if not moving:
+            return now
+        if time.monotonic() > until:
+            some = ", ".join(f"{way.node} ({way.interface})" for way in moving[:_TOLD_LINKS])
+            more = f" and {len(moving) - _TOLD_LINKS} more" if len(moving) > _TOLD_LINKS else ""
+            raise ContestError(
+                f"all members are done, but after {most:g} s these still send: {some}{more};"
+                " what links carry cannot be told. See with `rackhub exec NODE tcpdump -ni"
+                " INTERFACE` what it is, or try again if the machine is busy"
+            )
+        before = now
 
 
 def _carried(launched: Launch) -> dict[Direction, Carried]:
     return {
-        Direction(row["from"], row["interface"]): Carried(row["bytes"], row["packets"])
+        Direction(row["from"], row["interface"]): Carried(
+            row["bytes"], row["packets"], dropped=row["dropped"]
+        )
         for row in launched.ask("status")["links"]
     }
 
@@ -158,6 +180,7 @@ def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -
     told["addresses"] = [
         (str(end.ipv4), _FIRST_PORT + member) for member, end in enumerate(contender.ends)
     ]
+    told["set_up_tcp"] = True  # at a host of this testbed, whose namespace is its own
     if contender.name == GLOO:
         return {**told, "interface": contender.ends[number].interface}
     peers = [a + b - number for a, b in contender.pairs if number in (a, b)]

@@ -19,7 +19,11 @@ _TIMEOUT = timedelta(seconds=60)
 def missing() -> str:
     """Why it cannot be had, and what would help; empty if it can."""
     if importlib.util.find_spec("torch") is None:
-        return "gloo is PyTorch's, which is not installed: pip install 'rackhub[gloo]'"
+        return (
+            "gloo is PyTorch's, which is not installed: pip install torch --index-url"
+            " https://download.pytorch.org/whl/cpu, then pip install 'rackhub[gloo]' (which alone"
+            " takes PyTorch's build for GPUs, of several GB)"
+        )
     return ""
 
 

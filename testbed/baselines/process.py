@@ -15,6 +15,7 @@ from typing import Any
 
 from hosts.errors import ClientError
 from protocol.world import REAL
+from testbed.baselines import tcp
 from testbed.baselines.gloo import GlooMember
 from testbed.baselines.members import GLOO, IN_NETWORK, Member, StreamMember
 from testbed.baselines.sockets import TcpStreams
@@ -32,6 +33,8 @@ def begin(told: Message) -> Member:
 
         job = told["job"] if member == 0 else None
         return InNetwork(member, workers, told["sizes"], Client, job)
+    if told["set_up_tcp"]:
+        tcp.set_up()
     addresses = [(host, port) for host, port in told["addresses"]]
     if name == GLOO:
         return GlooMember(member, workers, sum(told["sizes"]), told["interface"], *addresses[0])

@@ -71,6 +71,7 @@ _STAGES = {
     Participation._attend.__code__: "client: sums",
     drive.__code__: "client: the rest",
     Client.push.__code__: "client: the rest",
+    Client.leave.__code__: "client: leaving, with results that others may lack",
     Tensors.pack.__code__: "client: tensors as chunks",
     Tensors.unpack.__code__: "client: tensors as chunks",
 }
@@ -124,7 +125,7 @@ def _plane(case: Case) -> DataPlane:
 
 
 class _Job:
-    """Plays a case's rounds. Raises BenchError if sums are wrong."""
+    """Plays a case's rounds."""
 
     def __init__(self, case: Case, rounds: int) -> None:
         self._case, self._rounds, self.turn = case, rounds, Turn()
@@ -150,8 +151,6 @@ class _Job:
             network.engine.run(lambda: self.turn.over)
         finally:
             network.close()
-        if self._case.payload:
-            self._check()
         return self.turn
 
     def _conduct(self) -> None:
@@ -190,7 +189,10 @@ class _Job:
 
         ask(network.engine, network.operator, host, work)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises BenchError if the sums of the last round are wrong."""
+        if not self._case.payload:
+            return
         for name in self._case.sizes:
             exact = np.sum([one[name].astype(np.float64) for one in self._values], axis=0)
             worst = float(np.abs(self._came[name] - exact).max())
@@ -211,7 +213,9 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
     else:
         case = Case({"gradients": 256 * chunks}, 256, window, kind == "payload")
     with pinned(core):
-        turn = _Job(case, rounds + 1).run()
+        job = _Job(case, rounds + 1)
+        turn = job.run()
+        job.check()
         if turn.hops < (rounds + 2) * case.hops:
             raise BenchError(f"{turn.hops} packets arrived, not {(rounds + 2) * case.hops}")
         sampler = Sampler(_STAGES, [threading.current_thread()], other)

@@ -193,7 +193,7 @@ def compare(
     if as_json:
         print_json({**facts, "rows": rows})
     else:
-        _show(console_for(), facts, rows)
+        show_comparison(console_for(), facts, rows)
     wrong = [row["name"] for row in rows if row["right"] is False]
     if wrong:
         raise ContestError(f"wrong sums: {', '.join(wrong)}")
@@ -246,7 +246,8 @@ def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
     return tuple(one for one in (IN_NETWORK, *BASELINES) if not (single and one == "sharded-ps"))
 
 
-def _show(console: Console, facts: Message, rows: list[Message]) -> None:
+def show_comparison(console: Console, facts: Message, rows: list[Message]) -> None:
+    """Prints what ``--json`` has, for people."""
     clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
     many = facts["iterations"]
     measured = f"medians of {many} iterations" if many > 1 else "one iteration"
@@ -260,7 +261,7 @@ def _show(console: Console, facts: Message, rows: list[Message]) -> None:
     columns = {
         "name": "", "meaning": "", "time": "time", "least": "least time", "ratio": "ratio",
         "host": "host link", "core": "core link", "total": "all links",
-        "expected": "expected (host, core)", "right": "sums",
+        "expected": "expected (host, core)", "dropped": "dropped", "right": "sums",
     }  # fmt: skip
     show_rows(console, [_told(row) for row in rows], columns)
     if len(rows) > 1:
@@ -279,7 +280,16 @@ def _told(row: Message) -> Message:
         "ratio": "" if row["ratio"] is None else f"{row['ratio']:.3f}",
         **{name: size_text(row[f"{name}_bytes"], _DIGITS) for name in ("host", "core", "total")},
         "expected": "same, on every link" if row["bytes_as_closed_form"] else ", ".join(expected),
+        "dropped": _dropped(row),
         "right": {True: "right", None: "no payload"}.get(
             row["right"], f"{count(row['wrong_values'] or 0, 'value')} wrong"
         ),
     }
+
+
+def _dropped(row: Message) -> str:
+    """Frames for which queues had no room, and at which link most of them."""
+    if not row["dropped_packets"]:
+        return ""
+    most = max(row["links"], key=lambda link: link["dropped_packets"] or 0)
+    return f"{row['dropped_packets']:,.4g}, most at {most['interface']}"

@@ -41,6 +41,7 @@ _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
 # Up to so many workers each link is added up, too; beyond, classes of links are (``analytic``).
 _EACH_LINK = 4096
+_NO_PLACE = ("latency", "loss", "window")  # that limit, and are nowhere
 
 
 @click.command("plan", short_help="Show the bandwidth that placements of servers need.")
@@ -224,24 +225,23 @@ def _on_topology(
     _say(
         console,
         f"\n{what}, {len(workers):,} workers in {sum(map(bool, network.workers)):,} racks, by the"
-        " analytic model: an iteration's time, and what it puts on the busiest link of each kind,"
-        " one direction\n",
+        " analytic model: an iteration's time, what it puts on the busiest link of each kind, one"
+        " direction, and slots that a switch needs so that no window limits\n",
     )
     classes = list(network.lines)
     columns = {
         "name": "placement", "seconds": "iteration", **{one: link_name(one) for one in classes},
-        "bottleneck": "bottleneck", "limit": "limited by", "window": "window",
-        "slots": "slots needed", "note": "",
+        "limit": "limited by", "window": "window", "slots": "slots", "note": "",
     }  # fmt: skip
     show_rows(console, [_modelled(one, classes) for one in predicted if one.bytes], columns)
     told_above = {(need.placement, need.tree) for need in found if need.refused}
     refused = [one for one in predicted if one.refused and one.tree]
     refused = [one for one in refused if (one.placement, one.tree) not in told_above]
-    longer = [one for one in predicted if one.longer and not one.refused]
-    if refused or longer:
+    rough = [one for one in predicted if one.rough and not (one.refused and one.tree)]
+    if refused or rough:
         show(console)
     _say_together(console, "not here", [(one.name, one.refused) for one in refused])
-    _say_together(console, "or longer", [(one.name, one.longer) for one in longer])
+    _say_together(console, "roughly", [(one.name, one.rough) for one in rough])
     _say(console, f"\n{why(predicted, network)}")
     if not network.uniform:
         _say(console, "Links of a kind differ here; the worst of each is what counts above.")
@@ -259,16 +259,15 @@ def _costs(costs: Costs) -> Message:
 
 
 def _modelled(one: Prediction, classes: list[str]) -> Message:
-    baseline = "" if one.tree else "baseline"
+    baseline = "baseline" if not one.tree else "refused" if one.refused else ""
     return {
         "name": one.name,
         "seconds": time_text(one.seconds),
         **{name: size_text(one.bytes[name]) if one.bytes.get(name) else "-" for name in classes},
-        "bottleneck": link_name(one.bottleneck),
-        "limit": one.limit,
+        "limit": one.limit if one.limit in _NO_PLACE else link_name(one.bottleneck),
         "window": str(one.window or ""),
         "slots": f"{one.slots_needed:,}" if one.slots_needed else "",
-        "note": baseline or ("refused" if one.refused else "or longer" if one.longer else ""),
+        "note": ", ".join(filter(None, [baseline, "roughly" if one.rough else ""])),
     }
 
 
@@ -320,8 +319,8 @@ def _load(link: Link | None, seconds: float | None) -> str:
 def _shown(row: Message) -> Message:
     told = {"model": row["model"], "size": size_text(row["bytes"])}
     told["time"] = time_text(row["seconds"])
-    rates = (name for name in row if name not in ("model", "bytes", "seconds"))
-    return {**told, **{name: rate_text(row[name]) if row[name] else "-" for name in rates}}
+    rates = row["bit_per_s"].items()
+    return {**told, **{name: rate_text(rate) if rate else "-" for name, rate in rates}}
 
 
 def _say_together(console: Console, what: str, told: list[tuple[str, str]]) -> None:

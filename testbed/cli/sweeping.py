@@ -17,7 +17,7 @@ from testbed.cli.view import count, show_rows
 from testbed.lifecycle.launcher import compile_once
 from testbed.nodes.dataplane import make_ready
 from testbed.records.record import shown
-from testbed.sweeps import plot, table
+from testbed.sweeps import effects, plot, table
 from testbed.sweeps.cluster import RayCrew
 from testbed.sweeps.conduct import Crew, State, conduct, pending
 from testbed.sweeps.errors import SweepError
@@ -59,6 +59,8 @@ def sweep(
     make_ready(say=say)
     _check_plot(found)
     listed = trials(found)
+    for text in effects.before(found.axes, listed):
+        say(f"note: {text}")
     path = folder or default_folder(found.spec.name)
     if dry_run:
         _list(found, listed, Store(path), as_json)
@@ -81,6 +83,8 @@ def sweep(
             state = conduct(store, listed, crew, view.take)
         rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
         _write(found, store, rows)
+    for text in effects.equal(found.axes, rows):
+        say(f"note: {text}")
     if as_json:
         print_json({"sweep": found.spec.name, "folder": str(path.resolve()), "trials": rows})
     if state.failed:

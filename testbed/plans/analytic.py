@@ -10,12 +10,13 @@ docs/plan.md says what is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from controller.windows import MOST, SKEW
 from testbed.plans.expected import HEADER_FRAME_BYTES
+from testbed.plans.losses import Lossy, lost
 from testbed.plans.network import SERVER, WORKER, ModelError, Network
 from testbed.plans.placements import KINDS
 from testbed.plans.slices import Serving, sliced
@@ -32,14 +33,10 @@ from testbed.plans.stations import (
 from testbed.plans.traffic import Traffic, placement
 from topologies.topology import Costs
 
-__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "placed", "rounds"]
+__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "placed"]
 
 Message = dict[str, Any]
 HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no links
-# Timeouts of the transport (hosts.transport): at least, at most; each is twice the one before.
-LEAST_RTO, MOST_RTO = 0.05, 1.0
-_ENOUGH = 1e-12  # of a probability of yet another round
-_TURNS = 2  # slices in a window for each server, below which those on hosts of workers take turns
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class Prediction:
     seconds: of an iteration. parts: s that they are made of. bytes: by class of links, in the
     busier direction of the busiest link. bottleneck: the class, HOST or PROCESS. slots: that each
     switch of the tree needs for its full rate, and those that 2W are. refused: why it cannot be
-    had; without `bytes` there is no time either. longer: why it may take longer; "": it should not.
+    had; without `bytes` there is no time either. rough: why the time is a rough one; "": it is not.
     """
 
     placement: str
@@ -107,7 +104,7 @@ class Prediction:
     slots_taken: int = 0
     limit: str = ""
     refused: str = ""
-    longer: str = ""
+    rough: str = ""
 
     @property
     def name(self) -> str:
@@ -128,26 +125,8 @@ class Prediction:
             "slots_needed": self.slots_needed,
             "slots_taken": self.slots_taken,
             "refused": self.refused,
-            "may_take_longer": self.longer,
+            "rough": self.rough,
         }
-
-
-def rounds(lossy: Iterable[tuple[float, int]]) -> list[float]:
-    """Chances that a chunk needs at least 1, 2, .. timeouts.
-
-    lossy: chance that an edge's packet or its answer is lost, and how many such edges. Edges fail
-    independently, and a timeout repeats what was lost: P(K >= k) = 1 - prod (1 - p^k)^m.
-    """
-    pairs = [(chance, count) for chance, count in lossy if chance > 0 and count > 0]
-    found: list[float] = []
-    while pairs:
-        power = len(found) + 1
-        none = sum(count * math.log1p(-(chance**power)) for chance, count in pairs)
-        more = -math.expm1(none)
-        if more < _ENOUGH:
-            break
-        found.append(more)
-    return found
 
 
 def placed(network: Network, work: Work, setting: Setting) -> list[Prediction]:
@@ -180,20 +159,12 @@ def _predict(
     there, back = (passing(_stations(network, work, traffic, costs, up=up)) for up in (True, False))
     fill = there + back + setting.skew
     window = setting.window or _window(network, work, traffic)
-    lossy = [
-        (1 - (1 - lines[one].loss) ** 2, count)
-        for one, count in traffic.edges.items()
-        if one in lines
-    ]
-    chances = rounds(lossy)
-    waits = _waits(fill)
-    stall = sum(chance * wait for chance, wait in zip(chances, waits, strict=False))
-    last = [-math.expm1(min(window, work.chunks) * _log_not(chance)) for chance in chances]
-    tail = sum(chance * wait for chance, wait in zip(last, waits, strict=False)) - stall
+    edges = tuple((lines[one].loss, count) for one, count in traffic.edges.items() if one in lines)
+    again = lost(work.chunks, step, fill, window, Lossy(edges, len(traffic.hops)))
 
-    def moving(steps: Mapping[str, float], stall: float) -> float:
+    def moving(steps: Mapping[str, float]) -> float:
         if traffic.shards == 1:
-            return pipeline(work.chunks, max(steps.values()), fill + stall, window)
+            return pipeline(work.chunks, max(steps.values()), fill, window)
         own = WORKER if traffic.colocated else SERVER
         shared = max(took for one, took in steps.items() if one not in (own, PROCESS))
         if traffic.colocated:
@@ -201,11 +172,13 @@ def _predict(
         link = max(bits / lines[own].rate, host if traffic.colocated else 0.0)
         takes = max(link, process / (1 if traffic.colocated else network.processes))
         copies = traffic.meeting - traffic.colocated
-        late = back + setting.skew + stall
-        shares = Serving(traffic.shards, work.slice, copies, takes, link, there, late)
+        late = back + setting.skew
+        shares = Serving(
+            traffic.shards, work.slice, copies, takes, link, there, late, traffic.colocated
+        )
         return sliced(work.chunks, shared, window, shares)
 
-    moved, lossless = moving(steps, stall), moving(alone, 0.0)
+    moved, lossless = moving(steps) + again, moving(alone)
     busy = (work.chunks - 1) * alone[slowest]
     # What the slots and the window would have to be for the rate that the slowest link allows.
     rate = bits / step if step else 0.0
@@ -217,15 +190,19 @@ def _predict(
     waiting = max(0.0, lossless - fill - busy)
     parts = {
         "compute": work.compute, "bottleneck": busy, "fill": fill, "window": waiting,
-        "loss": moved + tail - lossless,
+        "loss": moved - lossless,
     }  # fmt: skip
     limit = "latency" if fill > busy + waiting else "link" if slowest in lines else "processor"
     limit = "window" if waiting > max(busy, fill) / 100 else limit
-    slices = traffic.colocated and traffic.shards > 1 and window // work.slice
+    slices = window // work.slice
+    rough = ""
+    if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:
+        rough = f"a window holds {slices:,} of {traffic.shards:,} servers' slices, and these are"
+        rough += " workers, too: within 10 %"
     return Prediction(
         name,
         tree,
-        work.compute + moved + tail,
+        work.compute + moved,
         parts,
         _bytes(traffic, work),
         slowest,
@@ -234,9 +211,7 @@ def _predict(
         taken,
         "loss" if parts["loss"] > moved / 100 else limit,
         refused,
-        f"a window holds {slices} slices, for {traffic.shards} servers that are workers, too"
-        if slices is not False and slices < _TURNS * traffic.shards and work.chunks > window
-        else "",
+        rough,
     )
 
 
@@ -270,16 +245,6 @@ def _window(network: Network, work: Work, traffic: Traffic) -> int:
     )
     held = MOST if math.isinf(held) else max(1, int(held))
     return min(1 << (wanted - 1).bit_length(), 1 << (held.bit_length() - 1), MOST)
-
-
-def _waits(fill: float) -> list[float]:
-    """Of timeouts in a row, each doubled (RFC 6298, 5.5)."""
-    first = min(max(3 * fill, LEAST_RTO), MOST_RTO)  # SRTT + 4 RTTVAR of a first sample
-    return [min(first * 2**k, MOST_RTO) for k in range(400)]
-
-
-def _log_not(chance: float) -> float:
-    return math.log1p(-chance) if chance < 1 else -math.inf
 
 
 def _bytes(traffic: Traffic, work: Work) -> dict[str, int]:

@@ -34,13 +34,13 @@ def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Messa
     many workers and the core, where it forwards and where it sums; both directions together."""
     rows = []
     for model in models:
-        row: Message = {"model": model.name, "bytes": model.size, "seconds": model.seconds}
-        row |= {kind.name: minimum(model, workers, kind) for kind in KINDS}
-        row["worker"] = 2 * model.rate
+        rates: dict[str, float] = {kind.name: minimum(model, workers, kind) for kind in KINDS}
+        rates["worker"] = 2 * model.rate
         if rack is not None:
-            row["uplink"] = uplink(model, rack, aggregated=False)
-            row["uplink_aggregated"] = uplink(model, rack, aggregated=True)
-        rows.append(row)
+            rates["uplink"] = uplink(model, rack, aggregated=False)
+            rates["uplink_aggregated"] = uplink(model, rack, aggregated=True)
+        facts = {"model": model.name, "bytes": model.size, "seconds": model.seconds}
+        rows.append({**facts, "bit_per_s": rates})
     return rows
 
 
@@ -60,7 +60,8 @@ class Link:
 
     def message(self) -> Message:
         """As JSON takes it."""
-        return {"from": self.source, "to": self.to, "bytes": self.bytes, "rate": self.rate}
+        ends = {"from": self.source, "to": self.to}
+        return {**ends, "bytes": self.bytes, "rate_bit_per_s": self.rate}
 
 
 @dataclass(frozen=True)

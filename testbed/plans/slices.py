@@ -17,10 +17,16 @@ workers get results one after the other, t apart, and so they send. In a burst t
 the next chunks when the last one sends this, and all wait in one line: n (n - 1) / 2 packets
 before the first chunk's last one instead of n - 1, and no more than there are in the slice. Where
 workers only follow results there is none.
+
+A server on a worker's host sends its contributions to the next burst behind the results of its own
+slice, which take L n t. Where one slice is in a window all of the burst waits for that; where there
+is one for each server all links have as much to do, and nobody waits for one of them. Between the
+two it is taken for linear, as who comes first in each line decides.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Serving", "sliced"]
@@ -32,7 +38,7 @@ _MOST = 1 << 16  # chunks; beyond, the pace of the second half of them is that o
 class Serving:
     """servers: that slices of so many chunks go to in turn. copies: of a chunk at each of them.
     seconds: for a copy that comes; sending: for one that goes back. there, back: of a chunk alone,
-    on its way to the server, with all copies, and back."""
+    on its way to the server, with all copies, and back. colocated: whether on workers' hosts."""
 
     servers: int
     slice: int
@@ -41,6 +47,14 @@ class Serving:
     sending: float
     there: float
     back: float
+    colocated: bool = False
+
+    def behind_results(self, window: int) -> float:
+        """Seconds that contributions to a burst are late at a host that serves; see the module."""
+        if not self.colocated or self.servers < 2:
+            return 0.0
+        share = (self.servers - max(1.0, window / self.slice)) / (self.servers - 1)
+        return math.sqrt(max(0.0, share)) * self.slice * self.copies * self.sending
 
 
 def sliced(chunks: int, step: float, window: int, serving: Serving) -> float:
@@ -53,13 +67,16 @@ def sliced(chunks: int, step: float, window: int, serving: Serving) -> float:
     leaving = serving.copies * serving.sending
     ahead = [_ahead(serving, step, number) for number in range(min(serving.slice, count))]
     there = serving.there - together
+    late = serving.behind_results(window)
     come = [float("-inf")] * serving.servers
     gone = come.copy()
     back = [0.0] * count
     sent = float("-inf")
     for chunk in range(count):
         free = back[chunk - window] if chunk >= window else 0.0
-        burst = ahead[chunk % serving.slice] if sent + step > free or not chunk else 0.0
+        burst = 0.0
+        if sent + step > free or not chunk:
+            burst = ahead[chunk % serving.slice] + (late if chunk >= window else 0.0)
         sent = max(sent + step, free)
         server = chunk // serving.slice % serving.servers
         come[server] = max(come[server], sent + there) + together

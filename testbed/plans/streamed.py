@@ -10,7 +10,10 @@ many of the second. Times:
 - halving and doubling: rounds, each of which takes as long as the slowest class of links, and a
   segment's way.
 - servers: the busiest link has all to carry. Before a server's first results leave, a piece has
-  come from the worker that is last in line, behind the windows or the pieces of all others.
+  come from everybody; those in other racks wait in line behind the windows of those in its own.
+
+Rounds do not begin everywhere at once: where workers are no power of two, those that have nobody to
+fold with share links with those that do, and what the formula says is too quick.
 
 What is lost costs the bandwidth of what is sent again and no timeouts, which favours baselines.
 """
@@ -82,13 +85,15 @@ class _Streams:
         """Bytes of a part that go on before the rest has come."""
         return VALUE * piece(self.work.data_bytes / VALUE, parts, self.segment)
 
-    def way(self, levels: int, last: str = WORKER) -> float:
-        """Seconds of a full segment, from a worker up so many levels of uplinks and down again."""
+    def way(self, levels: int, data: float, last: str = WORKER) -> float:
+        """Seconds of a message's last segment, from a worker up so many levels of uplinks and down
+        again."""
+        frame = HEADERS + int(min(self.segment, data))
         up = self.network.way(levels)
         names = [*up, *reversed([last, *up[1:]])]
-        host = processor(self.frame, self.costs) * (2 if last == WORKER else 1)
+        host = processor(frame, self.costs) * (2 if last == WORKER else 1)
         hops = [(name, 1.0) for name in names]
-        return host + passing(links(self.network, hops, self.frame, self.costs))
+        return host + passing(links(self.network, hops, frame, self.costs))
 
     def predicted(
         self, name: str, busy: Mapping[str, float], total: float, loads: Mapping[str, float]
@@ -140,7 +145,7 @@ def _ring(streams: _Streams, traffic: Traffic) -> Prediction:
     step = max(busy.values()) / (2 * (count - 1) * pieces)
     # A piece's first segments are on their way while the others still leave.
     segments = min(part.segments, size // streams.segment)
-    ways = [streams.way(levels) for levels in range(len(network.levels) + 1)]
+    ways = [streams.way(levels, part.data) for levels in range(len(network.levels) + 1)]
     hops = [ways[levels] for levels in _crossed(network)]
     once = sum(hops)
     least = min(first + second for first, second in pairwise([*hops, hops[0]]))
@@ -178,8 +183,13 @@ def _halving(streams: _Streams, traffic: Traffic) -> Prediction:
             busy[one] += seconds
         for one, flows in step.flows.items():
             loads[one] += flows * message.bytes / (2 if fold else 1)
-        total += max(took.values()) * (1 - 1 / message.segments) + streams.way(step.levels)
-    return streams.predicted("halving-doubling", busy, total, loads)
+        total += max(took.values()) * (1 - 1 / message.segments) + streams.way(
+            step.levels, message.data
+        )
+    found = streams.predicted("halving-doubling", busy, total, loads)
+    if traffic.steps and traffic.steps[0].share == 1:
+        return replace(found, rough="workers are no power of two: up to 20 % longer")
+    return found
 
 
 def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
@@ -196,9 +206,11 @@ def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
         network.lines[one].queue_bytes / (count * (streams.frame + HEADERS))
         for one, count in pairs.items()
     )
-    first = max(segments, min(part.segments, window))
-    line = busy[slowest] * first / part.segments
+    racks = [count for count, here in zip(network.workers, network.servers, strict=True) if here]
+    nearer = max(racks) % network.count / network.count  # of all workers; none if all are
+    first = segments + nearer * int(min(part.segments, window))
+    line = busy[slowest] * min(1.0, first / part.segments)
     levels = len(traffic.hops) // 2 - 1
-    total = busy[slowest] + line + 2 * streams.way(levels, SERVER)
+    total = busy[slowest] + line + 2 * streams.way(levels, part.data, SERVER)
     loads = {one: count * part.bytes for one, count in pairs.items()}
     return streams.predicted(name, busy, total, loads)

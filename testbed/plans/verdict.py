@@ -53,7 +53,7 @@ def why(found: Sequence[Prediction], network: Network) -> str:
     without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
     if without is not None and best.seconds:
         text += (
-            f" Without servers or switches, {without.name} takes {time_text(without.seconds)},"
+            f" Of the baselines {without.name} is the quickest with {time_text(without.seconds)},"
             f" {without.seconds / best.seconds:.3g} times as long: {_busy(without, network)}."
         )
     return text

@@ -27,15 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Carried:
-    """What a link direction carried; None where a counter was lost. ``unknown``: why, then."""
+    """What a link direction carried; None where a counter was lost. ``unknown``: why, then.
+    ``dropped``: frames for which its queue had no room."""
 
     bytes: int | None
     packets: int | None
     unknown: str = ""
+    dropped: int | None = None
 
     def since(self, before: Carried) -> Carried:
         """What was added."""
-        return Carried(_less(self.bytes, before.bytes), _less(self.packets, before.packets))
+        return Carried(
+            _less(self.bytes, before.bytes),
+            _less(self.packets, before.packets),
+            dropped=_less(self.dropped, before.dropped),
+        )
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,9 @@ async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Me
             sent[direction] = Carried(None, None)
             if name in counters:
                 counted = counters[name][port.number]
-                sent[direction] = Carried(counted.tx_bytes, counted.tx_packets)
+                sent[direction] = Carried(
+                    counted.tx_bytes, counted.tx_packets, dropped=counted.dropped
+                )
                 if not port.peer_is_host:
                     arrived = Carried(counted.rx_bytes, counted.rx_packets)
                     received[Direction(port.peer, port.peer_interface)] = arrived
@@ -74,7 +82,9 @@ async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Me
             passed = await asyncio.to_thread(read, end.interface, prefix)
             there = counters.get(end.switch)
             packets = None if there is None else there[end.switch_port].rx_packets
-            sent[Direction(host.name, end.interface)] = Carried(passed.bytes, packets)
+            sent[Direction(host.name, end.interface)] = Carried(
+                passed.bytes, packets, dropped=passed.dropped
+            )
     counting = {name: starts[name] if name in counters else None for name in names}
     overrun = {name: sum(port.overrun for port in counters[name].values()) for name in counters}
     return Measured(sent, received, counting, overrun)
@@ -94,7 +104,7 @@ def since(addressing: Addressing, before: Measured, now: Measured) -> dict[Direc
             added[way] = Carried(None, None, why)
             if port.peer_is_host:
                 way = Direction(port.peer, port.peer_interface)
-                added[way] = Carried(added[way].bytes, None, f"packets: {why}")
+                added[way] = Carried(added[way].bytes, None, f"packets: {why}", added[way].dropped)
     return added
 
 
@@ -122,6 +132,7 @@ def rows(
             "bytes": load.bytes,
             "packets": load.packets,
             "expected_bytes": (None if expected is None else expected.get(direction, Load()).bytes),
+            "dropped": load.dropped,
             "unknown": load.unknown,
         }
         for direction, load in carried.items()

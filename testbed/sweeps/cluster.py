@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import socket
+import time
 from typing import Any
 
 from testbed.sweeps import code
@@ -15,6 +16,7 @@ from testbed.sweeps.trials import Trial
 
 _WAIT_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
+_ALONE_SECONDS = 30.0
 
 
 def _on_node(known: str, topology: str, job: str) -> dict[str, Any]:
@@ -68,6 +70,7 @@ class RayCrew:
         self._task = ray.remote(num_cpus=1, max_retries=0)(_on_node)
         self._todo: list[Trial] = []
         self._running: dict[Any, Trial] = {}
+        self._alone_since: float | None = None
 
     def submit(self, trial: Trial) -> None:
         """One more to run."""
@@ -80,6 +83,8 @@ class RayCrew:
         while not ready:
             # With a timeout: a signal handler runs only between waits.
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_WAIT_SECONDS)
+            if not ready:
+                self._check_alive()
         trial = self._running.pop(ready[0])
         self._start()
         try:
@@ -93,6 +98,20 @@ class RayCrew:
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._ray.shutdown()
+
+    def _check_alive(self) -> None:
+        """Without nodes that run trials one would wait for ever; a lost one may come back."""
+        if self._ray.cluster_resources().get("CPU", 0) >= 1:
+            self._alone_since = None
+            return
+        now = time.monotonic()
+        if self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > _ALONE_SECONDS:
+            raise SweepError(
+                f"--ray: for {_ALONE_SECONDS:g} s the cluster has had no node with a CPU; what is"
+                " done is kept, and the same command goes on when it has one"
+            )
 
     def _start(self) -> None:
         while self._todo and len(self._running) < self.slots:

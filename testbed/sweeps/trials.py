@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import tempfile
@@ -21,9 +22,11 @@ from testbed.virtual import session
 from topologies.documents import Document, DocumentError, Location, Problem
 from topologies.documents import load as load_document
 from topologies.spec import read as read_topology
+from topologies.topology import LinkQuality, Topology
 
 _LICENCE = "# SPDX-License-Identifier: Apache-2.0\n"
 _ID_LETTERS = 16
+_OF_LINKS = frozenset(field.name for field in dataclasses.fields(LinkQuality))
 _KEEPS_NOTHING = "of trials only summaries are kept; leave it out"
 
 
@@ -39,7 +42,9 @@ class Trial:
 
     id: of its inputs and this rackhub. label: what sets it apart, in words. values: by axis, as the
     sweep file has them; measures: the same in base units (bit/s, s, bytes) where they are numbers.
-    topology, job: texts of files. program: the build of the data plane.
+    topology, job: texts of files. program: the build of the data plane. effect: the same for
+    trials whose files say the same. links: by field, where an axis is a default of links, what it
+    is of each.
     """
 
     id: str
@@ -49,6 +54,8 @@ class Trial:
     topology: str
     job: str
     program: Path = Path()
+    effect: str = ""
+    links: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
 
 def _told(value: Any) -> str:
@@ -143,7 +150,14 @@ class _Draft:
             texts["topology"],
             texts["job"],
             program,
+            _digest(repr(dataclasses.replace(topology.topology, source="")), repr(read["job"])),
+            {name: _of_links(topology.topology, name) for name in self._defaults()},
         )
+
+    def _defaults(self) -> list[str]:
+        """Fields of links that are axes for all links at once."""
+        names = (axis.field.removeprefix("defaults.") for axis, _ in self._chosen)
+        return [name for name in names if name in _OF_LINKS]
 
     def _content(self, kind: str) -> dict[str, Any]:
         base = self._bases[kind]
@@ -200,5 +214,13 @@ def _location(field: str) -> Location:
 
 
 def _identity(contents: dict[str, Any]) -> str:
-    known = json.dumps([code.digest(), contents], sort_keys=True, default=str)
-    return hashlib.sha256(known.encode()).hexdigest()[:_ID_LETTERS]
+    return _digest(json.dumps([code.digest(), contents], sort_keys=True, default=str))
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_ID_LETTERS]
+
+
+def _of_links(topology: Topology, name: str) -> dict[str, float]:
+    """A property of each link, from its lower end."""
+    return {f"{one.a}-{one.b}": getattr(one.forward, name) for one in topology.links}

@@ -52,11 +52,13 @@ class Node(ABC):
     hosts, whose queues have decided what comes next for a while.
     answered: it may be run as if nobody answered what it sends, and stops by itself, earlier than
     it was told, where an answer could be there.
+    patient: it goes on only when others could hear of that before long, for the same reason.
     """
 
     latency = 0
     eager = False
     answered = False
+    patient = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -111,7 +113,8 @@ class Engine:
 
     control_latency: ps that a call takes at least from node to node. span: ps that a node does at
     once at most, so that one that has endless timers comes to an end. order: the order in which
-    the nodes of a round run, for tests: it makes no difference.
+    the nodes of a round run, for tests: it makes no difference. running: the node that does
+    something now; None between rounds.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Engine:
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         self.rounds = 0
+        self.running: Node | None = None
         self._span = span
         self._order = order
         self._ends: list[tuple[int, int]] = []  # sender and receiver of each link
@@ -133,6 +137,7 @@ class Engine:
         self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links, and who is there
         self._due: list[int] = []  # see `_next`
         self._horizons = Horizons(0, [], control_latency)
+        self._there_and_back = 0  # ps: the shortest way to a neighbour and back
         self._within: dict[int, int] = {}  # nodes that run within another
         # Done when it runs first: whoever is asked looks at what is there by then.
         self.on_begin: Callable[[], None] | None = None
@@ -217,6 +222,8 @@ class Engine:
             if sender != receiver:
                 links.append((link, sender, receiver))
                 self._ways[sender].append((link, receiver))
+        least = min((link.latency + link.least for link, _, _ in links), default=0)
+        self._there_and_back = 2 * least
         answered = [node.number for node in self.nodes if node.answered]
         self._horizons = Horizons(len(self.nodes), links, self.control_latency, answered)
         self._due = [NEVER if node.number in within else self._next(node) for node in self.nodes]
@@ -254,15 +261,18 @@ class Engine:
         moved = bool(ran)
         ready = [nodes[number] for number in np.flatnonzero(times < horizons).tolist()]
         limits = horizons.tolist()
-        ready = self._apart([node for node in ready if node.eager], limits) or ready
+        eager = self._apart([node for node in ready if node.eager], limits)
+        ready = eager or self._urgent(ready)
         for node in self._order(ready) if self._order else ready:
             horizon = min(limits[node.number], due[node.number] + self._span)
+            self.running = node
             node.run(horizon)
             if not node.now >= due[node.number]:
                 raise CausalityError(
                     f"{node.name} is at {node.now} ps after it ran to {horizon} ps"
                 )
             ran.add(node.number)
+        self.running = None
         self._follow(ran)
         return moved or bool(ready)
 
@@ -275,6 +285,22 @@ class Engine:
             if not any(there in chosen for _, there in self._ways[node.number]):
                 chosen[node.number] = node
         return sorted(chosen.values(), key=lambda one: one.number)
+
+    def _urgent(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those of which others could hear first, and all that they could hear of before what comes
+        of these is there, and those that are not patient. The others have a line that is busy for
+        longer: what they do meanwhile nobody can notice yet, and later there is more to do."""
+        if not any(node.patient for node in nodes):
+            return list(nodes)
+        due = self._due
+        heard = [
+            min((link.earliest(due[node.number]) for link, _ in self._ways[node.number]), default=0)
+            for node in nodes
+        ]
+        until = min(heard, default=0) + self._there_and_back
+        return [
+            node for node, at in zip(nodes, heard, strict=True) if at <= until or not node.patient
+        ]
 
     def _follow(self, ran: Collection[int]) -> None:
         """What is due next: at these nodes, and where what they sent arrives."""

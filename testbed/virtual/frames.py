@@ -61,8 +61,9 @@ class Framing:
             *(0x45, 0, 0, 0, _DONT_FRAGMENT, 64, _UDP, 0, interface.ipv4, 0),
             *(port, 0, 0, 0),
         )
+        self._lib = library()
         self._mine = peer_array([(interface.ipv4, port)])
-        self._template = np.frombuffer(fields, np.uint8)
+        self._template = np.frombuffer(bytearray(fields), np.uint8)
         words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")
         self._sum = int(words.astype(np.int64).sum())
 
@@ -70,29 +71,27 @@ class Framing:
         """The packets of a batch in their order as frames, and how long each is: what is behind
         that in its row is no part of it."""
         n, full = len(batch), batch.full
-        if not full.any():
-            datagrams = _bytes_of(batch.headers)
-        elif batch.wire is not None:
-            datagrams = batch.wire
+        width = 4 * batch.payloads.shape[1] if full.any() else 0
+        room = batch.room
+        if room is not None and room.shape[1] == OVERHEAD + HEADER_BYTES + width:
+            frames = room
         else:
-            datagrams = np.empty((n, HEADER_BYTES + 4 * batch.payloads.shape[1]), np.uint8)
-            headers, words = parts_of(datagrams)
+            frames = np.empty((n, OVERHEAD + HEADER_BYTES + width), np.uint8)
+            headers, words = parts_of(frames[:, OVERHEAD:])
             opaque(headers)[:] = opaque(batch.headers)
-            words[:] = batch.payloads
-        frames = np.empty((n, OVERHEAD + datagrams.shape[1]), np.uint8)
-        lib = library()
-        if lib is not None and n and datagrams.strides[1] == 1:
+            if width:
+                words[:] = batch.payloads
+        lib = self._lib
+        if lib is not None and n:
             lengths = np.empty(n, np.int64)
             wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
             peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
-            lib.write_frames(
-                datagrams.ctypes.data, datagrams.strides[0], datagrams.shape[1], n,
-                whole.ctypes.data, wide, peers.ctypes.data, self._template.ctypes.data,
-                address(frames), address(lengths),
+            lib.write_envelopes(
+                address(self._template), n, address(whole), wide, address(peers),
+                address(frames), frames.strides[0], address(lengths),
             )  # fmt: skip
             return frames, lengths
         frames[:, :OVERHEAD] = self._template
-        frames[:, OVERHEAD:] = datagrams
         payload = 4 * (self.empty_lanes or batch.payloads.shape[1])
         size = HEADER_BYTES + payload * full.astype(np.int64)
         peers = batch.peers
@@ -116,7 +115,7 @@ class Framing:
         """The packets in frames that are all well-formed ones for this interface and port, with
         payloads of so many lanes, as views; None if they are not, or nothing is there to tell it
         quickly: `arrived` does."""
-        n, stored, lib = *frames.shape, library()
+        n, stored, lib = *frames.shape, self._lib
         wide = HEADER_BYTES + 4 * lanes
         kept = OVERHEAD + (HEADER_BYTES if self.empty_lanes else wide)
         if lib is None or stored < kept or not frames.flags.c_contiguous:
@@ -124,18 +123,14 @@ class Framing:
         headers, full = np.empty(n, HEADER), np.empty(n, np.bool_)
         sources, lengths = np.empty(n, PEER), np.ascontiguousarray(lengths)
         if not lib.read_frames(
-            frames.ctypes.data, stored, n, lengths.ctypes.data, self._mine.ctypes.data, wide,
-            headers.ctypes.data, full.ctypes.data, sources.ctypes.data,
+            address(frames), stored, n, address(lengths), address(self._mine), wide,
+            address(headers), address(full), address(sources),
         ):  # fmt: skip
             return None
         words = np.empty((n, 0), ">i4")
         if not self.empty_lanes:
             words = frames[:, OVERHEAD + HEADER_BYTES : kept].view(">i4")
         return Batch(headers, words, full, sources)
-
-
-def _bytes_of(headers: Array) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(opaque(headers)).view(np.uint8).reshape(len(headers), -1)
 
 
 def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:

@@ -262,6 +262,7 @@ class VirtualEndpoint:
         )
         wire = Interface(mac, gateway, self.ipv4)
         self._framing = Framing(wire, port)
+        self._lib = library()
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
         self._pending: deque[tuple[Frames, Lengths]] = deque()
@@ -347,7 +348,7 @@ class VirtualEndpoint:
             if released.batch is not None:
                 frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
-                node.transmit([(self._number, train_of(times, frames, lengths))])
+                node.transmit([(self._number, Train(times, frames, lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
@@ -379,12 +380,12 @@ class VirtualEndpoint:
             pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         # As `flush` has it: what is handed over at one time finds what waits then.
         handed = np.rint(times * SECOND).astype(np.int64)
-        lib = library()
+        lib = self._lib
         if lib is not None and self._node.immediate:
             waiting, queue = link.waiting(int(handed[0])), self._queue_bytes
             return bool(
                 lib.find_room(
-                    address(handed), sizes.ctypes.data, len(sizes), SECOND, pace, waiting, queue
+                    address(handed), address(sizes), len(sizes), SECOND, pace, waiting, queue
                 )
             )
         firsts = np.flatnonzero(np.diff(handed, prepend=-1))

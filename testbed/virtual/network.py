@@ -176,9 +176,10 @@ class Network:
 
     def carried(self) -> dict[Direction, Carried]:
         """What each direction of each link has sent, as frames without FCS."""
+        counted = {way: link.counters for way, link in self._links.items()}
         return {
-            way: Carried(link.counters.sent_bytes, link.counters.sent)
-            for way, link in self._links.items()
+            way: Carried(one.sent_bytes, one.sent, dropped=one.dropped)
+            for way, one in counted.items()
         }
 
     def capture(self, folder: Path) -> None:
@@ -204,9 +205,9 @@ class Network:
 
     def where(self) -> str:
         """The time at the node whose task runs, and who that is, in words."""
-        for node in self._task_nodes:
-            if node.tasks.running is not None:
-                return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
+        node = self.engine.running
+        if isinstance(node, TaskNode) and node.tasks.running is not None:
+            return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
         return "-"
 
     def close(self) -> None:

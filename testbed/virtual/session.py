@@ -37,7 +37,7 @@ from topologies.addressing import Addressing
 from topologies.spec import TopologyFile
 
 Message = dict[str, Any]
-_NEW_OBJECTS = 50_000  # until cycles are looked for
+_NEW_OBJECTS = 200_000  # until cycles are looked for
 _QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
 
 

@@ -43,9 +43,12 @@ class _Leaving(NamedTuple):
 class StreamNode(HostNode):
     """Its programs' ends of connections are made by ``connect``."""
 
+    patient = True
+
     def __init__(self, name: str, addressing: Addressing, *, payload: bool = True) -> None:
         super().__init__(name, addressing, payload=payload)
         self._ends: dict[int, _End] = {}  # by the ports of what comes: sender's, receiver's
+        self._known = np.array([-1], np.int64)  # their ports in order, and one that nobody has
         self._found: tuple[Times, Segments] | None = None
         self._next_row = 0
 
@@ -81,7 +84,8 @@ class StreamNode(HostNode):
         times = np.concatenate([train.times for train in found])
         lengths = np.concatenate([train.lengths for train in found])
         segments, good = decode(np.concatenate([train.frames for train in found]))
-        good &= np.isin(segments.ports, list(self._ends))
+        known = self._known
+        good &= known[np.searchsorted(known[:-1], segments.ports)] == segments.ports
         self.unwanted += int(len(good) - np.count_nonzero(good))
         order = np.arange(len(times))
         if len(found) > 1:
@@ -194,6 +198,7 @@ def connect(
         node._ends[_ports(peer, member)] = _End(
             out, Inbound(into), own.number, head(wire, int(other.ipv4), ports), deque()
         )
+        node._known = np.array([*sorted(node._ends), -1], np.int64)
 
 
 def _ports(source: int, target: int) -> int:

@@ -39,6 +39,7 @@ class VirtualOutside(Outside):
         payload: bool = True,
     ) -> None:
         self.world = node.tasks
+        self.headroom = OVERHEAD
         self.payload = payload
         self._engine, self._node, self._addressing = engine, node, addressing
         self._controller, self._service = controller, service

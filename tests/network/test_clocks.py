@@ -3,7 +3,7 @@
 
 What is sent for the first time, and what comes of it, have to be the same in any case. Times of an
 emulated run mean something only if the machine was not what it waited for, which the run itself
-says: then it is run again with links of half the rate, up to three times in all.
+says: then it is run once more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.network.testbeds import Rackhub
 pytestmark = pytest.mark.network
 
 Message = dict[str, Any]
-RATES = 2000, 1000, 500  # kbit/s: 227 to 57 chunks/s, some 0.4 ms of CPU each
+RATE = 500  # kbit/s: 57 chunks/s, some 0.4 ms of CPU each, which a busy machine has, too
+TRIES = 2
 WITHIN = 0.10
 # 76 chunks: a port in emulation lets a frame go when its time on the line begins, so that a chunk
 # alone is there a few frames' times earlier.
@@ -62,9 +63,9 @@ SCENARIOS = {
 }
 
 
-def run(rackhub: Rackhub, scenario: Scenario, rate: int, clock: str) -> Message:
+def run(rackhub: Rackhub, scenario: Scenario, clock: str) -> Message:
     """The summary of a run."""
-    links = f"defaults: {{rate: {rate} kbit/s, loss: {scenario.loss}}}\n"
+    links = f"defaults: {{rate: {RATE} kbit/s, loss: {scenario.loss}}}\n"
     rackhub.topology.write_text(f"name: small\n{links}{scenario.topology}\n")
     arguments: list[str | Path] = []
     for number, more in enumerate(scenario.jobs):
@@ -90,9 +91,10 @@ def seconds(summary: Message) -> list[float]:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_both_clocks_tell_the_same(tmp_path: Path, name: str) -> None:
     rackhub, scenario = Rackhub(tmp_path), SCENARIOS[name]
+    virtual = run(rackhub, scenario, "virtual")
     why = []
-    for rate in RATES:
-        virtual, emulated = (run(rackhub, scenario, rate, c) for c in ("virtual", "emulated"))
+    for _ in range(TRIES):
+        emulated = run(rackhub, scenario, "emulated")
         assert first(virtual) == first(emulated)
         assert any(first(virtual).values())
         for row in (*virtual["links"], *emulated["links"]):
@@ -112,5 +114,5 @@ def test_both_clocks_tell_the_same(tmp_path: Path, name: str) -> None:
         if not bound:
             assert seconds(emulated) == pytest.approx(seconds(virtual), rel=WITHIN)
             return
-        why.append(f"{rate} kbit/s: {', '.join(sorted(bound))}")
+        why.append(", ".join(sorted(bound)))
     pytest.skip(f"bytes and weights are the same, times could not be told: {'; '.join(why)}")

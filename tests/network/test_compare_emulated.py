@@ -40,3 +40,21 @@ def test_ring_and_servers_over_tcp(tmp_path: Path):
     for server in ("s0", "s1"):
         assert sent[server, False] > WORKERS * SIZE / SERVERS
     assert not rackhub.processes()
+
+
+def test_gloo_over_the_same_links(tmp_path: Path):
+    """PyTorch's own all-reduce: right sums, and on every worker's link what a ring has to carry,
+    with headers and notices of its own on top."""
+    pytest.importorskip("torch")
+    rackhub = Rackhub(tmp_path)
+    told = rackhub.json(
+        *("compare", rackhub.topology, "--clock", "emulated", "--target", "embedded"),
+        *("--size", f"{SIZE} B", "--iterations", "1", "--only", "gloo"),
+    )
+    (gloo,) = told["rows"]
+    assert gloo["right"]
+    links = {link["from"]: link for link in gloo["links"] if not link["core"]}
+    for rank in range(WORKERS):
+        sent = links[f"w{rank}"]
+        assert 2 * (WORKERS - 1) / WORKERS * SIZE < sent["bytes"] < 1.25 * sent["expected_bytes"]
+    assert not rackhub.processes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,18 @@ TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 @pytest.fixture
 def rackhub(tmp_path: Path) -> Rackhub:
     return Rackhub(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rackhub]:
+    """A testbed called mine that is up, for tests which leave it as it was."""
+    rackhub = Rackhub(tmp_path_factory.mktemp("standing"))
+    up = rackhub.call("up", rackhub.topology, "--target", "embedded", "--name", "mine")
+    assert up.returncode == 0, up.stderr
+    assert up.stdout.splitlines()[-1] == str(rackhub.latest())
+    yield rackhub
+    rackhub.call("down")
+    assert not rackhub.processes()
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -99,10 +112,11 @@ def test_jobs_on_the_same_switches_at_once_are_told_apart(rackhub: Rackhub) -> N
 
 @pytest.mark.parametrize(("tree", "by_switches"), [("tor", True), ("none", False)])
 def test_a_servers_sums_are_told_from_the_networks(
-    rackhub: Rackhub, tree: str, by_switches: bool
+    standing: Rackhub, tree: str, by_switches: bool
 ) -> None:
-    rackhub.job.write_text(rackhub.job.read_text() + f"tree: {tree}\n")
-    summary = rackhub.json("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    job = standing.folder / f"{tree}.yaml"
+    job.write_text(standing.job.read_text() + f"tree: {tree}\n")
+    summary = standing.json("submit", job)
     assert summary["matches_reference"] is True
     names = ("aggregated_in_network", "served_by_server")
     counts = tuple(summary["chunks"][name] for name in names)
@@ -243,41 +257,34 @@ def test_each_job_of_a_testbed_is_told_by_itself(rackhub: Rackhub) -> None:
     assert summary["matches_reference"] is True  # the first job's, which is done
 
 
-def test_commands_run_at_a_node(rackhub: Rackhub) -> None:
-    up = rackhub.call("up", rackhub.topology, "--target", "embedded", "--name", "mine")
-    assert up.returncode == 0, up.stderr
-    assert up.stdout.splitlines()[-1] == str(rackhub.latest())
-    try:
-        addresses = rackhub.call("exec", "w1", "ip", "-brief", "address")
-        assert "w1-eth0" in addresses.stdout
-        assert "tor0-eth1" not in addresses.stdout
-        assert rackhub.call("exec", "tor0", "sh", "-c", "exit 7").returncode == 7
-        # Options that `exec` has itself are the command's.
-        assert rackhub.call("exec", "w0", "echo", "-h", "--on", "b").stdout == "-h --on b\n"
-        plain = rackhub.folder / "plain"
-        plain.touch(mode=0o644)
-        for name, status, reason in (
-            ("nosuch", 127, "command not found"),
-            ("./nosuch", 127, "command not found"),
-            (str(plain), 126, "not executable"),
-            (str(rackhub.folder), 126, "is a folder"),
-        ):
-            refused = rackhub.call("exec", "w0", name, "-x")
-            assert (refused.returncode, refused.stdout) == (status, "")
-            assert refused.stderr.endswith(f"error: {name}: {reason}\n")
-        wrong = rackhub.call("exec", "w9", "true")
-        assert wrong.returncode == 1
-        assert "no node 'w9' in mine: w0, w1," in wrong.stderr
-        # Ordinary packets are routed, by way of both ToRs and the core.
-        status = rackhub.json("status")
-        other = next(node["address"] for node in status["nodes"] if node["name"] == "w3")
-        script = (
-            "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
-            f" s.settimeout(20); s.connect(('{other}', 9)); s.send(b'x');"
-            # Nobody listens there: the answer of w3's kernel comes back as an error.
-            "\ntry: s.recv(1)\nexcept ConnectionRefusedError: print('answered')"
-        )
-        assert "answered" in rackhub.call("exec", "w0", "python3", "-c", script).stdout
-    finally:
-        rackhub.call("down")
-    assert not rackhub.processes()
+def test_commands_run_at_a_node(standing: Rackhub) -> None:
+    addresses = standing.call("exec", "w1", "ip", "-brief", "address")
+    assert "w1-eth0" in addresses.stdout
+    assert "tor0-eth1" not in addresses.stdout
+    assert standing.call("exec", "tor0", "sh", "-c", "exit 7").returncode == 7
+    # Options that `exec` has itself are the command's.
+    assert standing.call("exec", "w0", "echo", "-h", "--on", "b").stdout == "-h --on b\n"
+    plain = standing.folder / "plain"
+    plain.touch(mode=0o644)
+    for name, status, reason in (
+        ("nosuch", 127, "command not found"),
+        ("./nosuch", 127, "command not found"),
+        (str(plain), 126, "not executable"),
+        (str(standing.folder), 126, "is a folder"),
+    ):
+        refused = standing.call("exec", "w0", name, "-x")
+        assert (refused.returncode, refused.stdout) == (status, "")
+        assert refused.stderr.endswith(f"error: {name}: {reason}\n")
+    wrong = standing.call("exec", "w9", "true")
+    assert wrong.returncode == 1
+    assert "no node 'w9' in mine: w0, w1," in wrong.stderr
+    # Ordinary packets are routed, by way of both ToRs and the core.
+    status = standing.json("status")
+    other = next(node["address"] for node in status["nodes"] if node["name"] == "w3")
+    script = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        f" s.settimeout(20); s.connect(('{other}', 9)); s.send(b'x');"
+        # Nobody listens there: the answer of w3's kernel comes back as an error.
+        "\ntry: s.recv(1)\nexcept ConnectionRefusedError: print('answered')"
+    )
+    assert "answered" in standing.call("exec", "w0", "python3", "-c", script).stdout

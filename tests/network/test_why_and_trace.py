@@ -230,7 +230,7 @@ TORS = {"w0": "tor0", "w1": "tor0", "w2": "tor1", "w3": "tor1"}
 
 
 def test_a_run_without_captures_says_how_to_get_them(rackhub: Rackhub) -> None:
-    done = rackhub.call("run", rackhub.topology, "--job", rackhub.job, "--target", "embedded")
+    done = rackhub.call("run", rackhub.topology, "--job", rackhub.job, "--clock", "virtual")
     assert done.returncode == 0, done.stderr
     refused = rackhub.call("trace", "brief", "--chunk", "0", "--run", rackhub.latest())
     assert (refused.returncode, refused.stdout) == (1, "")

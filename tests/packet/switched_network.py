@@ -175,6 +175,7 @@ class SwitchedNetwork:
         self._hosts: dict[tuple[int, int], Host] = {}
         self.servers: dict[str, ServerState] = {}
         self.devices = {n.name: Device(1) for n in topology.switches}
+        self._inboxes: dict[str, list[tuple[int, bytes]]] = {name: [] for name in self.devices}
         plane, _, _ = build("aggregation")
         self.connections = {
             name: SimulatedConnection(name, d, self) for name, d in self.devices.items()
@@ -329,11 +330,19 @@ class SwitchedNetwork:
             self.at(time, lambda f=carried: arrive(f))
 
     def _at_switch(self, switch: str, port: int, frame: bytes) -> None:
-        self.hops += 1
+        """What comes at one moment is taken together."""
+        inbox = self._inboxes[switch]
+        if not inbox:
+            self.at(self.now, lambda: self._forward(switch))
+        inbox.append((port, frame))
+
+    def _forward(self, switch: str) -> None:
+        arrived, self._inboxes[switch] = self._inboxes[switch], []
+        self.hops += len(arrived)
         pipeline = self.devices[switch].pipeline
         if pipeline is None:
             return  # it is down
-        for out, sent in pipeline.inject(port, frame):
+        for out, sent in pipeline.inject_batch(*map(list, zip(*arrived, strict=True))):
             end = self.addressing.port(switch, out)
             if end.peer_is_host:
                 self._hop(f"{switch}->{end.peer}", switch, out, sent, self._at_host)

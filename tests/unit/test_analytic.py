@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +18,8 @@ from click.testing import CliRunner
 from controller.trees import TreeKind, plan_trees
 from controller.windows import choose_window
 from testbed.cli.main import main
-from testbed.plans.analytic import Prediction, Setting, Work, rounds
+from testbed.plans.analytic import Prediction, Setting, Work
+from testbed.plans.losses import LEAST_RTO, Lossy, lost
 from testbed.plans.model import predictions
 from testbed.plans.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
 from testbed.plans.planning import needs
@@ -177,15 +180,22 @@ def test_a_small_window_and_too_few_slots_are_told() -> None:
     assert slots_for(1e9, 3e-6, 0.0, 1000) == 6
 
 
-def test_loss_costs_timeouts_as_often_as_a_chunk_is_hit() -> None:
-    # One edge: a geometric number of timeouts.
-    assert sum(rounds([(0.1, 1)])) == pytest.approx(0.1 / 0.9)
-    # First timeouts: one if none of many edges is spared.
-    assert rounds([(0.01, 100), (0.02, 3)])[0] == pytest.approx(1 - 0.99**100 * 0.98**3)
-    assert rounds([(0.0, 10)]) == []
+def test_losses_cost_a_question_each_and_timeouts_where_nothing_was_sent_later() -> None:
+    # Ten links there and back, of which each packet has to pass all.
+    lossy = Lossy(((1e-4, 8), (1e-4, 2)), 2)
+    assert lossy.chance == pytest.approx(1 - (1 - 1e-4) ** 20)
+    step, fill = 5e-6, 30e-6
+    # One chunk: nothing comes after it, so a timer rings; another one hardly ever.
+    alone = lost(1, step, fill, 64, lossy)
+    assert alone == pytest.approx(lossy.chance * (LEAST_RTO + 2 * fill), rel=0.01)
+    # Of very many with rare losses each costs three ways.
+    rare = Lossy(((1e-7, 10),), 2)
+    each = (lost(20_000, step, fill, 64, rare) - lost(10_000, step, fill, 64, rare)) / 10_000
+    assert each == pytest.approx(rare.chance * 3 * fill, rel=0.05)
+    assert lost(10_000, step, fill, 64, Lossy(((0.0, 10),), 2)) == 0
     net = network(4, 2)
     times = []
-    for loss in (0.0, 1e-5, 1e-4, 1e-3):
+    for loss in (0.0, 1e-5, 1e-4, 1e-3, 1e-2):
         lines = {name: replace(one, loss=loss) for name, one in net.lines.items()}
         told = found(replace(net, lines=lines), Work(1000, FRAME), Setting(window=64))
         times.append(told["inc (two-level)"].seconds)
@@ -224,3 +234,45 @@ def test_the_command_says_which_placement_wins_and_why() -> None:
     alone = CliRunner().invoke(main, ["plan", "--window", "4"])
     assert alone.exit_code == 2
     assert "need a TOPOLOGY" in alone.output
+
+
+def test_costs_are_those_of_the_file_unless_options_say_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "costly.yaml"
+    file.write_text(
+        "name: t\ndefaults: {rate: 1 Gbit/s, delay: 2 us, mtu: 1500}\n"
+        "racks: [{workers: 2, servers: 1}]\ncosts: {framing: true, switch_latency: 5 us,"
+        " host_per_packet: 3 us, host_per_byte: 0.5 ns, server_rate: 100 Mbit/s}\n"
+    )
+
+    def told(*options: str) -> dict[str, float]:
+        run = CliRunner().invoke(main, ["plan", str(file), "--size", "1024", "--json", *options])
+        assert run.exit_code == 0, run.output
+        rows = json.loads(run.output)["model"]["predictions"]
+        return {f"{row['placement']} {row['tree']}": row["seconds"] for row in rows}
+
+    # One chunk, up and down a link each, through a switch, and a host at each end.
+    hosts = 2 * (3e-6 + FRAME * 0.5e-9)
+    wire, delay = 8 * FRAME / 1e9, 2e-6
+    assert told()["inc two-level"] == pytest.approx(
+        hosts + 2 * (8 * (FRAME + 24) / 1e9 + delay) + 5e-6
+    )
+    given = told("--no-framing", "--switch-latency", "1 us")
+    assert given["inc two-level"] == pytest.approx(hosts + 2 * (wire + delay) + 1e-6)
+    # A server takes two payloads, one after the other, each for longer than its link does; results
+    # leave one after the other.
+    way = hosts + 4 * (wire + delay) + 2 * 1e-6
+    assert given["ncc none"] == pytest.approx(way + 2 * 1024 * 8 / 1e8 + wire)
+
+
+def test_people_are_told_quantities_as_they_write_them() -> None:
+    file = str(ROOT / "topologies/two-racks-10g.yaml")
+    run = CliRunner().invoke(main, ["plan", file, "--size", "97 MB", "--seconds", "100 ms"])
+    assert run.exit_code == 0, run.output
+    assert not re.search(r"\de[+-]\d|0000 Mbit/s|0\.0\d", run.output)
+    # The tensor in whole chunks with all headers, 104 MB, at 10 Gbit/s; the ring's 14/8 of 97 MB in
+    # segments of 8,948 bytes; and 100 ms to compute.
+    assert (
+        "inc (two-level) wins with 183 ms an iteration: a worker's link (10 Gbit/s)" in run.output
+    )
+    assert "has 104 MB to carry, which takes 83.2 ms" in run.output
+    assert re.search(r"ring +237 ms +172 MB", run.output)

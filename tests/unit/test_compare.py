@@ -5,7 +5,8 @@ same result whatever the engine does first."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,28 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from controller.admission import Resources
 from controller.dataplane import DataPlane
-from testbed.baselines import virtual
-from testbed.baselines.contest import BASELINES, IN_NETWORK, Outcome, Work, contenders
+from testbed.baselines import tcp, virtual
+from testbed.baselines.contest import (
+    BASELINES,
+    IN_NETWORK,
+    ContestError,
+    Outcome,
+    Work,
+    contenders,
+)
+from testbed.baselines.emulated import settled
 from testbed.baselines.gloo import missing
+from testbed.cli import comparing
 from testbed.cli.main import main
 from testbed.jobs import preflight
 from testbed.nodes.dataplane import SOURCES
 from testbed.plans import jobfile
+from testbed.plans.expected import Direction
+from testbed.records.links import Carried
 from testbed.virtual.engine import Engine
 from testbed.virtual.streams import Inbound, Outbound
 from topologies.addressing import Addressing
@@ -166,3 +179,43 @@ def test_what_cannot_be_compared_is_refused(
     assert result.exit_code != 0
     assert text in result.output
     assert "(" not in result.output.partition("error")[0]  # nothing was started
+
+
+def counting(*numbers: int) -> Iterator[dict[Direction, Carried]]:
+    for number in numbers:
+        yield {
+            Direction("w0", "w0-eth0"): Carried(number, 1),
+            Direction("tor0", "tor0-eth1"): Carried(7, 1),
+        }
+
+
+def test_counters_are_read_until_nothing_moves():
+    reads = counting(1, 2, 2, 3)
+    assert settled(lambda: next(reads), 60.0)[Direction("w0", "w0-eth0")].bytes == 2
+    reads = counting(*range(100))
+    with pytest.raises(ContestError, match=r"after 0 s these still send: w0 \(w0-eth0\);"):
+        settled(lambda: next(reads), 0.0)
+
+
+def test_hosts_get_the_same_tcp_whatever_the_machine_has(tmp_path: Path):
+    for name, value in (("tcp_congestion_control", "bbr\n"), ("tcp_ecn", "2\n")):
+        (tmp_path / name).write_text(value)
+    tcp.set_up(tmp_path)
+    assert (tmp_path / "tcp_congestion_control").read_text() == "reno"
+    assert (tmp_path / "tcp_ecn").read_text() == "1"
+
+
+def test_what_queues_dropped_is_told_with_its_place(capsys: pytest.CaptureFixture[str]):
+    (one,) = played(["ring"])
+    lossy = {way: replace(load, dropped=2 * n) for n, (way, load) in enumerate(one.carried.items())}
+    row = replace(one, carried=lossy).row(Addressing(parse(SMALL)), framing=False)
+    last = list(one.carried)[-1]
+    each = [2 * n / WORK.iterations for n in range(len(lossy))]
+    assert row["dropped_packets"] == sum(each)
+    facts = {"topology": "small", "workers": 6, "bytes": 40_044, "tensors": 2, "iterations": 2}
+    comparing.show_comparison(
+        Console(width=300), {**facts, "clock": "emulated", "target": "bmv2"}, [row]
+    )
+    told = capsys.readouterr().out
+    assert f"{sum(each):,.4g}, most at {last.interface}" in told
+    assert "6 workers sum 40 kB in 2 tensors, emulated on bmv2; medians of 2 iterations" in told

@@ -20,6 +20,7 @@ def test_gloo_sums():
         port = free.getsockname()[1]
     told = {
         "name": "gloo", "workers": 2, "sizes": [1000], "interface": "lo",
+        "set_up_tcp": False,
         "addresses": [["127.0.0.1", port], ["127.0.0.1", port + 1]],
     }  # fmt: skip
     steps = [{"do": "prepare"}, {"do": "open", "told": None}, {"do": "iterate", "number": 1}]

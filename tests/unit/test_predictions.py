@@ -19,9 +19,8 @@ POINTS = [
     (Point("", racks=3, workers=2, up=2.5e9, chunk=KIB, size=32 * KIB), 1e-6),
     (Point("", "inc-server", "tor", workers=2, servers=1, chunk=KIB, size=64 * KIB), 1e-6),
     (Point("", "inc", "core", workers=2, servers=1, chunk=KIB, size=64 * KIB), 1e-6),
-    # Nodes that take time for packets; hosts that take longest, and a server process.
+    # Nodes that take time for packets; a server process that takes longest.
     (Point("", workers=2, chunk=KIB, size=64 * KIB, costs=COSTS), 1e-6),
-    (Point("", workers=2, chunk=KIB, size=64 * KIB, costs="host_per_byte: 1.3 ns"), 1e-6),
     (Point("", "inc-server", "tor", workers=2, servers=1, chunk=KIB, size=64 * KIB,
            costs="host_per_packet: 1 us, server_rate: 2 Gbit/s"), 0.01),
     # Windows that hold two slices, for three servers, and one.

@@ -228,3 +228,23 @@ def test_wake_ends_a_wait_from_another_thread() -> None:
         timer.start()
         assert drive(Echo(), host, stopped.is_set, deadline=time.monotonic() + 10)
         timer.join()
+
+
+class Ticking(Endpoint):
+    """Its time goes by in whole ticks, as virtual time does."""
+
+    now = 0
+
+    def wait(self, timeout: float) -> None:
+        self.now += int(timeout / self.tick)
+
+
+@pytest.mark.timeout(20)
+def test_a_deadline_within_a_tick_comes() -> None:
+    with Ticking(("127.0.0.1", 0), lanes=LANES) as host:
+        deadline = 2.5 * host.tick
+        ended = drive(
+            Echo(), host, lambda: False, deadline=deadline, clock=lambda: host.now * host.tick
+        )
+        assert not ended
+        assert host.now == 3
