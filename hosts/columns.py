@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.native import library
+from hosts.questions import Questions
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import Pacer
 from hosts.slots import Rows, Slots
@@ -62,6 +63,19 @@ class _Releases(ctypes.Structure):
         ),
         *((name, ctypes.c_int64) for name in ("releases", "sent", "spent")),
     )  # fmt: skip
+
+
+class _Quiet(ctypes.Structure):
+    """`struct quiet` of runtime/releases.c."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("left", "last", "latest", "lowest", "smoothed", "timeouts")
+        ),
+        ("least", ctypes.c_double),
+        ("servers", ctypes.c_int64),
+    )
 
 
 class _Taken(ctypes.Structure):
@@ -158,6 +172,22 @@ class Columns:
             address(times), n, address(numbers), address(rows),
         )  # fmt: skip
         return rows if plain else None
+
+    def quiet(
+        self, times: Seconds, rows: Rows, trips: RoundTrips, questions: Questions
+    ) -> Seconds | None:
+        """`_quiet` of hosts/releases.py."""
+        latest, lowest = questions.latest.copy(), trips.lowest.copy()
+        native = _Quiet(
+            questions.left.ctypes.data, questions.last.ctypes.data, latest.ctypes.data,
+            lowest.ctypes.data, trips.smoothed.ctypes.data, trips.timeouts.ctypes.data,
+            trips.least, questions.servers,
+        )  # fmt: skip
+        quiet = self._lib.stay_quiet(
+            self._at, ctypes.byref(native), times.ctypes.data, rows.ctypes.data, len(rows),
+            self._open().ctypes.data,
+        )  # fmt: skip
+        return lowest if quiet else None
 
     def steps(
         self,

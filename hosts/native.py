@@ -54,6 +54,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
             _POINTER,
         ],
     ),
+    "stay_quiet": (ctypes.c_int, [*[_POINTER] * 4, ctypes.c_int64, _POINTER]),
     "release_steps": (ctypes.c_int, [_POINTER]),
     "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),
     "first_open": (ctypes.c_int64, [_POINTER, *[ctypes.c_int64] * 3]),

@@ -33,17 +33,17 @@ from hosts.slots import DIRECT, Rows, Slots
 
 class Questions:
     """Of the streams of `slots`, whose deadlines say when a number is overdue; servers: how many
-    the plan has."""
+    the plan has. Arrays are public for `Columns`."""
 
     def __init__(self, slots: Slots, servers: int) -> None:
         self._slots = slots
-        self._servers = servers
+        self.servers = servers
         # When what has its result left, the latest of each stream, server and stage.
-        self._latest = np.full(2 * len(slots.windows) * servers, -np.inf)
+        self.latest = np.full(2 * len(slots.windows) * servers, -np.inf)
         self._news = False  # since `overtaken` was asked
         # By row: when its last CONTRIBUTE leaves the host, and its last packet of any kind.
         # A window may be handed over at one time, but it leaves packet by packet.
-        self._left, self._last = np.zeros((2, len(slots.stage)))
+        self.left, self.last = np.zeros((2, len(slots.stage)))
 
     def oldest(self) -> Rows:
         """Rows of the numbers that may be asked about once they are overdue: one a stream."""
@@ -60,7 +60,7 @@ class Questions:
             return np.zeros(0, np.intp)
         self._news = False
         rows = np.isfinite(self._slots.deadline).nonzero()[0]
-        return self._behind(rows, self._latest, trips.lowest)
+        return self._behind(rows, self.latest, trips.lowest)
 
     def on_results(self, now: float, rows: Rows, trips: RoundTrips) -> None:
         """Results of these distinct rows arrived."""
@@ -70,8 +70,8 @@ class Questions:
         restarted = np.where(arrived, now + trips.timeouts, -np.inf)
         np.maximum(slots.deadline, restarted[slots.stream], out=slots.deadline)
         # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
-        early = (slots.sent[rows] > 1) & (now - self._left[rows] < trips.lowest[streams])
-        self._left[rows[early]] = slots.sent_first[rows[early]]
+        early = (slots.sent[rows] > 1) & (now - self.left[rows] < trips.lowest[streams])
+        self.left[rows[early]] = slots.sent_first[rows[early]]
         self.take(rows)
 
     def on_loss(self, now: float, rows: Rows) -> None:
@@ -83,24 +83,24 @@ class Questions:
 
     def take(self, rows: Rows) -> None:
         """There are results of these rows; their timers are seen to."""
-        np.maximum.at(self._latest, self._ways(rows), self._left[rows])
+        np.maximum.at(self.latest, self._ways(rows), self.left[rows])
         self._news = True
 
     def on_sent(self, asking: Times, late: Rows, leaving: Times, due: Rows) -> None:
         """QUERYs of `late` and CONTRIBUTEs of `due` leave the host at these times."""
-        self._left[due] = leaving
-        self._last[due] = leaving
-        self._last[late] = asking
+        self.left[due] = leaving
+        self.last[due] = leaving
+        self.last[late] = asking
 
     def would_ask(self, rows: Rows, lowest: Times) -> bool:
         """Whether `overtaken` might give any, if results of these distinct rows, each sent once,
         came one after the other; lowest: (streams,) no more than the lowest round trips then."""
         slots = self._slots
-        ways, latest = self._ways(rows), self._latest.copy()
+        ways, latest = self._ways(rows), self.latest.copy()
         margins = self._margins(rows, lowest)
         for way in np.unique(ways).tolist():
             of_way = ways == way
-            left = np.concatenate((latest[way : way + 1], self._left[rows[of_way]]))
+            left = np.concatenate((latest[way : way + 1], self.left[rows[of_way]]))
             before = np.maximum.accumulate(left)
             if (before[:-1] > margins[of_way]).any():
                 return True
@@ -116,11 +116,11 @@ class Questions:
     def _margins(self, rows: Rows, lowest: Times) -> Times:
         """(n,) results of what was sent later than this ask for a question."""
         slots = self._slots
-        last = np.fmax(self._last[rows], slots.state_time[rows])
+        last = np.fmax(self.last[rows], slots.state_time[rows])
         return np.asarray(last + lowest[slots.stream[rows]] / 4)
 
     def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:
         """(n,) places in `_latest`."""
         slots = self._slots
-        place = slots.stream[rows] * self._servers + slots.server[rows]
+        place = slots.stream[rows] * self.servers + slots.server[rows]
         return np.asarray(2 * place + (slots.stage[rows] == DIRECT), np.intp)

@@ -60,10 +60,11 @@ def release(
     if rows is None or not _due_fits(slots):
         return None
     trips, questions = transport.round_trips, transport._questions
-    lowest, clean = trips.lowest.copy(), slots.clean[rows]
-    took = times - slots.sent_last[rows]
-    np.minimum.at(lowest, slots.stream[rows][clean], took[clean])
-    if questions.would_ask(rows, lowest) or not _quiet(transport, times, rows, took):
+    if columns is None:
+        lowest = _quiet(transport, times, rows)
+    else:
+        lowest = columns.quiet(times, rows, trips, questions)
+    if lowest is None:
         return None
     found = _steps(transport, times, rows, clock)
     if found is None or not _fine(transport, found):
@@ -133,10 +134,16 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     return rows
 
 
-def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows, took: Seconds) -> bool:
-    """Whether no timer rings until the last result, neither of what was sent before nor of what is;
-    took: (n,) the results' round trips."""
+def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Seconds | None:
+    """The streams' lowest round trips behind these results; None if a question may come of them, or
+    a timer may ring until the last, of what was sent before or of what is."""
     slots, trips = transport._slots, transport.round_trips
+    lowest: Seconds = trips.lowest.copy()
+    clean = slots.clean[rows]
+    took = times - slots.sent_last[rows]
+    np.minimum.at(lowest, slots.stream[rows][clean], took[clean])
+    if transport._questions.would_ask(rows, lowest):
+        return None
     first, last = times[:1], times[-1:]
     streams = slots.stream[rows]
     for stream, (base, mask) in enumerate(zip(slots.bases, slots.masks, strict=True)):
@@ -146,10 +153,10 @@ def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows, took: Seconds
         sample = np.fmin(trips.smoothed[stream], took[mine].min(initial=np.inf))
         timeout = min(max(2 * sample, trips.least), trips.timeouts[stream])
         if slots.deadline[base : base + mask + 1].min() <= (came[:1] if mine.any() else last)[0]:
-            return False
+            return None
         if np.diff(np.concatenate((first, came, last))).max() >= timeout:
-            return False
-    return True
+            return None
+    return lowest
 
 
 def _due_fits(slots: Slots) -> bool:

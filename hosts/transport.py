@@ -6,9 +6,9 @@ what is to be sent and says when it wants to be asked again. What it does depend
 calls made to it.
 
 - A number `seq` of a stream is sent only after the result of `seq - W` has arrived.
-- After a timeout it asks (QUERY) and sends its contribution again only when the answer (STATE)
-  shows that it was lost or that the sum is complete. Waiting for slower workers costs headers, and
-  few of them (`hosts.questions`).
+- When later sums are there, or after a timeout, it asks (QUERY). It sends its contribution again
+  only when the answer (STATE) shows that it was lost or that the sum is complete. Waiting for
+  slower workers costs headers, and few of them (`hosts.questions`).
 - A sum flagged OVERFLOW or NONFINITE is asked of the chunk's server in float32 (DIRECT).
 - A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
 - In a job that is not synchronous every chunk is DIRECT from the start and needs no exponents; what

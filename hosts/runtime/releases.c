@@ -318,3 +318,63 @@ int plain_results(const struct worker *w, const struct header *headers, const st
         }
     return 1;
 }
+
+// By row when its last CONTRIBUTE leaves and its last packet, by way the latest of what has its
+// result (a copy): Questions in hosts/questions.py. By stream as RoundTrips has them.
+struct quiet {
+    const double *left, *last;
+    double *latest, *lowest;
+    const double *smoothed, *timeouts;
+    double least;
+    int64_t servers;
+};
+
+static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {
+    int64_t stream = w->stream[row];
+    int64_t way = 2 * (stream * q->servers + w->server[row]) + (w->stage[row] == DIRECTLY);
+    double heard = fmax(q->last[row], w->progress[row].state_time);
+    return q->latest[way] > heard + q->lowest[stream] / 4;
+}
+
+// Whether plain results of these rows, one after the other, lead to no question and meet no timer:
+// _quiet() in hosts/releases.py. `lowest` becomes what it is behind them.
+int stay_quiet(const struct worker *w, const struct quiet *q, const double *times,
+               const int64_t *rows, int64_t n, const int64_t *open) {
+    for (int64_t i = 0; i < n; i++) {
+        const struct progress *progress = &w->progress[rows[i]];
+        double took = times[i] - progress->sent_last, *lowest = &q->lowest[w->stream[rows[i]]];
+        if (progress->clean && took < *lowest)
+            *lowest = took;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = rows[i], way = 2 * (w->stream[row] * q->servers + w->server[row]);
+        if (overtakes(w, q, row))
+            return 0;
+        q->latest[way] = larger(q->latest[way], q->left[row]);
+    }
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        double sample = q->smoothed[stream], before = times[0], gap = 0, first = times[n - 1];
+        for (int64_t i = n - 1; i >= 0; i--)
+            if (w->stream[rows[i]] == stream) {
+                sample = fmin(sample, times[i] - w->progress[rows[i]].sent_last);
+                first = times[i];
+            }
+        for (int64_t i = 0; i < n; i++)
+            if (w->stream[rows[i]] == stream) {
+                gap = larger(gap, times[i] - before);
+                before = times[i];
+            }
+        double timeout = fmin(fmax(2 * sample, q->least), q->timeouts[stream]);
+        if (larger(gap, times[n - 1] - before) >= timeout)
+            return 0;
+        for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
+            int64_t row = row_of(w, stream, number), place = w->mark[row];
+            if (w->progress[row].deadline <= first)
+                return 0;
+            int taken = place >= 0 && place < n && rows[place] == row;
+            if (!taken && isfinite(w->progress[row].deadline) && overtakes(w, q, row))
+                return 0;
+        }
+    }
+    return 1;
+}
