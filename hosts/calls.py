@@ -96,6 +96,18 @@ class Calls:
     def __init__(self) -> None:
         self.open: list[Call] = []
 
+    def until_done(self, tickets: npt.NDArray[np.int64]) -> int:
+        """How many of these sums come until the first call is done, that one included; (n,) their
+        tickets in order, -1: of none."""
+        # Calls have their tickets in the order in which they are open.
+        places = np.searchsorted([call.first for call in self.open], tickets, side="right") - 1
+        most = len(tickets)
+        for place, count in enumerate(np.bincount(places[places >= 0]).tolist()):
+            missing = self.open[place].missing
+            if count >= missing:
+                most = min(most, int(np.flatnonzero(places == place)[missing - 1]) + 1)
+        return most
+
     def take(self, completed: Completed) -> list[Call]:
         """Sums that have arrived; returns the calls that are done with them."""
         if not len(completed):

@@ -161,8 +161,8 @@ class Columns:
             return None
         return Columns(lib, plan, slots, exponents, common, servers, stream_index)
 
-    def plain(self, times: Seconds, batch: Batch) -> Rows | None:
-        """`_plain` of hosts/releases.py but for values that are due.
+    def plain(self, times: Seconds, batch: Batch) -> Rows:
+        """`_plain` of hosts/releases.py.
         Headers and peers lie one behind the other."""
         n, words, numbers = len(times), batch.payloads, self._open()
         rows = np.empty(n, np.intp)
@@ -171,7 +171,7 @@ class Columns:
             words.__array_interface__["data"][0], words.strides[0], address(batch.full),
             address(times), n, address(numbers), address(rows),
         )  # fmt: skip
-        return rows if plain else None
+        return rows[:plain]
 
     def quiet(
         self, times: Seconds, rows: Rows, trips: RoundTrips, questions: Questions

@@ -45,8 +45,8 @@ class Ahead(NamedTuple):
     """Packets of which some will only arrive, at times that are certain (n,), and nothing else
     before the last.
 
-    done: they were all taken, and what is released is to be sent; time passes until the last is
-    there. refuse: they are to be received one by one.
+    done: some were taken, and what is released is to be sent; time passes until the last of these
+    is there, and the others are given again. refuse: the first is to be received by itself.
     """
 
     times: Seconds

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from hosts.boundary import Gate
-from hosts.releases import Released
+from hosts.releases import Enough, Released
 from hosts.reports import Failure
 from hosts.server import NotHereError, ServerState
 from hosts.shards import Chunks, Shards, Snapshot
@@ -171,9 +171,13 @@ class WorkerFollower(_Follower):
         if self.transport is not None:
             self.transport.on_packets(now, batch)
 
-    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+    def on_train(
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
+    ) -> Released | None:
         """See WorkerTransport."""
-        return None if self.transport is None else self.transport.on_train(times, batch, clock)
+        if self.transport is None:
+            return None
+        return self.transport.on_train(times, batch, clock, enough)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """See WorkerTransport; without one there is nothing to send."""

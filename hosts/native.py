@@ -48,7 +48,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
     "write_results": (ctypes.c_int, [_POINTER, _POINTER, _SIZE, _POINTER]),
     "plain_results": (
-        ctypes.c_int,
+        ctypes.c_int64,
         [
             *[_POINTER] * 4, ctypes.c_int64, _POINTER, _POINTER, ctypes.c_int64, _POINTER,
             _POINTER,

@@ -204,13 +204,12 @@ class Participation:
             self.follower.on_packets(now, batch)
 
     def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
-        """See WorkerTransport. No call may be done before the last of them."""
+        """See WorkerTransport. Only with the last of what is taken may a call be done."""
         assert self.follower is not None
         with self.turn:
-            least = min((call.missing for call in self._calls.open), default=0)
-            if len(batch) > least or float(times[-1]) >= self._due:
+            if not self._calls.open or float(times[-1]) >= self._due:
                 return None
-            return self.follower.on_train(times, batch, clock)
+            return self.follower.on_train(times, batch, clock, self._calls.until_done)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """See WorkerTransport."""

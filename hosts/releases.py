@@ -12,13 +12,14 @@ and timeouts go step by step, in numbers alone, and payloads are worked on toget
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hosts.columns import behind
 from hosts.slots import HELD, WAITING, Rows, Slots
-from hosts.stepping import EXACT, Clock, Seconds, Steps, before, steps, wire_sizes
+from hosts.stepping import EXACT, Clock, Numbers, Seconds, Steps, before, steps, wire_sizes
 from hosts.verification import wrong
 from protocol.header import FLAGGED, Array, Batch, Flag, Op, opaque, ops, peer_keys
 
@@ -29,11 +30,16 @@ _NONE = np.zeros(0, np.intp)
 _NO_TIMES = np.zeros(0)
 _NOT_PLAIN = np.uint8(FLAGGED | Flag.DIRECT)
 
+# Of tickets whose sums come one after the other (-1: of none), how many may be taken at once.
+Enough = Callable[[Numbers], int]
+
 
 class Released(NamedTuple):
-    """Packets to send, and when each of them leaves (n,); batch None: there are none. sent: whether
-    any did when the last result was there; following: when to ask again."""
+    """taken: how many of the results. Packets to send, and when each of them leaves (n,); batch
+    None: there are none. sent: whether any did when the last of these results was there; following:
+    when to ask again."""
 
+    taken: int
     batch: Batch | None
     times: Seconds
     sent: bool
@@ -41,10 +47,11 @@ class Released(NamedTuple):
 
 
 def release(
-    transport: WorkerTransport, times: Seconds, batch: Batch, clock: Clock
+    transport: WorkerTransport, times: Seconds, batch: Batch, clock: Clock, enough: Enough
 ) -> Released | None:
-    """Takes results that arrived at these times (n,), ascending. None: they are to be taken one by
-    one, and nothing was done."""
+    """Takes results that arrived at these times (n,), ascending: the first ones, up to what is
+    `enough` or what has to be looked at by itself. None: that is the first one, and nothing was
+    done."""
     slots, plan = transport._slots, transport.plan
     if transport._frozen or transport._moved or plan.alone or plan.pipeline.pulls:
         return None
@@ -56,16 +63,19 @@ def release(
     elif behind(batch) and float(times[-1]) * clock.second < EXACT / 2:
         rows = columns.plain(times, batch)
     else:
-        rows = None
-    if rows is None or not _due_fits(slots):
+        rows = _NONE
+    if not len(rows) or not _due_fits(slots):
         return None
+    tickets = np.where(slots.exponent_round[rows], -1, slots.ticket[rows])
+    most = enough(tickets)
+    if most < len(times) and times[most] <= times[most - 1]:
+        most -= 1  # these two come together
     trips, questions = transport.round_trips, transport._questions
-    if columns is None:
-        lowest = _quiet(transport, times, rows)
-    else:
-        lowest = columns.quiet(times, rows, trips, questions)
+    taken, lowest = _longest(transport, times, rows, most)
     if lowest is None:
         return None
+    if taken < len(times):
+        times, rows, batch = times[:taken], rows[:taken], batch.select(slice(taken))
     found = _steps(transport, times, rows, clock)
     if found is None or not _fine(transport, found):
         return None
@@ -91,7 +101,32 @@ def release(
     following = found.following
     if math.isinf(following):
         following = _first_deadline(slots)
-    return Released(sent, found.times, found.sent, following)
+    return Released(taken, sent, found.times, found.sent, following)
+
+
+def _longest(
+    transport: WorkerTransport, times: Seconds, rows: Rows, most: int
+) -> tuple[int, Seconds | None]:
+    """How many of the first results are quiet, at most so many, and what `_quiet` gives of them:
+    if so many are, fewer are, too."""
+    columns = transport.columns
+
+    def lowest_of(count: int) -> Seconds | None:
+        if columns is None:
+            return _quiet(transport, times[:count], rows[:count])
+        trips, questions = transport.round_trips, transport._questions
+        return columns.quiet(times[:count], rows[:count], trips, questions)
+
+    quiet, loud, found = 0, most + 1, None
+    count = most
+    while loud - quiet > 1:
+        lowest = lowest_of(count)
+        if lowest is None:
+            loud = count
+        else:
+            quiet, found = count, lowest
+        count = (quiet + loud) // 2
+    return quiet, found
 
 
 def _steps(transport: WorkerTransport, times: Seconds, rows: Rows, clock: Clock) -> Steps | None:
@@ -111,12 +146,12 @@ def _steps(transport: WorkerTransport, times: Seconds, rows: Rows, clock: Clock)
     return steps(transport, before(transport, times, rows, *coming), clock)
 
 
-def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | None:
-    """The rows of results that are nothing but sums of numbers that wait for them, each once, in a
-    transport in which nothing else is to be done until the last; None if they are not."""
+def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows:
+    """The rows of the first results that are nothing but sums of numbers that wait for them, each
+    once and at a time of its own, in a transport in which nothing else is to be done meanwhile."""
     slots, plan, headers = transport._slots, transport.plan, batch.headers
-    if (np.diff(times) <= 0).any():
-        return None
+    if slots.wanted.any() or slots.sent[slots.due].any():
+        return _NONE
     stream = transport._stream_index[headers["stream"]]
     seqs = headers["seq"].astype(np.uint32)
     rows: Rows = slots.bases[stream] + (seqs & slots.masks[stream])
@@ -125,13 +160,11 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows | N
     good &= (slots.seq[rows] == seqs) & (slots.stage[rows] == WAITING) & (slots.sent[rows] == 1)
     good &= slots.chunk[rows] == headers["chunk"]
     good &= peer_keys(batch.peers) == transport._server_keys[slots.server[rows]]
-    if not good.all() or not slots.first_of_each(rows).all():
-        return None
-    if slots.wanted.any() or slots.sent[slots.due].any():
-        return None
-    if any(cause.any() for cause in wrong(plan, slots, batch, rows, False).values()):
-        return None
-    return rows
+    good &= slots.first_of_each(rows)
+    good[1:] &= np.diff(times) > 0
+    for failed in wrong(plan, slots, batch, rows, False).values():
+        good &= ~failed
+    return rows if good.all() else rows[: int(good.argmin())]
 
 
 def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Seconds | None:

@@ -29,7 +29,7 @@ from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.quantising import exponents_in, keep_and_dequantise
 from hosts.questions import Questions
-from hosts.releases import Released, release
+from hosts.releases import Enough, Released, release
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
 from hosts.scheduler import BACKLOG, Pacer, Queue, enqueue, entries_of
@@ -390,9 +390,11 @@ class WorkerTransport:
 
     # -- receiving --------------------------------------------------------------------------------
 
-    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+    def on_train(
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
+    ) -> Released | None:
         """See hosts.releases."""
-        return release(self, times, batch, clock)
+        return release(self, times, batch, clock, enough)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; what is not for a number in flight is counted."""

@@ -280,17 +280,23 @@ int release_steps(struct releases *r) {
 }
 
 // Rows of results that are plain: _plain(), which says when. `open` has each stream's left and
-// next. Returns 0 if they are not.
-int plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
+// next. Returns how many of the first ones are.
+int64_t plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
                   const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
                   int64_t n, const int64_t *open, int64_t *rows) {
+    for (int64_t stream = 0; stream < w->streams; stream++)
+        for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (w->wanted[row] || (w->due[row] && w->progress[row].sent))
+                return 0;
+        }
     for (int64_t i = 0; i < n; i++) {
         const struct header *header = &headers[i];
         int64_t stream = w->stream_index[header->stream];
         if ((i && times[i] <= times[i - 1]) || stream < 0 || op_of(header) != RESULT ||
             header->flags & (OVERFLOW | NONFINITE | DIRECT) || two(header->job) != w->job ||
             two(header->epoch) != w->epoch || two(header->workers) != w->world)
-            return 0;
+            return i;
         uint32_t seq = four(header->seq);
         int64_t row = rows[i] = row_of(w, stream, seq);
         const struct entry *entry = &w->entry[row];
@@ -298,25 +304,19 @@ int plain_results(const struct worker *w, const struct header *headers, const st
             entry->chunk != four(header->chunk) || entry->lanes != two(header->lanes) ||
             header->exponent != w->exponent[row] ||
             memcmp(&peers[i], &w->servers[w->server[row]], sizeof *peers))
-            return 0;
+            return i;
         int64_t before = w->mark[row];
         if (before >= 0 && before < i && rows[before] == row)
-            return 0;
+            return i;
         w->mark[row] = i;
         uint32_t sum = w->hash[row] * (uint32_t)w->world;
         const word *row_words = (const word *)(words + i * stride);
         for (int64_t j = 0; full[i] && j < w->width; j++)
             sum += four(row_words[j]);
         if (sum != four(header->checksum))
-            return 0;
+            return i;
     }
-    for (int64_t stream = 0; stream < w->streams; stream++)
-        for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
-            int64_t row = row_of(w, stream, number);
-            if (w->wanted[row] || (w->due[row] && w->progress[row].sent))
-                return 0;
-        }
-    return 1;
+    return n;
 }
 
 // By row when its last CONTRIBUTE leaves and its last packet, by way the latest of what has its
@@ -369,10 +369,10 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
             return 0;
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number), place = w->mark[row];
-            if (w->progress[row].deadline <= first)
+            if (w->deadline[row] <= first)
                 return 0;
             int taken = place >= 0 && place < n && rows[place] == row;
-            if (!taken && isfinite(w->progress[row].deadline) && overtakes(w, q, row))
+            if (!taken && isfinite(w->deadline[row]) && overtakes(w, q, row))
                 return 0;
         }
     }

@@ -71,6 +71,7 @@ class HostNode(TaskNode):
             self.latency = sends.per_packet
         self._until = 0
         self._refused = -1  # no packets up to this time are offered again
+        self._refusals = 0  # one after the other
 
     def endpoint(self, address: str, port: int = 0) -> VirtualEndpoint:
         """A socket at one of its addresses; port 0: any. Raises OSError if that cannot be."""
@@ -209,10 +210,21 @@ class HostNode(TaskNode):
         return False
 
     def give_back(self, train: Train) -> None:
-        """Packets that were offered: the first is here, the others will be."""
+        """Packets that were offered and are not wanted: the first is here, the others will be.
+
+        Each refusal after another doubles how many packets come before the next offer: what a
+        single packet is the cause of is soon over, and what goes on for long is not asked for each.
+        """
         self._incoming.appendleft(train)
-        self._refused = int(train.times[-1])
+        self._refused = int(train.times[min(len(train), 1 << min(self._refusals, 30)) - 1])
+        self._refusals += 1
         self._arrive_singly()
+
+    def wanted(self, train: Train, count: int) -> None:
+        """So many packets of those that were offered were taken; the others will be here."""
+        self._refusals = 0
+        if count < len(train):
+            self._incoming.appendleft(train.select(slice(count, None)))
 
     def hand_over(self, frames: Frames, lengths: Lengths) -> None:
         """Frames that are here go to those who listen."""
@@ -344,14 +356,16 @@ class VirtualEndpoint:
 
         def done(released: Released) -> None:
             self.counters.receive_calls += 1
-            self.counters.received += len(batch)
+            self.counters.received += released.taken
+            node.wanted(train, released.taken)
             if released.batch is not None:
                 frames, lengths = self._framing.frames(released.batch)
                 times = np.rint(released.times * SECOND).astype(np.int64)
                 node.transmit([(self._number, Train(times, frames, lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
-            node.tasks.pause(deque(), (int(train.times[-1]) - node.now) / SECOND)
+            last = int(train.times[released.taken - 1])
+            node.tasks.pause(deque(), (last - node.now) / SECOND)
 
         def refuse() -> None:
             node.give_back(train)
