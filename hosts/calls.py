@@ -99,8 +99,7 @@ class Calls:
     def until_done(self, tickets: npt.NDArray[np.int64]) -> int:
         """How many of these sums come until the first call is done, that one included; (n,) their
         tickets in order, -1: of none."""
-        # Calls have their tickets in the order in which they are open.
-        places = np.searchsorted([call.first for call in self.open], tickets, side="right") - 1
+        places = self._places(tickets)
         most = len(tickets)
         for place, count in enumerate(np.bincount(places[places >= 0]).tolist()):
             missing = self.open[place].missing
@@ -112,13 +111,20 @@ class Calls:
         """Sums that have arrived; returns the calls that are done with them."""
         if not len(completed):
             return []
+        for place in np.unique(self._places(completed.tickets)).tolist():
+            if place >= 0:
+                self.open[place].take(completed)
         for call in self.open:
-            call.take(completed)
             call.patience.moved(call.missing)
         done = [call for call in self.open if not call.missing]
         if done:
             self.open = [call for call in self.open if call.missing]
         return done
+
+    def _places(self, tickets: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+        """(n,) which open calls these may be of, as they have their tickets in order; -1: none."""
+        firsts = np.array([call.first for call in self.open], np.int64)
+        return np.asarray(np.searchsorted(firsts, tickets, side="right") - 1, np.intp)
 
     def clear(self) -> list[Call]:
         """None is under way any more; returns those that were."""
