@@ -19,7 +19,10 @@ def played(**bad: Any) -> tuple[list[float], list[dict[str, int]]]:
     """Seconds of each all-reduce but the first, and each worker's statistics."""
     case = Case("10 Gbit/s", "0.005 ms", "4 MiB", elements=ELEMENTS, rounds=3, **bad)
     found = Played(case, trains=True)
-    ends = [max(found.sums[rank, n][0] for rank in (0, 1)) / SECOND for n in range(case.rounds)]
+    ends = [
+        max(found.sums[rank, n, "values"][0] for rank in (0, 1)) / SECOND
+        for n in range(case.rounds)
+    ]
     took = [after - before for before, after in pairwise(ends)]
     return took, [statistics for statistics, *_ in found.known.values()]
 
