@@ -46,7 +46,8 @@ class Ahead(NamedTuple):
     before the last.
 
     done: some were taken, and what is released is to be sent; time passes until the last of these
-    is there, and the others are given again. refuse: the first is to be received by itself.
+    is there, and the others are given again. refuse: the first at least is to be
+    received by itself.
     """
 
     times: Seconds
