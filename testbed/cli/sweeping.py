@@ -76,7 +76,7 @@ def sweep(
 
         def crew() -> Crew:
             if address is not None:
-                return RayCrew(address, jobs)
+                return RayCrew(address, jobs, say=say)
             return LocalCrew(jobs or len(os.sched_getaffinity(0)), store.logs)
 
         with _View(console_for(stderr=True), store, listed) as view:
