@@ -150,7 +150,8 @@ def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Seconds | 
         mine = streams == stream
         came = times[mine]
         # No timeout is less than two of the least sample meanwhile (see RoundTrips.sample_one).
-        sample = np.fmin(trips.smoothed[stream], took[mine].min(initial=np.inf))
+        measured = took[mine & ~slots.exponent_round[rows]]
+        sample = np.fmin(trips.smoothed[stream], measured.min(initial=np.inf))
         timeout = min(max(2 * sample, trips.least), trips.timeouts[stream])
         if slots.deadline[base : base + mask + 1].min() <= (came[:1] if mine.any() else last)[0]:
             return None

@@ -50,7 +50,8 @@ class RoundTrips:
     def sample(self, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]) -> None:
         """Takes times measured together: the slowest of a stream stands for its batch.
 
-        Never of something that was sent or asked twice (Karn's algorithm).
+        Never of something that was sent or asked twice (Karn's algorithm), nor of headers alone,
+        which are there long before packets with payload are.
         """
         if len(self.timeouts) == 1:
             self.sample_one(0, float(times.max()))

@@ -199,7 +199,7 @@ class _Singly:
     def _arrive(self, number: int, time: float, row: int) -> None:
         known, slots, trips = self._known, self._slots, self._trips
         stream = int(slots.stream[row])
-        if known.clean[number]:
+        if known.clean[number] and not known.round[row]:
             trips.sample_one(stream, float(known.took[number]))
         self._rings.append((stream, time + float(trips.timeouts[stream])))
         known.done[row] = 1

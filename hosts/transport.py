@@ -60,6 +60,9 @@ from protocol.header import (
 from protocol.plan import MOST_CHILDREN, WorkerPlan
 
 # As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+# So many may be before one's own in a queue on the way, which is no loss.
+LEAST_PACKETS = 64
+
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)
 _ECN = np.uint8(Flag.ECN)
 _FLAGGED = np.uint8(FLAGGED)
@@ -73,7 +76,8 @@ _NONE = np.zeros(0, np.intp)
 class WorkerTransport:
     """The state machine of one worker in one epoch of its job.
 
-    exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips).
+    exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips), which
+    are never less than `LEAST_PACKETS` take on the link.
     link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
     payload: whether chunks have one; else the values of each are (0,). headroom: see Outside.
     """
@@ -97,13 +101,18 @@ class WorkerTransport:
         self.lanes = plan.lanes
         self._sums = Sums(plan.epoch, plan.tree, plan.roots)
         self.statistics = Statistics(plans=[self._sums])
-        self.round_trips = RoundTrips(len(plan.streams), rto_initial, rto_least, rto_most)
+        rate = plan.link_rate if link_rate is None else link_rate
+        packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
+        least = max(rto_least, LEAST_PACKETS * 8 * packet / rate if rate else 0.0)
+        self.round_trips = RoundTrips(
+            len(plan.streams), max(rto_initial, least), least, max(rto_most, least)
+        )
         self._exponents = exponents
         self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)
         self._questions = Questions(self._slots, len(plan.servers))
         self._queues = [Queue() for _ in plan.streams]
-        self._pacer = Pacer(plan.link_rate if link_rate is None else link_rate, backlog)
+        self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
@@ -452,9 +461,10 @@ class WorkerTransport:
             asked = slots.asked[rows] == 1
             times, own = np.where(asked, now - slots.asked_last[rows], times), own | asked
         if own.any():
-            streams, times = slots.stream[rows[own]], times[own]
-            np.minimum.at(self.round_trips.lowest, streams, times)
-            self.round_trips.sample(streams, times)
+            np.minimum.at(self.round_trips.lowest, slots.stream[rows[own]], times[own])
+        own &= batch.full
+        if own.any():
+            self.round_trips.sample(slots.stream[rows[own]], times[own])
         self._questions.on_results(now, rows, self.round_trips)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:

@@ -165,7 +165,7 @@ static void arrive(struct state *state, int64_t at) {
         poll(state, state->wake);
     state->seen = at + 1;
     double took = time - progress->sent_last;
-    if (progress->clean)
+    if (progress->clean && !entry_of(state, row)->exponent_round)
         sample(r, stream, took);
     state->ring[at] = time + r->timeouts[stream];
     state->done[row] = 1;
@@ -356,7 +356,8 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
         double sample = q->smoothed[stream], before = times[0], gap = 0, first = times[n - 1];
         for (int64_t i = n - 1; i >= 0; i--)
             if (w->stream[rows[i]] == stream) {
-                sample = fmin(sample, times[i] - w->progress[rows[i]].sent_last);
+                if (!w->entry[rows[i]].exponent_round)
+                    sample = fmin(sample, times[i] - w->progress[rows[i]].sent_last);
                 first = times[i];
             }
         for (int64_t i = 0; i < n; i++)
@@ -369,10 +370,10 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
             return 0;
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number), place = w->mark[row];
-            if (w->progress[row].deadline <= first)
+            if (w->deadline[row] <= first)
                 return 0;
             int taken = place >= 0 && place < n && rows[place] == row;
-            if (!taken && isfinite(w->progress[row].deadline) && overtakes(w, q, row))
+            if (!taken && isfinite(w->deadline[row]) && overtakes(w, q, row))
                 return 0;
         }
     }

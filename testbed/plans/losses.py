@@ -21,7 +21,7 @@ import inspect
 import math
 from dataclasses import dataclass
 
-from hosts.transport import WorkerTransport
+from hosts.transport import LEAST_PACKETS, WorkerTransport
 
 __all__ = ["LEAST_RTO", "Lossy", "lost", "often_again"]
 
@@ -62,7 +62,9 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
     if not chance:
         return 0.0
     held = min(window, chunks)
-    timeout = min(max(LEAST_RTO, 2 * max(fill, held * step)), MOST_RTO)
+    least = max(LEAST_RTO, LEAST_PACKETS * step)
+    most = max(MOST_RTO, least)
+    timeout = min(max(least, 2 * max(fill, held * step)), most)
     # In the last window what is sent again is lost again in further rounds, each with a timer.
     further, power = 0.0, chance
     for number in range(60):
@@ -70,7 +72,7 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
         any_ = _any(power, held)
         if any_ < _ENOUGH:
             break
-        further += any_ * (min(timeout * 2**number, MOST_RTO) + 2 * fill)
+        further += any_ * (min(timeout * 2**number, most) + 2 * fill)
     margin = min(held, int(fill / 4 / step) + 1 if step else 1)
     unseen = _any(chance, margin)
     at_end = 2 * fill * _any(chance, held) + unseen * timeout + further
