@@ -71,7 +71,7 @@ def release(
         return None
     if not clock.room(found.times, found.sizes):
         return None
-    trips.take(*found.measured, lowest)
+    trips.take(found.measured, lowest)
     questions.take(rows)
     if columns is not None:
         columns.postpone(found.rings.tolist())

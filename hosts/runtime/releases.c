@@ -19,7 +19,7 @@ struct releases {
     int64_t *left, *next, *taken;
     const struct entry *const *entries;
     const int64_t *starts; // where those of a stream begin; one more
-    double *smoothed, *variation, *timeouts, *rings;
+    double *smoothed, *variation, *timeouts, *late, *rings;
     uint8_t *after; // entries: the one before it finds its exponent
     const double *times; // results
     const int64_t *rows;
@@ -114,9 +114,14 @@ static void poll(struct state *state, double now) {
 }
 
 // RoundTrips.sample_one
-static void sample(struct releases *r, int64_t stream, double time) {
+static void sample(struct releases *r, double now, int64_t stream, double time) {
     double smoothed = r->smoothed[stream], variation;
-    time = time < r->timeouts[stream] ? time : r->timeouts[stream];
+    if (time > r->timeouts[stream]) {
+        if (now - time < r->late[stream])
+            return;
+        r->late[stream] = now;
+        time = r->timeouts[stream];
+    }
     if (isnan(smoothed)) {
         smoothed = time;
         variation = time / 2;
@@ -166,7 +171,7 @@ static void arrive(struct state *state, int64_t at) {
     state->seen = at + 1;
     double took = time - progress->sent_last;
     if (progress->clean && !entry_of(state, row)->exponent_round)
-        sample(r, stream, took);
+        sample(r, time, stream, took);
     state->ring[at] = time + r->timeouts[stream];
     state->done[row] = 1;
     int64_t mask = w->masks[stream], behind = base + ((row - base + 1) & mask);

@@ -106,10 +106,10 @@ def test_pacing_hands_over_the_links_rate_and_no_more() -> None:
 def test_timeouts_follow_rfc_6298() -> None:
     trips = RoundTrips(2, initial=0.5, least=0.001, most=4.0)
     assert trips.timeouts.tolist() == [0.5, 0.5]
-    trips.sample(np.array([0, 0]), np.array([0.08, 0.1]))
+    trips.sample(0.1, np.array([0, 0]), np.array([0.08, 0.1]))
     assert trips.timeouts[0] == pytest.approx(0.1 + 4 * 0.05)
     assert trips.timeouts[1] == 0.5
-    trips.sample(np.array([0]), np.array([0.2]))
+    trips.sample(0.3, np.array([0]), np.array([0.2]))
     assert trips.timeouts[0] == pytest.approx(0.1125 + 4 * (0.75 * 0.05 + 0.25 * 0.1))
     doubled = trips.after(np.array([1, 1, 1, 1]), np.array([0, 1, 2, 9]))
     assert doubled.tolist() == [0.5, 1.0, 2.0, 4.0]
