@@ -31,7 +31,7 @@ class RoundTrips:
         self._variation = np.zeros(streams)
         self.timeouts = np.full(streams, initial)
         self.lowest = np.full(streams, np.inf)
-        self._late = np.full(streams, -np.inf)  # when a sample over the timeout was last counted
+        self._late = np.full(streams, -np.inf)  # when a sample that waited was last counted
 
     def fresh(self, streams: int) -> RoundTrips:
         """Of other streams, without samples, with the same bounds."""
@@ -66,18 +66,17 @@ class RoundTrips:
 
     def sample_one(self, now: float, stream: int, time: float) -> None:
         """As `sample`, of one."""
-        # What took longer than a timeout waited for another worker, perhaps until that one's
+        # What took far longer than others waited for another worker, perhaps until that one's
         # timeout. If all of it counted, workers' timeouts would drive each other up as soon as
         # packets are lost; if none of it did, longer round trips would never be known. Of what
-        # waited together, for one thing, one counts: a window of them would make the timeout
-        # hundreds of times as long.
-        timeout = float(self.timeouts[stream])
-        if time > timeout:
+        # waited together, for one thing, one counts, as a timeout at most: a window of them would
+        # make the timeout hundreds of times as long.
+        timeout, smoothed = float(self.timeouts[stream]), float(self.smoothed[stream])
+        if time > min(2 * smoothed, timeout):  # not before the first: NaN
             if now - time < self._late[stream]:
                 return
             self._late[stream] = now
-            time = timeout
-        smoothed = float(self.smoothed[stream])
+        time = min(time, timeout)
         if math.isnan(smoothed):
             smoothed, variation = time, time / 2
         else:

@@ -168,7 +168,8 @@ class _Singly:
         for at in range(len(self._rows) - 1, -1, -1):
             result = self._restart(latest, result, self._arrived[at])
             ring = float(latest[self._slots.stream[self._rows[at]]])
-            self._deadlines[at] = max(self._deadlines[at], ring)
+            if math.isfinite(ring):
+                self._deadlines[at] = ring
         self._restart(latest, result, 0)
         return Steps(
             np.array(self._rows, np.intp),
@@ -188,7 +189,8 @@ class _Singly:
     def _restart(self, latest: Seconds, result: int, first: int) -> int:
         """A stream's timer restarts with every result, from the last to the first of these."""
         for stream, ring in reversed(self._rings[first:result]):
-            latest[stream] = max(float(latest[stream]), ring)
+            if not math.isfinite(latest[stream]):
+                latest[stream] = ring
         return min(result, first)
 
     def _push(self, row: int) -> None:
