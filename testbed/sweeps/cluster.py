@@ -101,9 +101,9 @@ class RayCrew:
             if now - told > _QUIET_SECONDS:
                 told = now
                 self._say(
-                    f"no trial has ended for {now - began:.0f} s: {len(self._running)} are with"
-                    f" Ray, whose nodes have {self._cpus()} CPUs; others may use these (`ray status`"
-                    " tells), and Ray runs its workers at a nice of 15 (RAY_worker_niceness)"
+                    f"--ray: no trial has ended for {now - began:.0f} s: {len(self._running)} are"
+                    f" with Ray, whose nodes have CPUs for {self._cpus()}; others may use these"
+                    " (see `ray status`), and Ray makes its workers nice (RAY_worker_niceness)"
                 )
         trial = self._running.pop(ready[0])
         self._start()

@@ -115,6 +115,21 @@ def test_timeouts_follow_rfc_6298() -> None:
     assert doubled.tolist() == [0.5, 1.0, 2.0, 4.0]
 
 
+def test_a_window_that_waits_for_one_thing_counts_as_one_sample() -> None:
+    one, window = (RoundTrips(1, initial=0.25, least=0.001, most=1.0) for _ in range(2))
+    for trips, waited in (one, 1), (window, 100):
+        for n in range(1, 50):
+            trips.sample(n * 1e-3, np.array([0]), np.array([4e-4]))
+        assert trips.timeouts[0] == 0.001
+        for n in range(waited):
+            trips.sample(0.2 + n * 1e-6, np.array([0]), np.array([0.1]))
+    assert window.timeouts[0] == one.timeouts[0] < 0.004
+    # What is sent after that and takes as long tells of a longer way.
+    for n in range(1, 30):
+        window.sample(0.2 + 0.11 * n, np.array([0]), np.array([0.1]))
+    assert window.timeouts[0] > 0.1
+
+
 @given(st.lists(st.integers(0, 4), max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_waves_keep_the_order_within_a_slot(slots: list[int]) -> None:

@@ -101,10 +101,12 @@ def test_a_cluster_that_has_no_cpu_any_more_is_given_up(
     tmp_path: Path, runs: Path, cluster: Any, nodes: Callable[[], Any]
 ) -> None:
     told: list[str] = []
+    listed, only = trials(load(small_sweep.written(tmp_path))), nodes()
+
+    def crew() -> _Losing:
+        return _Losing(cluster, only, tmp_path, say=told.append, alone=0.5)
+
     with opened(tmp_path / "there") as store, pytest.raises(SweepError, match="no node with a CPU"):
-        listed = trials(load(small_sweep.written(tmp_path)))
-        only = nodes()
-        crew = lambda: _Losing(cluster, only, tmp_path, say=told.append, alone=0.5)  # noqa: E731
         conduct(store, listed, crew, lambda *_: None)
     assert told == ["--ray: no node has a CPU now; waiting 0.5 s for one"]
     assert not list(store.path.glob("trials/*/result.json"))
