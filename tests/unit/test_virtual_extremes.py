@@ -68,58 +68,54 @@ def test_an_iteration_takes_what_its_bits_do_at_any_rate(
     assert told["chunks"]["retransmitted"] == 0
 
 
-def test_a_kilobit_a_second_is_slow_and_enough(
+def test_a_kilobit_a_second_is_slow_and_no_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chunk takes longer than the first timeouts, so workers ask how it is, which takes time on
-    the line, too; it comes all the same, without being sent again."""
+    """A chunk takes far longer than a timeout usually is, and nobody asks about it."""
     told = ran(tmp_path, monkeypatch, RACK % ("1 kbit/s", 1500), SIZES % (1024, 1024))
     way = 4 * 8 * (1024 + 32 + 42) / 1000
-    assert way <= min(told["seconds_per_iteration"]) <= max(told["seconds_per_iteration"]) < 3 * way
-    assert told["chunks"]["retransmitted"] == 0
+    assert told["seconds_per_iteration"][1:] == [pytest.approx(way + 4 * 2e-6, rel=1e-9)] * 2
+    assert all(row["bytes"] == row["expected_bytes"] for row in told["links"])
 
 
 # In a process of its own: what others did before would hide what this takes.
-RUNS = """
-import json, sys
+RUN = """
+import sys
 from pathlib import Path
 from testbed.cli.main import main
 
-topology, job, trace = sys.argv[1:4]
-text, peaks = Path(job).read_text(), []
-for iterations in map(int, sys.argv[4:]):
-    Path(job).write_text(text.replace("iterations: 3", f"iterations: {iterations}"))
-    code = main(["run", topology, "--job", job, "--clock", "virtual", "--trace", trace],
-                standalone_mode=False)
-    assert not code, code
-    status = Path("/proc/self/status").read_text()
-    peaks.append(int(status.split("VmHWM:")[1].split()[0]))
-Path(trace).with_suffix(".peaks").write_text(json.dumps(peaks))
+code = main(["run", *sys.argv[1:], "--clock", "virtual"], standalone_mode=False)
+assert not code, code
+print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
-FEW, MANY = 3, 15
+FEW, MANY = 10, 50
 
 
 @pytest.mark.parametrize("payload", ["none", "summed"])
 def test_memory_is_that_of_what_is_under_way(tmp_path: Path, payload: str) -> None:
-    """Five times as many packets, each of them traced, take no more memory: not 4 % of the bytes
-    that they are more, which is 44 of each packet."""
+    """Five times as many packets, each of them traced, take no more memory: not 1 % of the bytes
+    that they are more, which is 11 of each packet."""
     rack = RACK % ("10 Gbit/s", 1500)
     (tmp_path / "t.yaml").write_text(rack.replace("workers: 2", "workers: 4"))
     job = SIZES % (1024 * 1024, 1024)
     if payload == "summed":
         job = job.replace("payload: none\nchunk_bytes: 1024\n", "")
-    (tmp_path / "j.yaml").write_text(job.replace("window: 64", "window: 256"))
-    arguments = [tmp_path / "t.yaml", tmp_path / "j.yaml", tmp_path / "trace.json"]
-    child = subprocess.run(
-        [sys.executable, "-c", RUNS, *map(str, arguments), str(FEW), str(FEW), str(MANY)],
-        env={**environment(), "RACKHUB_RUNS": str(tmp_path / "runs")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
-    _, before, after = json.loads((tmp_path / "trace.peaks").read_text())
+    job = job.replace("window: 64", "window: 256").replace("tree: tor", "tree: two-level")
+    peaks = []
+    for iterations in (FEW, MANY):
+        (tmp_path / "j.yaml").write_text(job.replace("tions: 3", f"tions: {iterations}"))
+        files = ("t.yaml", "--job", "j.yaml", "--trace", "trace.json")
+        child = subprocess.run(
+            [sys.executable, "-c", RUN, *files],
+            cwd=tmp_path,
+            env={**environment(), "RACKHUB_RUNS": str(tmp_path / "runs")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert child.returncode == 0, child.stderr
+        peaks.append(1024 * int(child.stdout.split()[-1]))
     summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text())
     sent = sum(row["bytes"] for row in summary["links"]) * (MANY - FEW) / MANY
-    assert sent > 100e6
-    assert 1024 * (after - before) < sent / 25
+    assert sent > 300e6
+    assert peaks[1] - peaks[0] < sent / 100
