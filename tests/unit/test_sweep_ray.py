@@ -37,6 +37,7 @@ def cluster() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patched:
         # Ray adds 15, so that on a busy machine its workers stand for minutes.
         patched.setenv("RAY_worker_niceness", "0")
+        patched.setenv("RAY_health_check_period_ms", "500")  # a lost node is known after five
         found = cluster_utils.Cluster(initialize_head=True, head_node_args=HEAD)
         found.seen = _processes()
         try:
