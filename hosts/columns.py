@@ -52,7 +52,7 @@ class _Releases(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in (
                 "worker", "left", "next", "taken", "entries", "starts", "smoothed", "variation",
-                "timeouts", "rings", "after", "times", "rows", "released", "sent_rows",
+                "timeouts", "late", "rings", "after", "times", "rows", "released", "sent_rows",
                 "sent_sizes", "sent_times", "sent_deadlines",
             )
         ),

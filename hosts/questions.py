@@ -67,12 +67,19 @@ class Questions:
         slots = self._slots
         streams = slots.stream[rows]
         arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
-        restarted = np.where(arrived, now + trips.timeouts, -np.inf)
-        np.maximum(slots.deadline, restarted[slots.stream], out=slots.deadline)
+        self.restart(np.where(arrived, now + trips.timeouts, -np.inf))
         # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
         early = (slots.sent[rows] > 1) & (now - self.left[rows] < trips.lowest[streams])
         self.left[rows[early]] = slots.sent_first[rows[early]]
         self.take(rows)
+
+    def restart(self, rings: Times) -> None:
+        """Timers of streams, (streams,), -inf: not of that one. What was asked about in vain keeps
+        its own, if that is later; of all others a timer is as long as it would be if set now."""
+        slots = self._slots
+        ring = rings[slots.stream]
+        set_anew = np.isfinite(ring) & np.isfinite(slots.deadline) & (slots.backoff == 0)
+        slots.deadline[:] = np.where(set_anew, ring, np.maximum(slots.deadline, ring))
 
     def on_loss(self, now: float, rows: Rows) -> None:
         """Answers show that something about these numbers was lost: then it is likely that other

@@ -81,12 +81,12 @@ def release(
         return None
     if not clock.room(found.times, found.sizes):
         return None
-    trips.take(*found.measured, lowest)
+    trips.take(found.measured, lowest)
     questions.take(rows)
     if columns is not None:
         columns.postpone(found.rings.tolist())
     else:
-        np.maximum(slots.deadline, found.rings[slots.stream], out=slots.deadline)
+        questions.restart(found.rings)
     congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
     transport.statistics.congested += congested
     transport._take(rows, batch.headers, batch.payloads, WAITING)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
+Measured = tuple[Times, Times, Times, Times]
 
 
 class RoundTrips:
@@ -30,42 +31,52 @@ class RoundTrips:
         self._variation = np.zeros(streams)
         self.timeouts = np.full(streams, initial)
         self.lowest = np.full(streams, np.inf)
+        self._late = np.full(streams, -np.inf)  # when a sample that waited was last counted
 
     def fresh(self, streams: int) -> RoundTrips:
         """Of other streams, without samples, with the same bounds."""
         return RoundTrips(streams, self._initial, self.least, self.most)
 
-    def copies(self) -> tuple[Times, Times, Times]:
-        """(n,) smoothed round trips, their variations and timeouts, for `take`."""
-        return self.smoothed.copy(), self._variation.copy(), self.timeouts.copy()
+    def copies(self) -> Measured:
+        """(n,) smoothed round trips, their variations, timeouts and what late samples are compared
+        with, for `take`."""
+        return (
+            self.smoothed.copy(), self._variation.copy(), self.timeouts.copy(), self._late.copy(),
+        )  # fmt: skip
 
-    def take(
-        self, smoothed: Times, variation: Times, timeouts: Times, lowest: Times | None = None
-    ) -> None:
+    def take(self, measured: Measured, lowest: Times | None = None) -> None:
         """Measured elsewhere: these arrays, not copies; lowest None: as it was."""
-        self.smoothed, self._variation, self.timeouts = smoothed, variation, timeouts
+        self.smoothed, self._variation, self.timeouts, self._late = measured
         if lowest is not None:
             self.lowest = lowest
 
-    def sample(self, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]) -> None:
-        """Takes times measured together: the slowest of a stream stands for its batch.
+    def sample(
+        self, now: float, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]
+    ) -> None:
+        """Takes times that end now: the slowest of a stream stands for its batch.
 
         Never of something that was sent or asked twice (Karn's algorithm), nor of headers alone,
         which are there long before packets with payload are.
         """
         if len(self.timeouts) == 1:
-            self.sample_one(0, float(times.max()))
+            self.sample_one(now, 0, float(times.max()))
             return
         for stream in set(streams.tolist()):
-            self.sample_one(stream, float(times[streams == stream].max()))
+            self.sample_one(now, stream, float(times[streams == stream].max()))
 
-    def sample_one(self, stream: int, time: float) -> None:
+    def sample_one(self, now: float, stream: int, time: float) -> None:
         """As `sample`, of one."""
-        # What took longer than a timeout waited for another worker, perhaps until that one's
+        # What took far longer than others waited for another worker, perhaps until that one's
         # timeout. If all of it counted, workers' timeouts would drive each other up as soon as
-        # packets are lost; if none of it did, longer round trips would never be known.
-        time = min(time, float(self.timeouts[stream]))
-        smoothed = float(self.smoothed[stream])
+        # packets are lost; if none of it did, longer round trips would never be known. Of what
+        # waited together, for one thing, one counts, as a timeout at most: a window of them would
+        # make the timeout hundreds of times as long.
+        timeout, smoothed = float(self.timeouts[stream]), float(self.smoothed[stream])
+        if time > min(2 * smoothed, timeout):  # not before the first: NaN
+            if now - time < self._late[stream]:
+                return
+            self._late[stream] = now
+        time = min(time, timeout)
         if math.isnan(smoothed):
             smoothed, variation = time, time / 2
         else:

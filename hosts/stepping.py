@@ -12,12 +12,13 @@ import copy
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hosts.round_trip import Measured
 from hosts.scheduler import WIRE_OVERHEAD, Pacer
 from hosts.slots import DONE, HELD, Rows
 from protocol.header import HEADER_BYTES, Array
@@ -70,7 +71,7 @@ class Steps:
     following: float
     released: Rows
     after: list[Any]
-    measured: tuple[Seconds, Seconds, Seconds]
+    measured: Measured
     pacer: Pacer
 
 
@@ -96,10 +97,8 @@ class Before:
     next: list[int]
     entries: list[Array]
     after: list[_Bytes]
-    smoothed: Seconds = field(default_factory=lambda: np.zeros(0))
-    variation: Seconds = field(default_factory=lambda: np.zeros(0))
-    timeouts: Seconds = field(default_factory=lambda: np.zeros(0))
-    pacer: Pacer = field(default_factory=lambda: Pacer(0))
+    measured: Measured
+    pacer: Pacer
 
 
 def before(
@@ -121,7 +120,7 @@ def before(
         list(slots.next),
         entries,
         after,
-        *trips.copies(),
+        trips.copies(),
         copy.copy(transport._pacer),
     )
 
@@ -137,8 +136,8 @@ class _Singly:
     def __init__(self, transport: WorkerTransport, known: Before, clock: Clock) -> None:
         self._known, self._clock, self._slots = known, clock, transport._slots
         self._held = known.held.copy()
-        self._trips = transport.round_trips.fresh(len(known.timeouts))
-        self._trips.take(known.smoothed, known.variation, known.timeouts)
+        self._trips = transport.round_trips.fresh(len(known.left))
+        self._trips.take(known.measured)
         self._rows: list[int] = []
         self._sizes: list[int] = []
         self._times: list[float] = []
@@ -169,7 +168,8 @@ class _Singly:
         for at in range(len(self._rows) - 1, -1, -1):
             result = self._restart(latest, result, self._arrived[at])
             ring = float(latest[self._slots.stream[self._rows[at]]])
-            self._deadlines[at] = max(self._deadlines[at], ring)
+            if math.isfinite(ring):
+                self._deadlines[at] = ring
         self._restart(latest, result, 0)
         return Steps(
             np.array(self._rows, np.intp),
@@ -189,7 +189,8 @@ class _Singly:
     def _restart(self, latest: Seconds, result: int, first: int) -> int:
         """A stream's timer restarts with every result, from the last to the first of these."""
         for stream, ring in reversed(self._rings[first:result]):
-            latest[stream] = max(float(latest[stream]), ring)
+            if not math.isfinite(latest[stream]):
+                latest[stream] = ring
         return min(result, first)
 
     def _push(self, row: int) -> None:
@@ -200,7 +201,7 @@ class _Singly:
         known, slots, trips = self._known, self._slots, self._trips
         stream = int(slots.stream[row])
         if known.clean[number] and not known.round[row]:
-            trips.sample_one(stream, float(known.took[number]))
+            trips.sample_one(time, stream, float(known.took[number]))
         self._rings.append((stream, time + float(trips.timeouts[stream])))
         known.done[row] = 1
         base, mask = int(slots.bases[stream]), int(slots.masks[stream])

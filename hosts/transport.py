@@ -466,7 +466,7 @@ class WorkerTransport:
             np.minimum.at(self.round_trips.lowest, slots.stream[rows[own]], times[own])
         own &= batch.full
         if own.any():
-            self.round_trips.sample(slots.stream[rows[own]], times[own])
+            self.round_trips.sample(now, slots.stream[rows[own]], times[own])
         self._questions.on_results(now, rows, self.round_trips)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:
@@ -617,10 +617,16 @@ class WorkerTransport:
         self.statistics.states += len(rows)
         once = rows[slots.asked[rows] == 1]
         if len(once):
-            self.round_trips.sample(slots.stream[once], now - slots.asked_last[once])
+            self.round_trips.sample(now, slots.stream[once], now - slots.asked_last[once])
         phase = phases(headers)
         bit = np.where(direct, self.plan.rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
         absent = (headers["children"] >> bit & 1) == 0
+        # Who waits for others asks ever less often, but soon again after whatever has moved: what
+        # comes next may be lost on the way to this worker.
+        moved = slots.state_node[rows] != headers["node"]
+        moved |= slots.state_phase[rows] != phase
+        moved |= slots.state_children[rows] != headers["children"]
+        slots.backoff[rows[moved & np.isfinite(slots.state_time[rows])]] = 0
         slots.state_node[rows] = headers["node"]
         slots.state_phase[rows] = phase
         slots.state_children[rows] = headers["children"]

@@ -19,7 +19,7 @@ struct releases {
     int64_t *left, *next, *taken;
     const struct entry *const *entries;
     const int64_t *starts; // where those of a stream begin; one more
-    double *smoothed, *variation, *timeouts, *rings;
+    double *smoothed, *variation, *timeouts, *late, *rings;
     uint8_t *after; // entries: the one before it finds its exponent
     const double *times; // results
     const int64_t *rows;
@@ -114,9 +114,15 @@ static void poll(struct state *state, double now) {
 }
 
 // RoundTrips.sample_one
-static void sample(struct releases *r, int64_t stream, double time) {
+static void sample(struct releases *r, double now, int64_t stream, double time) {
     double smoothed = r->smoothed[stream], variation;
-    time = time < r->timeouts[stream] ? time : r->timeouts[stream];
+    double timeout = r->timeouts[stream];
+    if (time > 2 * smoothed || (time > timeout && !isnan(smoothed))) {
+        if (now - time < r->late[stream])
+            return;
+        r->late[stream] = now;
+    }
+    time = time < timeout ? time : timeout;
     if (isnan(smoothed)) {
         smoothed = time;
         variation = time / 2;
@@ -126,7 +132,7 @@ static void sample(struct releases *r, int64_t stream, double time) {
     }
     r->smoothed[stream] = smoothed;
     r->variation[stream] = variation;
-    double timeout = larger(smoothed + larger(4 * variation, smoothed), r->least);
+    timeout = larger(smoothed + larger(4 * variation, smoothed), r->least);
     r->timeouts[stream] = timeout < r->most ? timeout : r->most;
 }
 
@@ -166,7 +172,7 @@ static void arrive(struct state *state, int64_t at) {
     state->seen = at + 1;
     double took = time - progress->sent_last;
     if (progress->clean && !entry_of(state, row)->exponent_round)
-        sample(r, stream, took);
+        sample(r, time, stream, took);
     state->ring[at] = time + r->timeouts[stream];
     state->done[row] = 1;
     int64_t mask = w->masks[stream], behind = base + ((row - base + 1) & mask);
@@ -181,6 +187,13 @@ static void arrive(struct state *state, int64_t at) {
     poll(state, time);
 }
 
+// Of a stream's results the last one's ring counts, which is met first.
+static void ring_last(struct state *state, int64_t result) {
+    double *latest = &state->r->rings[state->w->stream[state->r->rows[result]]];
+    if (!isfinite(*latest))
+        *latest = state->ring[result];
+}
+
 // A stream's timer restarts with every result, those to come included.
 static void set_deadlines(struct state *state) {
     struct releases *r = state->r;
@@ -189,17 +202,14 @@ static void set_deadlines(struct state *state) {
         latest[i] = -INFINITY;
     int64_t result = r->results;
     for (int64_t i = r->sent - 1; i >= 0; i--) {
-        for (; result > state->arrived[i]; result--) {
-            int64_t stream = state->w->stream[r->rows[result - 1]];
-            latest[stream] = larger(latest[stream], state->ring[result - 1]);
-        }
-        int64_t stream = state->w->stream[r->sent_rows[i]];
-        r->sent_deadlines[i] = larger(r->sent_deadlines[i], latest[stream]);
+        for (; result > state->arrived[i]; result--)
+            ring_last(state, result - 1);
+        double ring = latest[state->w->stream[r->sent_rows[i]]];
+        if (isfinite(ring))
+            r->sent_deadlines[i] = ring;
     }
-    for (; result > 0; result--) {
-        int64_t stream = state->w->stream[r->rows[result - 1]];
-        latest[stream] = larger(latest[stream], state->ring[result - 1]);
-    }
+    for (; result > 0; result--)
+        ring_last(state, result - 1);
 }
 
 // Of each entry that could enter a window, whether the one before it finds its exponent. Returns

@@ -126,8 +126,10 @@ void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const do
 double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t next, double ring) {
     double first = INFINITY;
     for (; left < next; left++) {
-        double *deadline = &w->deadline[row_of(w, stream, left)];
-        if (*deadline < ring)
+        int64_t row = row_of(w, stream, left);
+        double *deadline = &w->deadline[row];
+        if (*deadline < ring ||
+            (isfinite(ring) && isfinite(*deadline) && !w->progress[row].backoff))
             *deadline = ring;
         if (*deadline < first)
             first = *deadline;

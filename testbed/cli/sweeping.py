@@ -74,12 +74,14 @@ def sweep(
         for program in sorted({one.program for one in listed}):
             compile_once(program)
 
+        view = _View(console_for(stderr=True), store, listed)
+
         def crew() -> Crew:
             if address is not None:
-                return RayCrew(address, jobs)
+                return RayCrew(address, jobs, say=view.say)
             return LocalCrew(jobs or len(os.sched_getaffinity(0)), store.logs)
 
-        with _View(console_for(stderr=True), store, listed) as view:
+        with view:
             state = conduct(store, listed, crew, view.take)
         rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
         _write(found, store, rows)
@@ -142,11 +144,11 @@ class _View:
     """A bar with the time left on a terminal, a line for each trial elsewhere."""
 
     def __init__(self, console: Console, store: Store, listed: Sequence[Trial]) -> None:
-        self._say: Callable[[str], None] = lambda text: console.print(
+        self.say: Callable[[str], None] = lambda text: console.print(
             text, soft_wrap=True, markup=False
         )
         before = len(listed) - len(pending(store, listed))
-        self._say(
+        self.say(
             f"{count(len(listed), 'trial')}, {before:,} of them done before\n"
             f"{shown(store.path.resolve())}"
         )
@@ -177,7 +179,7 @@ class _View:
         )
         if result["state"] in (FAILED, "again"):
             what = "failed" if result["state"] == FAILED else "failed, and is tried again"
-            self._say(f"trial {trial.id} ({trial.label}) {what}: {result['error']}")
+            self.say(f"trial {trial.id} ({trial.label}) {what}: {result['error']}")
         if not self._terminal and result["state"] != "again":
             done = f"{state.over:,}/{state.trials:,} trials{failed}{left}"
-            self._say(f"{done}: {trial.label or trial.id}, {result['seconds']:.1f} s")
+            self.say(f"{done}: {trial.label or trial.id}, {result['seconds']:.1f} s")

@@ -12,7 +12,8 @@ whole window leaves at once. An iteration is made of such turns:
   three times that of a chunk alone.
 
 At the end of an iteration nothing is sent later: the last ones take a timeout, and so does what is
-lost again of what is sent again, doubled each time. (Before, later results tell of that, too.)
+lost again of what is sent again, each time: who has just got on asks as soon as at first. (Before,
+later results tell of that, too.)
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
     timeout = min(max(least, 2 * max(fill, held * step)), most)
     # In the last window what is sent again is lost again in further rounds, each with a timer.
     further, power = 0.0, chance
-    for number in range(60):
+    for _ in range(60):
         power *= lossy.again
         any_ = _any(power, held)
         if any_ < _ENOUGH:
             break
-        further += any_ * (min(timeout * 2**number, most) + 2 * fill)
+        further += any_ * (timeout + 2 * fill)
     margin = min(held, int(fill / 4 / step) + 1 if step else 1)
     unseen = _any(chance, margin)
     at_end = 2 * fill * _any(chance, held) + unseen * timeout + further
@@ -81,8 +82,8 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
 
 
 def often_again(chunks: int, window: int, lossy: Lossy) -> bool:
-    """Whether so many windows lose again what is sent again that workers double their timeouts
-    waiting for each other: a mean is made of few iterations then, which are very long."""
+    """Whether so many windows lose again what is sent again that an iteration takes no timeout,
+    one or several, by chance: a mean of few tells little then."""
     return _any(lossy.chance * lossy.again, min(window, chunks)) > _OFTEN
 
 

@@ -106,13 +106,28 @@ def test_pacing_hands_over_the_links_rate_and_no_more() -> None:
 def test_timeouts_follow_rfc_6298() -> None:
     trips = RoundTrips(2, initial=0.5, least=0.001, most=4.0)
     assert trips.timeouts.tolist() == [0.5, 0.5]
-    trips.sample(np.array([0, 0]), np.array([0.08, 0.1]))
+    trips.sample(0.1, np.array([0, 0]), np.array([0.08, 0.1]))
     assert trips.timeouts[0] == pytest.approx(0.1 + 4 * 0.05)
     assert trips.timeouts[1] == 0.5
-    trips.sample(np.array([0]), np.array([0.2]))
+    trips.sample(0.3, np.array([0]), np.array([0.2]))
     assert trips.timeouts[0] == pytest.approx(0.1125 + 4 * (0.75 * 0.05 + 0.25 * 0.1))
     doubled = trips.after(np.array([1, 1, 1, 1]), np.array([0, 1, 2, 9]))
     assert doubled.tolist() == [0.5, 1.0, 2.0, 4.0]
+
+
+def test_a_window_that_waits_for_one_thing_counts_as_one_sample() -> None:
+    one, window = (RoundTrips(1, initial=0.25, least=0.001, most=1.0) for _ in range(2))
+    for trips, waited in (one, 1), (window, 100):
+        for n in range(1, 50):
+            trips.sample(n * 1e-3, np.array([0]), np.array([4e-4]))
+        assert trips.timeouts[0] == 0.001
+        for n in range(waited):
+            trips.sample(0.2 + n * 1e-6, np.array([0]), np.array([0.1]))
+    assert window.timeouts[0] == one.timeouts[0] < 0.004
+    # What is sent after that and takes as long tells of a longer way.
+    for n in range(1, 30):
+        window.sample(0.2 + 0.11 * n, np.array([0]), np.array([0.1]))
+    assert window.timeouts[0] > 0.1
 
 
 @given(st.lists(st.integers(0, 4), max_size=30))

@@ -15,9 +15,11 @@ ROUND_TRIP = 3e-5  # four links of 5 us, 1 KiB on two of them and a few packets 
 TIMEOUT = 1e-3  # the least
 
 
-def played(**bad: Any) -> tuple[list[float], list[dict[str, int]]]:
+def played(
+    elements: int = ELEMENTS, rounds: int = 3, **bad: Any
+) -> tuple[list[float], list[dict[str, int]]]:
     """Seconds of each all-reduce but the first, and each worker's statistics."""
-    case = Case("10 Gbit/s", "0.005 ms", "4 MiB", elements=ELEMENTS, rounds=3, **bad)
+    case = Case("10 Gbit/s", "0.005 ms", "4 MiB", elements=elements, rounds=rounds, **bad)
     found = Played(case, trains=True)
     ends = [
         max(found.sums[rank, n, "values"][0] for rank in (0, 1)) / SECOND
@@ -36,6 +38,16 @@ def test_many_losses_in_a_window_cost_no_timeout_each() -> None:
     # A timeout where nothing follows what was lost: at the end, perhaps once more for its repair.
     assert max(took) < 1.5 * smooth + 2 * TIMEOUT
     assert sum(took) - 2 * smooth < lost * TIMEOUT / 10
+
+
+def test_losses_at_the_ends_do_not_make_timeouts_longer() -> None:
+    """Of rounds of 16 chunks, which are all at the end of one, where timers have to ring."""
+    (smooth, _), _ = played(elements=4_096)
+    took, _ = played(elements=4_096, rounds=60, window=16, loss=0.1)
+    waited = [seconds - smooth for seconds in took]
+    assert sum(seconds > TIMEOUT for seconds in waited) > 10
+    assert max(waited) < 20 * TIMEOUT
+    assert sum(waited) < len(waited) * 4 * TIMEOUT
 
 
 def test_reordering_alone_leads_to_no_retransmission_and_few_questions() -> None:
