@@ -108,8 +108,9 @@ class Wide:
 
     def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
         """See Merging."""
-        for run, part in _runs(slots + senders * self.rows.shape[1]):
-            self.rows.reshape(-1, self.rows.shape[2])[run] = rows[part]
+        children, each, lanes = self.rows.shape
+        for run, part in _runs(slots + senders * each):
+            self.rows.reshape(children * each, lanes)[run] = rows[part]
 
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
         """See Merging."""

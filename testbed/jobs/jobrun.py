@@ -357,9 +357,7 @@ class JobRun:
     @property
     def _planned_anew(self) -> str:
         """That it was, if so."""
-        first = self.workers.plan
-        plan = max((result["plan"] for result in self.workers.results.values()), default=first)
-        return f"the job was planned anew on its way, epoch {plan}" if plan != first else ""
+        return results.planned_anew(self.workers.plan, self.workers.results)
 
     @property
     def disturbed(self) -> str:

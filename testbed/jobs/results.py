@@ -143,6 +143,13 @@ def chunks(
     }
 
 
+def planned_anew(first: int, results: Mapping[int, Message]) -> str:
+    """That a job was, if so: then switches' counts and links' bytes say nothing of it, for what is
+    done in an epoch that ends may be done once more. first: its epoch when it began to train."""
+    plan = max((one["plan"] for one in results.values()), default=first)
+    return f"the job was planned anew on its way, epoch {plan}" if plan != first else ""
+
+
 def staleness(results: Mapping[int, Message]) -> Message:
     """By how many gradients workers were ahead of the slowest one when they got parameters: the
     most, and the mean over all."""

@@ -275,8 +275,14 @@ class VirtualJob:
         self._series.state(self.name, self.state)
         self._emit({"event": "done", "job": self.name})
 
+    @property
+    def disturbed(self) -> str:
+        """Why counts of switches and links say nothing of it; empty if they do. What stays corrupt
+        makes a job be planned anew."""
+        return results.planned_anew(min(self._started.values(), default=0), self.results)
+
     def _check_sums(self) -> None:
-        if self._service.tree == "none":
+        if self._service.tree == "none" or self.disturbed:
             return
         one = results.fullest(self.results)["statistics"]
         kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
@@ -336,6 +342,7 @@ class VirtualJob:
         apart, served = not self.spec.consistency.together, self._service.tree == "none"
         workers, one = self.placement.workers, results.fullest(self.results)["statistics"]
         again = outcomes.sent_again(self.forecast.trees, self._counted)
+        in_network = None if self.disturbed else 0 if served else int(one["completed"])
         return {
             **about,
             **results.weights(
@@ -346,10 +353,10 @@ class VirtualJob:
             "workers_per_iteration": [] if apart else self.attendance.counts(),
             "attendance": [] if apart else self.attendance.told(workers),
             "chunks": results.chunks(
-                self.results, 0 if served else int(one["completed"]), "", again, served=served
+                self.results, in_network, self.disturbed, again, served=served
             ),
             "plans": results.plans(self.results),
-            # Nothing is lost, and changes no epoch; other jobs are told of in `jobs`.
+            # No node is lost; other jobs are told of in `jobs`.
             "shared_with": [],
             "alongside": self.alongside,
             "restored": [],

@@ -169,7 +169,10 @@ class Session:
 
     def _write(self, failure: str, wall: float) -> list[Message]:
         """The summary; returns the jobs' parts."""
-        whole = all(job.state == "done" and job.forecast.predictable for job in self.jobs)
+        whole = all(
+            job.state == "done" and not job.disturbed and job.forecast.predictable
+            for job in self.jobs
+        )
         expected = total([job.forecast.expected() for job in self.jobs]) if whole else None
         rows = links.rows(self.addressing, self._carried, expected)
         alone = len(self.jobs) == 1

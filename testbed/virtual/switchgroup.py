@@ -83,11 +83,14 @@ class SwitchGroup(Node):
         """Packets up to each call, which may change tables, then the call."""
         while True:
             call = min(switch.next_call() for switch in self._switches)
-            reached = self._forward(min(call, until))
+            reached, moved = self._forward(min(call, until))
             if reached < call:
                 until = reached
                 break
             next(one for one in self._switches if one.next_call() == call).answer()
+            if moved:  # what left may have its answer before `until`: the engine sees to that
+                until = call
+                break
         for switch in self._switches:
             switch.now = until
         self.now = until
@@ -96,8 +99,9 @@ class SwitchGroup(Node):
         """For packets."""
         return "for packets"
 
-    def _forward(self, until: int) -> int:
-        """Packets before a time, or before the first answer; returns which."""
+    def _forward(self, until: int) -> tuple[int, bool]:
+        """Packets before a time, or before the first answer to one of them; returns which, and
+        whether there were any."""
         parts: list[tuple[SwitchNode, list[Arrivals]]] = []
         there = False
         for switch in self._switches:
@@ -105,7 +109,7 @@ class SwitchGroup(Node):
             there = there or bool(arrivals) or switch.lines.next() < until
             parts.append((switch, arrivals))
         if not there:
-            return until
+            return until, False
         for echo, link in self._answers:
             echo[0] = link.free
         given = [(switch.lines, arrivals) for switch, arrivals in parts]
@@ -118,4 +122,4 @@ class SwitchGroup(Node):
                 if count < len(one.times):
                     rest = Train(one.times, one.frames, one.lengths).select(slice(count, None))
                     switch.ports[one.port].into.put_back(rest)
-        return came.until
+        return came.until, True

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from hosts.native import VARIABLE
 from testbed.cli.main import main
 from testbed.nodes.processes import environment
 
@@ -76,6 +77,20 @@ def test_a_kilobit_a_second_is_slow_and_no_loss(
     way = 4 * 8 * (1024 + 32 + 42) / 1000
     assert told["seconds_per_iteration"][1:] == [pytest.approx(way + 4 * 2e-6, rel=1e-9)] * 2
     assert all(row["bytes"] == row["expected_bytes"] for row in told["links"])
+
+
+@pytest.mark.parametrize("pipeline", ["tall", "wide"])
+def test_servers_sum_chunks_without_payload_without_a_compiler_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str
+) -> None:
+    job = SIZES % (CHUNKS * 1024, 1024) + f"server: {{pipeline: {pipeline}}}\n"
+    told = []
+    for name, numpy_alone in (("native", "0"), ("numpy", "1")):
+        monkeypatch.setenv(VARIABLE, numpy_alone)
+        (tmp_path / name).mkdir()
+        told.append(ran(tmp_path / name, monkeypatch, RACK % ("10 Gbit/s", 1500), job))
+    assert told[0]["links"] == told[1]["links"]
+    assert told[0]["seconds_per_iteration"] == told[1]["seconds_per_iteration"]
 
 
 # In a process of its own: what others did before would hide what this takes.

@@ -35,6 +35,7 @@ cores: 1
 """
 SIZES = {"weights": 2000, "biases": 10}
 ROUNDS = 3
+CALLED = SECOND // 20  # from when workers are started until they are done
 BUILD = SOURCES / "build"
 PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
 
@@ -42,7 +43,10 @@ PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
 class Played:
     """A job of clients on a network: what they got, when, and what the links carried."""
 
-    def __init__(self, engine: Engine | None = None, *, together: bool = True) -> None:
+    def __init__(
+        self, engine: Engine | None = None, *, together: bool = True, every: int = 0
+    ) -> None:
+        """every: ps between calls of which each switch gets one after the other; 0: none."""
         topology = parse(SMALL)
         self.addressing = Addressing(topology)
         self.network = Network(topology, self.addressing, DataPlane.load(*PLANE), engine=engine)
@@ -50,6 +54,7 @@ class Played:
         self.sums: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         self.refusals: list[Exception] = []
         self.over = False
+        self.every = every
         network = self.network
         network.together = together
         left: dict[Any, list[Train]] = {}
@@ -82,6 +87,11 @@ class Played:
             create_service(SERVICE, "job", hosts, ["s0"], outside=outside)
         except ClientError as error:
             self.refusals.append(error)
+        begin = operator.now + network.engine.control_latency
+        self.called_until = begin + CALLED
+        for at in range(begin, self.called_until, self.every) if self.every else ():
+            for switch in network.switches.values():
+                network.engine.post(operator, switch, at, int)
         network.play(service, self._work)
         network.stop()
         operator.tasks.sleep(0.1)
@@ -159,6 +169,15 @@ def test_switches_that_run_together_do_what_each_does_by_itself(played: Played):
     assert apart.times == played.times
     assert apart.counters == played.counters
     assert apart.left == played.left
+
+
+def test_calls_of_switches_change_no_packets_times(played: Played):
+    """A call comes between packets that leave and what they are answered with."""
+    called = Played(every=SECOND // 10**4)
+    assert called.network.engine.rounds > played.network.engine.rounds
+    assert max(at for _, _, at in called.times) < called.called_until
+    assert called.times == played.times
+    assert called.left == played.left
 
 
 JOB = """
