@@ -452,7 +452,7 @@ class JobRun:
             # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
             # itself: it had the replica) with the optimizer's state, or a worker, without.
             "restored": self._restored,
-            "checkpoints": self.workers.checkpoints,
+            "checkpoints": results.checkpoints(self.workers.checkpoints, self.place.run.path),
             "links": tally.carried,
             "machine": results.machine(self.workers.results, wall, self._cpus),
         }

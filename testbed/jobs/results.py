@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from testbed.faults.recovery import sent_again
@@ -159,6 +160,17 @@ def staleness(results: Mapping[int, Message]) -> Message:
         "max": max(one["most_ahead"] for one in statistics),
         "mean": sum(one["ahead"] for one in statistics) / answers if answers else 0.0,
     }
+
+
+def checkpoints(written: Sequence[Message], run: Path) -> list[Message]:
+    """Those that were written, each file as it is found from the run's directory: the summaries of
+    two runs of the same are the same."""
+    told = []
+    for one in written:
+        file = Path(one["file"])
+        inside = file.is_relative_to(run)
+        told.append({**one, "file": str(file.relative_to(run) if inside else file)})
+    return told
 
 
 def plans(results: Mapping[int, Message]) -> list[Message]:

@@ -360,7 +360,7 @@ class VirtualJob:
             "shared_with": [],
             "alongside": self.alongside,
             "restored": [],
-            "checkpoints": self.checkpoints,
+            "checkpoints": results.checkpoints(self.checkpoints, self._folder),
             "links": rows,
             "machine": results.machine(self.results, wall, None),
         }

@@ -35,7 +35,7 @@ def test_a_job_goes_on_as_if_it_had_never_stopped(rackhub: Rackhub) -> None:
             whole = rackhub.json("submit", job)
             assert whole["matches_reference"] is True
             assert [one["iteration"] for one in whole["checkpoints"]] == [5, 10, 12]
-            files.append(Path(whole["checkpoints"][0]["file"]))
+            files.append(rackhub.latest() / whole["checkpoints"][0]["file"])
             gone_on = rackhub.json("submit", job, "--restore", files[-1])
             assert gone_on["weights_sha256"] == whole["weights_sha256"]
             assert gone_on["matches_reference"] is True
