@@ -184,6 +184,8 @@ def test_without_any_server_left_parameters_come_from_workers(kind, share, told,
     run = begin(networks, kind, rounds=8)
     network, started = networks[0], run.started
     after(run, share)
+    # Of a chunk whose initial parameters have come to nobody yet, everybody sends them again.
+    known = run.seen.reshape(len(run.seen), -1, CHUNKS)[:, 0].any(axis=0)
     for rank in (0, 1):
         started.kill_server(rank, told)
         network.at(network.now + 0.2 + 0.2 * rank, lambda rank=rank: started.restart_server(rank))
@@ -193,4 +195,5 @@ def test_without_any_server_left_parameters_come_from_workers(kind, share, told,
     assert all((got.view("u4") == first).all() for got in run.got)
     sources = {source for _, source in restored(run)}
     assert any(source.startswith("w") for source in sources)
-    assert sum(one.chunks for one in started.job.restored if one.source[0] == "w") >= CHUNKS
+    assert known.sum() > CHUNKS / 2
+    assert sum(one.chunks for one in started.job.restored if one.source[0] == "w") >= known.sum()

@@ -59,10 +59,12 @@ def flagged(machine: WorkerTransport) -> int:
     return machine.statistics.completed_direct + int(np.count_nonzero(machine._slots.stage == 3))
 
 
-def held(
-    value: Any, but: tuple[str, ...] = ("statistics", "counters", "_counters", "foreign")
-) -> Any:
-    """All that an object holds, down to numbers, but for what it counts."""
+# What counts, and what C is told of the same arrays.
+_BUT = ("statistics", "counters", "_counters", "foreign", "columns")
+
+
+def held(value: Any, but: tuple[str, ...] = _BUT) -> Any:
+    """All that an object holds, down to numbers."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, Mapping):
