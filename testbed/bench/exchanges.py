@@ -9,7 +9,6 @@ are found, is told apart.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +26,7 @@ from hosts.tensors import Tensors
 from hosts.transport import WorkerTransport
 from switch.timed import TimedPorts, run_together
 from testbed.bench.common import BenchError, Message, Spread, pinned, two_cores
-from testbed.bench.sampling import Sampler
+from testbed.bench.sampling import MainSampler
 from testbed.nodes.dataplane import SOURCES
 from testbed.training.layers import resnet50
 from testbed.virtual.calls import ask
@@ -218,7 +217,7 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
         job.check()
         if turn.hops < (rounds + 2) * case.hops:
             raise BenchError(f"{turn.hops} packets arrived, not {(rounds + 2) * case.hops}")
-        sampler = Sampler(_STAGES, [threading.current_thread()], other)
+        sampler = MainSampler(_STAGES, other)
         job = _Job(case, 2)
         sampler.start()
         try:

@@ -8,7 +8,6 @@ the end.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from protocol.header import HEADER_BYTES
 from switch.timed import TimedPorts
 from testbed.bench.common import BenchError, Message, Spread, pinned, two_cores
 from testbed.bench.forwarding import contenders, traffic
-from testbed.bench.sampling import Sampler
+from testbed.bench.sampling import MainSampler
 from testbed.virtual.engine import Engine, Node
 from testbed.virtual.links import Link, LinkSpec
 from testbed.virtual.switchnode import SwitchNode
@@ -172,7 +171,7 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
             with _network(kind, chunks, window) as network:
                 turns.append(network.run())
         with _network(kind, chunks, window) as network:
-            sampler = Sampler(_STAGES, [threading.current_thread()], other)
+            sampler = MainSampler(_STAGES, other)
             sampler.start()
             try:
                 network.run()
