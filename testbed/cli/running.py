@@ -60,7 +60,7 @@ def run_command(
         elif trace is not None:
             raise LaunchError(
                 f"--trace {trace}: only simulated time can be traced; use --clock virtual as well"
-                " (in emulation --pcap captures packets, and `rackhub top` watches)"
+                " (in emulation --pcap captures packets, and `rackhub status --live` watches)"
             )
         else:
             launched, matches = run(topology, files, view, **options)
