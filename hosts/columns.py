@@ -110,11 +110,11 @@ class Taken(NamedTuple):
 
 class Columns:
     """Of one transport. common: (streams,) HEADER, what each one's packets have in common; servers:
-    (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none."""
+    (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none. Only where it
+    `can` be."""
 
     def __init__(
         self,
-        lib: ctypes.CDLL,
         plan: WorkerPlan,
         slots: Slots,
         exponents: Exponents,
@@ -122,7 +122,7 @@ class Columns:
         servers: Array,
         stream_index: npt.NDArray[np.intp],
     ) -> None:
-        self._lib = lib
+        self._lib: Any = library()
         self._slots = slots
         shares = plan.shares.servers
         self._arrays: dict[str, Any] = {
@@ -147,23 +147,12 @@ class Columns:
         self._most = 3 * sum(slots.windows)  # due at first, let go, and entering
 
     @staticmethod
-    def of(
-        plan: WorkerPlan,
-        slots: Slots,
-        exponents: Exponents,
-        common: Array,
-        servers: Array,
-        stream_index: npt.NDArray[np.intp],
-    ) -> Columns | None:
-        """None where numpy does it: without a compiler, and for what is not plain sums."""
-        lib = library()
-        if lib is None or plan.optimizer is not None or exponents.staleness:
-            return None
-        return Columns(lib, plan, slots, exponents, common, servers, stream_index)
+    def can(plan: WorkerPlan, exponents: Exponents) -> bool:
+        """Whether there is a compiler, and all are plain sums; else numpy does it."""
+        return library() is not None and plan.optimizer is None and not exponents.staleness
 
     def plain(self, times: Seconds, batch: Batch) -> Rows:
-        """`_plain` of hosts/releases.py.
-        Headers and peers lie one behind the other."""
+        """`_plain` of hosts/releases.py. Headers and peers lie one behind the other."""
         n, words, numbers = len(times), batch.payloads, self._open()
         rows = np.empty(n, np.intp)
         plain = self._lib.plain_results(

@@ -121,8 +121,12 @@ class WorkerTransport:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
-        columns = plan, self._slots, exponents, self._contributions.common, self._servers
-        self._slots.columns = self.columns = Columns.of(*columns, self._stream_index)
+        if Columns.can(plan, exponents):
+            common = self._contributions.common
+            self._slots.columns = Columns(
+                plan, self._slots, exponents, common, self._servers, self._stream_index
+            )
+        self.columns = self._slots.columns
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
