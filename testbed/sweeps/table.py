@@ -29,6 +29,8 @@ _UNITS = {
     },
     "job": {"window": "chunks", **dict.fromkeys(("patience", "lease", "compute"), "s")},
 }
+# Decimals of seconds: simulated time counts picoseconds.
+_PICOSECONDS, _MICROSECONDS = 12, 6
 _JOB_RATES = "optimizer"  # its rates are no links'
 
 
@@ -61,8 +63,8 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
             for name in ("topology", "racks", "workers", "servers", "job", "tree", "placement")
         },
         "iterations": summary.get("iterations"),
-        "iteration_median_s": times and statistics.median(times),
-        "iteration_mean_s": times and statistics.fmean(times),
+        "iteration_median_s": times and round(statistics.median(times), _PICOSECONDS),
+        "iteration_mean_s": times and round(statistics.fmean(times), _PICOSECONDS),
         "iteration_longest_s": times and max(times),
         "virtual_time_s": summary.get("virtual", {}).get("seconds"),
         "chunks_summed_in_network": chunks.get("aggregated_in_network"),
@@ -76,7 +78,7 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
         "matches_reference": summary.get("matches_reference"),
         "weights_sha256": summary.get("weights_sha256"),
         "error": result["error"] or None,
-        "wall_time_s": result["seconds"],
+        "wall_time_s": round(result["seconds"], _MICROSECONDS),
     }
 
 
