@@ -19,7 +19,7 @@ from testbed.lifecycle.launcher import compile_once
 from testbed.nodes.dataplane import make_ready
 from testbed.records import pictures
 from testbed.records.record import shown
-from testbed.sweeps import effects, plot, table
+from testbed.sweeps import curves, effects, plot, table
 from testbed.sweeps.cluster import RayCrew
 from testbed.sweeps.conduct import Crew, State, conduct, pending
 from testbed.sweeps.errors import SweepError
@@ -127,11 +127,14 @@ def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table
     if table.can_write_parquet():
         table.write_parquet(store.parquet, rows)
         written.append(store.parquet)
-    over, why = plot.drawable(file.axes, file.spec.plot, rows)
-    if over is None:
-        say(f"no plot: {why}")
+    found = curves.figure(file.axes, file.spec.plot, rows)
+    if isinstance(found, str):
+        say(f"no plot: {found}")
     else:
-        drawn = plot.draw(file.spec.name, file.axes, over, file.spec.plot, rows)
+        about = f"{found.y.title} of sweep {file.spec.name} over {found.x.title}"
+        drawn = plot.draw(about, found)
+        for note in found.notes:
+            say(f"plot: {note}")
         for path in (store.plot, *([drawing] if drawing is not None else [])):
             pictures.write(path, drawn)
             written.append(path)
@@ -140,7 +143,7 @@ def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table
 
 
 def _left(seconds: float | None) -> str:
-    if seconds is None:
+    if not seconds:  # not known yet, or over
         return ""
     if seconds < _MINUTE:
         return f", about {seconds:.0f} s left"

@@ -25,6 +25,8 @@ _UNITS = {
         "rate": "bit_per_s",
         "delay": "s",
         "mtu": "bytes",
+        "server_rate": "bit_per_s",
+        **dict.fromkeys(("switch_latency", "host_per_packet", "host_per_byte"), "s"),
         **dict.fromkeys(("loss", "duplicate", "reorder", "corrupt"), "share"),
     },
     "job": {"window": "chunks", **dict.fromkeys(("patience", "lease", "compute"), "s")},
@@ -36,10 +38,14 @@ _JOB_RATES = "optimizer"  # its rates are no links'
 
 def column(axis: Axis) -> str:
     """The column of an axis: ``topology_defaults_rate_bit_per_s``."""
-    last = [part for part in axis.location if isinstance(part, str)][-1]
-    unit = _UNITS[axis.kind].get(last, "") if axis.location[0] != _JOB_RATES else ""
     name = re.sub(r"[^A-Za-z0-9]+", "_", axis.path).strip("_")
-    return f"{name}_{unit}" if unit else name
+    return f"{name}_{unit(axis)}" if unit(axis) else name
+
+
+def unit(axis: Axis) -> str:
+    """Of an axis's numbers, where its field's name does not say it: ``bit_per_s``; "" if none."""
+    last = [part for part in axis.location if isinstance(part, str)][-1]
+    return _UNITS[axis.kind].get(last, "") if axis.location[0] != _JOB_RATES else ""
 
 
 def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
