@@ -33,7 +33,6 @@ import numpy.typing as npt
 from hosts.round_trip import RoundTrips, Times
 from hosts.slots import DIRECT, Rows, Slots
 
-
 KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
 
 
