@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.sweeps.sweepfile import SEED, Axis, PlotSpec
+from testbed.sweeps.sweepfile import Axis, PlotSpec
 from testbed.sweeps.table import Row, column
 from testbed.sweeps.wording import Measure, axis_name, of_axis, of_column, value_text
 
@@ -65,7 +65,7 @@ def figure(axes: Sequence[Axis], spec: PlotSpec, rows: Sequence[Row]) -> Figure 
     """The drawing, or why there is none."""
     named = [axis for axis in axes if spec.x in (None, axis.path)]
     fit = [axis for axis in named if _numbers(column(axis), rows)]
-    fit.sort(key=_of_seeds)  # only if there is no other
+    fit.sort(key=lambda axis: axis.of_seeds)  # only if there is no other
     if not fit:
         return f"{spec.x or 'no axis'} has numbers to plot over"
     x, y = column(fit[0]), spec.y
@@ -76,8 +76,8 @@ def figure(axes: Sequence[Axis], spec: PlotSpec, rows: Sequence[Row]) -> Figure 
     if not shown:
         return f"no trial has a number for {y} that such an axis can show"
     others = [axis for axis in axes if axis is not fit[0] and len(_values(axis, rows)) > 1]
-    seeds = [column(axis) for axis in others if _of_seeds(axis)]
-    others = [axis for axis in others if not _of_seeds(axis)]
+    seeds = [column(axis) for axis in others if axis.of_seeds]
+    others = [axis for axis in others if not axis.of_seeds]
     idle = [axis for axis in others if not _matters(axis, axes, y, shown)]
     others = [axis for axis in others if axis not in idle]
     across = of_axis(fit[0], [row[x] for row in shown], log=log_x)
@@ -114,10 +114,6 @@ def figure(axes: Sequence[Axis], spec: PlotSpec, rows: Sequence[Row]) -> Figure 
             *_left_out(len(styles) - MOST_CURVES, len(rows) - len(shown)),
         ),
     )
-
-
-def _of_seeds(axis: Axis) -> bool:
-    return axis.path == SEED
 
 
 def _numbers(name: str, rows: Sequence[Row]) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.sweeps.sweepfile import Axis
+from testbed.sweeps.sweepfile import SEEDS, Axis
 from testbed.sweeps.trials import Trial
 
 Row = dict[str, Any]
@@ -38,6 +38,8 @@ _JOB_RATES = "optimizer"  # its rates are no links'
 
 def column(axis: Axis) -> str:
     """The column of an axis: ``topology_defaults_rate_bit_per_s``."""
+    if axis.path == SEEDS:
+        return "seed"
     name = re.sub(r"[^A-Za-z0-9]+", "_", axis.path).strip("_")
     return f"{name}_{unit(axis)}" if unit(axis) else name
 
@@ -54,7 +56,7 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
         "trial": trial.id,
         "state": result["state"],
         "attempts": result["attempts"],
-        **{column(axis): _plain(trial.measures[axis.path]) for axis in axes},
+        **{column(axis): plain(trial.measures[axis.path]) for axis in axes},
     }
     summary = result["summary"]
     if summary is None:
@@ -94,7 +96,8 @@ def columns() -> list[str]:
     return list(row(Trial("", "", {}, {}, "", ""), (), nothing))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of an axis as a table has it: groups of fields as JSON."""
     group = isinstance(value, (list, dict))
     return json.dumps(value, sort_keys=True, default=str) if group else value
 
