@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 Message = dict[str, Any]
+_PLACES = 12  # of seconds: simulated time counts picoseconds
 BASELINES = ("ring", "halving-doubling", "ps", "sharded-ps")
 
 
@@ -128,11 +129,12 @@ class Outcome:
 
     @property
     def seconds(self) -> list[float]:
-        """Of each iteration: until the last member has the sum."""
-        return [
+        """Of each iteration, to the picosecond: until the last member has the sum."""
+        took = [
             max(one.ended for one in reports) - min(one.began for one in reports)
             for reports in self.iterations
         ]
+        return [round(one, _PLACES) for one in took]
 
     @property
     def wrong(self) -> int | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from testbed.bench.common import LEAST_BUSY, BenchError, Message, Seconds
+from testbed.bench.common import LEAST_BUSY, Message, Seconds
+from testbed.cli.files import OUTPUT
 from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show
 
@@ -26,7 +27,7 @@ from testbed.cli.view import show
 )
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
     help="Write the group of fields there, too.",
 )
@@ -43,11 +44,6 @@ def calibrate(
     # These take half a second to import, which other commands need not wait for.
     from testbed.bench.calibration import calibrate as measure
 
-    if output is not None:  # not after a minute of measuring
-        try:
-            output.touch()
-        except OSError as error:
-            raise BenchError(f"--output {output}: cannot be written: {error.strerror}") from error
     found = measure(seconds, rounds, within, say)
     if output is not None:
         output.write_text(found.snippet())

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from testbed.cli.files import FILE, OUTPUT
 from testbed.cli.options import (
     DEFAULT_JOB,
-    FILE,
     console_for,
     launching,
     on_testbed,
@@ -36,7 +36,7 @@ from topologies.spec import load as load_topology
 )
 @click.option(
     "--trace",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
     help="Write what happens, for ui.perfetto.dev; compressed if FILE ends in .gz; needs --clock"
     " virtual.",

@@ -36,7 +36,7 @@ from testbed.training.trainer import digest
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
 from testbed.virtual.tracing import Tracer
-from testbed.virtual.trains import SECOND
+from testbed.virtual.trains import SECOND, picoseconds
 
 Message = dict[str, Any]
 _PLACES = 9  # of seconds in a series: nanoseconds
@@ -234,6 +234,8 @@ class VirtualJob:
             self._errors.setdefault(rank, report["error"])
         elif what == "done":
             self.attendance.take(rank, report["attendance"])
+            # Differences of times, in floats: whole picoseconds again.
+            report["seconds"] = [picoseconds(one) / SECOND for one in report["seconds"]]
             self.results[rank] = report
 
     def _count(self) -> outcomes.Counts:

@@ -364,7 +364,7 @@ def test_what_is_no_run_is_refused_with_what_there_is(tmp_path: Path) -> None:
     assert f"{tmp_path} is no run directory" in said
     status, said = rackhub("report", "-o", str(tmp_path / "no" / "page.html"))
     assert status == 1
-    assert "page.html cannot be written: No such file or directory" in said
+    assert "page.html: cannot be written: No such file or directory" in said
     (run.path / "series.jsonl").write_text('{"t": 1.0}\n')
     with pytest.raises(RunError, match=r"series\.jsonl cannot be read: 'job'"):
         make(run)
