@@ -30,6 +30,7 @@ from testbed.virtual.errors import LinkError, VirtualError
 from testbed.virtual.jobrun import VirtualJob
 from testbed.virtual.links import LinkSpec
 from testbed.virtual.network import Network
+from testbed.virtual.pulse import Pulse
 from testbed.virtual.traceevents import TraceFile
 from testbed.virtual.tracing import Tracer
 from testbed.virtual.trains import SECOND
@@ -89,6 +90,7 @@ class Session:
         ]
         for job in self.jobs:
             job.alongside = sorted(other.name for other in self.jobs if other is not job)
+        self._pulse = Pulse(self.jobs, self.network.engine.settled, emit)
         self._over = False
         self._seconds = 0.0
         self._heeds: list[Callable[[], object]] = []
@@ -153,6 +155,7 @@ class Session:
             heed()
         if self._tracer is not None:
             self._tracer.tick()
+        self._pulse.beat()
         return self._over
 
     def _conduct(self) -> None:
