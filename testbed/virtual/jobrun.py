@@ -229,7 +229,7 @@ class VirtualJob:
             self._started[rank] = report["plan"]
             if len(self._started) == len(self.placement.workers):
                 self.state = "running"
-                self._series.state(self.name, self.state)
+                self._series.state(self.name, self.state, self.number)
                 self._emit({"event": "running", "job": self.name})
         elif what == "progress":
             self.attendance.take(rank, report["attendance"])
@@ -359,7 +359,8 @@ class VirtualJob:
             ),
         }
         if self.state != "done":
-            return {**about, "chunks": {}, "links": [], "machine": {}}
+            done = {"iterations_done": self._progress.iteration}
+            return {**about, **done, "chunks": {}, "links": [], "machine": {}}
         apart, served = not self.spec.consistency.together, self._service.tree == "none"
         workers, one = self.placement.workers, results.fullest(self.results)["statistics"]
         again = outcomes.sent_again(self.forecast.trees, self._counted)

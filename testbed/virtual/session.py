@@ -37,6 +37,8 @@ from testbed.virtual.trains import SECOND
 from topologies.addressing import Addressing
 from topologies.spec import TopologyFile
 
+log = logging.getLogger("virtual")
+
 Message = dict[str, Any]
 _NEW_OBJECTS = 200_000  # until cycles are looked for
 _QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
@@ -102,6 +104,7 @@ class Session:
         """
         began = time.monotonic()
         failure: VirtualError | None = None
+        stopped = False
         with _logged(self.run.logs / "virtual.log", self.network), _collecting_rarely():
             try:
                 self.network.controller.begin()
@@ -110,12 +113,21 @@ class Session:
                     self.network.engine.run(self._ended)
             except VirtualError as error:
                 failure = error
+            except (KeyboardInterrupt, SystemExit):
+                stopped = True
+                log.info("ended at %.9f s by a signal", self.network.engine.settled() / SECOND)
+                # What tasks say that are ended in the middle of what they do tells nothing.
+                logging.getLogger().setLevel(logging.CRITICAL)
+                self._seconds = self.network.engine.settled() / SECOND
+                raise
             finally:
                 self._simulated = time.monotonic() - began
                 self._carried = self.network.carried()
                 self.network.close()
                 if self._tracer is not None:
                     self._tracer.close()
+                if stopped:  # by a signal: what is known
+                    self._write("", self._simulated)
             for job in self.jobs if failure is None else ():
                 job.finish(alone=len(self.jobs) == 1)
         failed = next((job for job in self.jobs if job.state == "failed"), None)

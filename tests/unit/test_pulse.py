@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from testbed.records import record
 from testbed.virtual import pulse
 from testbed.virtual.pulse import PERIOD_SECONDS, Pulse
 from testbed.virtual.trains import SECOND
@@ -47,6 +48,30 @@ def test_what_is_left_follows_from_what_was_done_since_it_began() -> None:
     assert (later["wall_seconds"], later["virtual_seconds"]) == (9.0, 3.0)
     assert later["left_seconds"] == (4 - 1.25) / ((1.25 - 0.5) / (9.0 - 6.0))
     assert PERIOD_SECONDS > 0.5
+
+
+def test_a_run_that_is_ended_in_the_middle_says_how_far_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its links, its trace and its log, too; the job's number is that of packets in captures."""
+    monkeypatch.setattr(pulse, "PERIOD_SECONDS", 0.0)
+
+    def stop(message: dict[str, Any]) -> None:
+        if message["event"] == "within" and message["iterations_done"] > 1.5:
+            raise KeyboardInterrupt  # between two rounds, as a signal does
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, monkeypatch, FILES, emit=stop)
+    (directory,) = record.all_runs()
+    summary = json.loads(directory.summary.read_text())
+    (job,) = summary["jobs"]
+    assert (job["number"], job["state"], job["iterations_done"]) == (1, "running", 1)
+    assert min(row["bytes"] for row in summary["links"] if row["from"] == "w0") > 1.5 * 300_000
+    assert summary["virtual"]["seconds"] > 1.5 * 8 * 300_000 / 1e9
+    told = (directory.logs / "virtual.log").read_text()
+    assert told.splitlines()[-1].endswith(" s by a signal")
+    assert "Traceback" not in told
+    json.loads((tmp_path / "trace.json").read_text())
 
 
 def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(
