@@ -56,10 +56,10 @@ class Steps:
     """What is sent (n,): rows of the slots in their order, bytes on the wire, when they are handed
     over, when they leave the host, and when to ask about them. taken: by stream, how many entries
     of its queue entered the window. rings: by stream, the time before which none of its timers
-    rings; -inf: no result of it came. sent: whether anything left at the last result; following: when to ask again. released: rows
-    that were held at first, and became due. after: by stream, of each entry that could enter
-    whether its exponent is what the one before it finds. measured, pacer: round trips (see
-    RoundTrips.take) and the pacer as they are then."""
+    rings; -inf: no result of it came. sent: whether anything left at the last result; following:
+    when to ask again. released: rows that were held at first, and became due. after: by stream, of
+    each entry that could enter whether its exponent is what the one before it finds. measured,
+    pacer: round trips (see RoundTrips.take) and the pacer as they are then."""
 
     rows: Rows
     sizes: Numbers
