@@ -31,7 +31,7 @@ from controller.service import JobServer, ServiceError
 from protocol.world import REAL
 from switch import signals
 from topologies.addressing import Addressing
-from topologies.spec import TopologyError, load
+from topologies.spec import TopologyError, read
 
 CANNOT_START = (
     TopologyError,
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fabric(options: argparse.Namespace) -> Fabric:
-    topology = load(options.topology)
+    topology = read(options.topology).seeded(options.topology_seed).topology
     connections = {}
     for given in options.switch:
         name, separator, address = given.partition("=")
@@ -111,6 +111,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m controller", description="Programs the switches and serves jobs."
     )
     parser.add_argument("--topology", required=True, metavar="FILE", help="topology file (YAML)")
+    parser.add_argument(
+        "--topology-seed",
+        type=int,
+        metavar="N",
+        help="of which packets bad links hit; default: the topology's `seed`",
+    )
     parser.add_argument(
         "--switch",
         action="append",

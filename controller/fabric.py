@@ -301,7 +301,8 @@ class Fabric:
         return entities
 
     def _impairment(self, way: str, key: str, port: SwitchPort, quality: LinkQuality) -> Entity:
-        seed = zlib.crc32(f"{self.topology.name}/{port.interface}/{way}".encode())
+        # Which packets are hit goes by the topology's seed and the link, whatever its name is.
+        seed = zlib.crc32(f"{self.topology.seed}/{port.interface}/{way}".encode())
         return self.dataplane.p4info.table_entry(
             f"{way}.impairments",
             {key: port.number},

@@ -16,7 +16,10 @@ and the window bounds what that can be, so there are few of them. What stands fo
 the last CONTRIBUTE: recovering one number shows what else was lost before it. Where a timer had to
 ring and the answer shows a loss, all that is overdue in its stream is asked about. So a burst of
 losses needs one timeout, not one for each. Results are compared with numbers of the same stream,
-server and stage alone; others come another way.
+server and kind (exponent round, integer sum, float32 sum) alone: others come another way, or not
+in the same order. A chunk's data leaves when its exponent round is done, and where a server tells
+workers one by one, some have sent later exponent rounds by then and others have not. Of one kind
+all workers send in order of submission, so where nothing is lost or reordered nothing overtakes.
 
 Nothing waits for ever: of all workers' oldest numbers the lowest is asked about by everyone who
 lacks its sum, which is all that it takes to complete it.
@@ -30,6 +33,8 @@ import numpy.typing as npt
 from hosts.round_trip import RoundTrips, Times
 from hosts.slots import DIRECT, Rows, Slots
 
+KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
+
 
 class Questions:
     """Of the streams of `slots`, whose deadlines say when a number is overdue; servers: how many
@@ -38,8 +43,8 @@ class Questions:
     def __init__(self, slots: Slots, servers: int) -> None:
         self._slots = slots
         self.servers = servers
-        # When what has its result left, the latest of each stream, server and stage.
-        self.latest = np.full(2 * len(slots.windows) * servers, -np.inf)
+        # When what has its result left, the latest of each way: stream, server and kind.
+        self.latest = np.full(KINDS * len(slots.windows) * servers, -np.inf)
         self._news = False  # since `overtaken` was asked
         # By row: when its last CONTRIBUTE leaves the host, and its last packet of any kind.
         # A window may be handed over at one time, but it leaves packet by packet.
@@ -127,7 +132,8 @@ class Questions:
         return np.asarray(last + lowest[slots.stream[rows]] / 4)
 
     def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:
-        """(n,) places in `_latest`."""
+        """(n,) places in `latest`."""
         slots = self._slots
         place = slots.stream[rows] * self.servers + slots.server[rows]
-        return np.asarray(2 * place + (slots.stage[rows] == DIRECT), np.intp)
+        kind = np.where(slots.stage[rows] == DIRECT, 2, slots.exponent_round[rows])
+        return np.asarray(KINDS * place + kind, np.intp)

@@ -24,7 +24,7 @@ from hosts.merging import Integers, merging, span
 from hosts.native import library
 from hosts.recycling import Recycler
 from hosts.reports import Failure
-from hosts.served_slots import LATEST_COPY, Indices, Mask, ServedSlots
+from hosts.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
 from hosts.steps import Steps
 from hosts.taking import Taker
 from hosts.waves import Groups, waves
@@ -55,6 +55,7 @@ from protocol.header import (
 from protocol.plan import RootStream, ServerPlan
 
 _STICKY = np.uint8(FLAGGED | Flag.ECN)
+_NONE = np.zeros(0, np.intp)
 
 
 class RootNode(ServedSlots):
@@ -111,19 +112,33 @@ class RootNode(ServedSlots):
         )  # fmt: skip
 
     def on_contributions(self, batch: Batch) -> list[Batch]:
-        """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send."""
-        results: list[Batch] = []
+        """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send: those of all sums
+        that these complete, by slot, then what copies of finished ones are answered with. So what
+        leaves, and in which order, depends on which packets are there, not on how they are taken.
+        """
+        taken, complete = 0, _NONE
         if self._taker is not None:
-            taken = self._taker.take(batch)
-            self._count("claimed", taken.claimed)
-            self._count("added", taken.count - taken.claimed)
-            results += self._results_of(taken.complete)
-            if taken.count == len(batch):
-                return results
-            batch = batch.select(slice(taken.count, None))
+            told = self._taker.take(batch)
+            taken, complete = told.count, told.complete
+            self._count("claimed", told.claimed)
+            self._count("added", taken - told.claimed)
+        headers = batch.headers[:0]
+        if taken < len(batch):
+            more, headers = self._take(batch.select(slice(taken, None)) if taken else batch)
+            complete = np.sort(np.concatenate((complete, more))) if len(complete) else more
+        results = self._results_of(complete)
+        if len(headers):
+            slots = (headers["seq"] & self._mask).astype(np.intp)
+            results += self._answers(slots, headers["sender"].astype(np.intp))
+        return results
+
+    def _take(self, batch: Batch) -> tuple[Indices, Array]:
+        """Slots, in ascending order, in which all copies are with these contributions; and the
+        headers of those that were in finished sums already, in the order of the batch."""
         batch = batch.select(self._from_children(batch, queries=False))
+        none = batch.headers[:0]
         if not len(batch):
-            return results
+            return _NONE, none
         rows, sums, largest = self._read(batch.payloads)
         holds = sums_hold(batch.headers, sums, batch.full)
         if not holds.all():
@@ -134,12 +149,15 @@ class RootNode(ServedSlots):
         if batch.full.all() and largest <= self._merging.bound:
             at_once = self._at_once(headers, rows)
             if at_once is not None:
-                return results + at_once
+                return at_once, none
         else:
             rows[~batch.full] = 0
+        complete, replayed = [_NONE], [_NONE]
         for wave in waves(headers["seq"] & self._mask):
-            results += self._on_wave(headers[wave], rows[wave])
-        return results
+            slots, again = self._on_wave(headers[wave], rows[wave])
+            complete.append(slots)
+            replayed.append(wave[again])
+        return np.sort(np.concatenate(complete)), headers[np.sort(np.concatenate(replayed))]
 
     def on_queries(self, batch: Batch) -> list[Batch]:
         """QUERYs of this job, epoch and stream; returns the STATEs to send to those who ask, or,
@@ -190,10 +208,11 @@ class RootNode(ServedSlots):
         largest = max(int(rows.max()), -int(rows.min())) if rows.size else 0
         return rows, word_sums(rows), largest
 
-    def _at_once(self, headers: Array, rows: Integers) -> list[Batch] | None:
+    def _at_once(self, headers: Array, rows: Integers) -> Indices | None:
         """Contributions within the bound, all of them, if they are plain: all of a slot of one
         chunk and alike, none twice or flagged, the slot free for them or with the same but without
-        them and within the bound. Else None, and nothing has been taken."""
+        them and within the bound. Returns the slots in which all copies are now, in ascending
+        order. Else None, and nothing has been taken."""
         if not len(headers) or (headers["flags"] & _STICKY).any():
             return None
         groups = Groups(headers["seq"] & self._mask)
@@ -202,7 +221,7 @@ class RootNode(ServedSlots):
                 return None
         firsts = headers[groups.firsts]
         match = self._match(firsts)
-        slots, newer = match.slots, match.newer
+        slots, newer = match.slots, match.newer & ~self._early(match)
         senders = headers["sender"].astype(np.intp)
         bits = np.uint64(1) << senders.astype(np.uint64)
         union = groups.reduce(np.bitwise_or, bits)
@@ -222,12 +241,14 @@ class RootNode(ServedSlots):
         most = groups.reduce(np.maximum, headers["max_exponent"])
         self._max_exponent[slots] = np.maximum(self._max_exponent[slots], most)
         self._merging.put_all((headers["seq"] & self._mask).astype(np.intp), senders, rows)
-        return self._complete(slots)
+        return self._full(slots)
 
-    def _on_wave(self, headers: Array, rows: Integers) -> list[Batch]:
-        """Contributions to distinct slots."""
+    def _on_wave(self, headers: Array, rows: Integers) -> tuple[Indices, Indices]:
+        """Contributions to distinct slots. Returns the slots in which all copies are now, and which
+        of these packets finished sums had already."""
         match = self._match(headers)
-        slots, newer, current = match.slots, match.newer, match.current
+        early = self._early(match)
+        slots, newer, current = match.slots, match.newer & ~early, match.current
         bit = np.uint32(1) << headers["sender"].astype(np.uint32)
         replay = current & self._final[slots]
         seen = (self._in[slots] & bit) != 0
@@ -239,19 +260,23 @@ class RootNode(ServedSlots):
             ("duplicate", current & ~replay & seen),
             ("other_chunk", match.same & ~current),
             ("stale", match.stale),
+            ("early", early),
         ):
             self._count(outcome, int(np.count_nonzero(packets)))
         if newer.any():
             self._start(slots[newer], headers[newer])
         grown = np.flatnonzero(newer | add)
-        results = []
         if len(grown):
             self._in[slots[grown]] |= bit[grown]
             self._add(slots[grown], headers[grown], rows[grown])
-            results += self._complete(slots[grown])
-        if replay.any():
-            results += self._answers(slots[replay], headers["sender"][replay].astype(np.intp))
-        return results
+        return self._full(slots[grown]), np.flatnonzero(replay)
+
+    def _early(self, match: Match) -> Mask:
+        """(n,) numbers that nobody can have come to: there is a sum in the slot, complete, whose
+        result nobody has been sent."""
+        slots = match.slots
+        unsent = (self._in[slots] == self._every_child) & ~self._final[slots]
+        return np.asarray(match.newer & self._used[slots] & unsent, np.bool_)
 
     def _start(self, slots: Indices, headers: Array) -> None:
         self._claim(slots, headers)
@@ -280,9 +305,10 @@ class RootNode(ServedSlots):
         self._flags[slots[overflowed]] |= np.uint8(Flag.OVERFLOW)
         self._count("overflowed", int(np.count_nonzero(overflowed)))
 
-    def _complete(self, slots: Indices) -> list[Batch]:
-        """Makes results of what every child is in; returns what to send."""
-        return self._results_of(slots[self._in[slots] == self._every_child])
+    def _full(self, slots: Indices) -> Indices:
+        """Those of these slots that every child is in."""
+        full: Indices = slots[self._in[slots] == self._every_child]
+        return full
 
     def _results_of(self, slots: Indices) -> list[Batch]:
         """Makes results of slots that every child is in; returns what to send."""

@@ -103,10 +103,12 @@ class WorkerTransport:
         self.statistics = Statistics(plans=[self._sums])
         rate = plan.link_rate if link_rate is None else link_rate
         packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
-        least = max(rto_least, LEAST_PACKETS * 8 * packet / rate if rate else 0.0)
-        self.round_trips = RoundTrips(
-            len(plan.streams), max(rto_initial, least), least, max(rto_most, least)
-        )
+        seconds = 8 * packet / rate if rate else 0.0
+        least = max(rto_least, LEAST_PACKETS * seconds)
+        # Where a server is the root all that workers may send can be before it.
+        longest = plan.world * sum(stream.window for stream in plan.streams) * seconds
+        initial, most = max(rto_initial, least, longest), max(rto_most, least, longest)
+        self.round_trips = RoundTrips(len(plan.streams), initial, least, most)
         self._exponents = exponents
         self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)

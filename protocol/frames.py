@@ -65,12 +65,14 @@ class Datagram:
     payload: bytes
 
 
-def from_frame(frame: bytes) -> Datagram:
-    """The UDP datagram in a frame.
+def from_frame(frame: bytes, whole: int | None = None) -> Datagram:
+    """The UDP datagram in a frame. whole: its length, where only its beginning was kept, which
+    must have the headers; as much of the payload is there.
 
     Raises:
         NotForHostsError: not IPv4 or UDP, a wrong IPv4 checksum, or lengths that do not add up.
     """
+    whole = len(frame) if whole is None else whole
     if len(frame) < OVERHEAD:
         raise NotForHostsError(f"{len(frame)} bytes are no UDP packet")
     _, _, ethertype = _ETHERNET.unpack_from(frame)
@@ -81,7 +83,7 @@ def from_frame(frame: bytes) -> Datagram:
         raise NotForHostsError("not a plain IPv4 UDP packet")
     if ipv4_checksum(ip) != 0:
         raise NotForHostsError("wrong IPv4 checksum")
-    if total != _IPV4.size + length or len(frame) < _ETHERNET.size + total or length < _UDP.size:
+    if total != _IPV4.size + length or whole < _ETHERNET.size + total or length < _UDP.size:
         raise NotForHostsError("lengths do not add up")
     return Datagram((source, sport), (destination, dport), frame[OVERHEAD : OVERHEAD + length - 8])
 

@@ -18,17 +18,26 @@ file says what. The format, explained in docs/files.md::
       - {from: tor1, to: core0, rate: 5 Mbit/s}
       - {ends: [s1, tor0], add: true}     # one more link (and address) for a server
     costs: {switch_latency: 1 us}         # in virtual time
+    seed: 0                               # of which packets links lose, duplicate, reorder, corrupt
     tls: false
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    model_validator,
+)
 
 from topologies.documents import Document, DocumentError, Location, Name, Problem, shown
 from topologies.documents import load as load_document
@@ -62,6 +71,7 @@ MAX_HOSTS = 1 << 17
 MAX_LEVELS = 4  # of cores
 # A server process for each at each interface, with a port of its own (addressing.FIRST_PORT).
 MAX_PROCESSORS = 10
+MOST_BAD = 0.99  # share of packets that are lost, or corrupt
 
 ETHERNET_HEADER = 14
 
@@ -74,16 +84,30 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
 
 
+def _some_pass(share: float) -> float:
+    if share > MOST_BAD:
+        raise ValueError(
+            f"{100 * share:.12g} % leaves too few packets for a run to get on; allowed: up to"
+            f" {100 * MOST_BAD:g} % (a link that is down for a while is a fault, for `rackhub"
+            " chaos`: {at: 2 s, impair: {ends: [w0, tor0], loss: 100 %}, for: 5 s})"
+        )
+    return share
+
+
+# What is lost or corrupt has to be sent again: of all packets some must get there.
+_Passing = Annotated[Fraction, AfterValidator(_some_pass)]
+
+
 class _Quality(_Strict):
     rate: Rate | None = None
     delay: Time | None = None
     queue_bytes: Size | None = None
     ecn_bytes: Size | None = None
     mtu: Annotated[int, size("128 B", "9216 B")] | None = None
-    loss: Fraction | None = None
+    loss: _Passing | None = None
     duplicate: Fraction | None = None
     reorder: Fraction | None = None
-    corrupt: Fraction | None = None
+    corrupt: _Passing | None = None
 
 
 class _Costs(_Strict):
@@ -150,6 +174,7 @@ class _File(_Strict):
     uplinks: _Quality = _Quality()
     links: list[_LinkChange] = []
     costs: _Costs = _Costs()
+    seed: int = Field(default=0, strict=True, ge=0, lt=2**32)
     tls: StrictBool = False
 
 
@@ -165,6 +190,12 @@ class TopologyFile:
     places: tuple[tuple[dict[str, Location], dict[str, Location]], ...]
     racks: tuple[int, ...]  # which entry of the file's each rack is from
     document: Document[_File] = field(repr=False)
+
+    def seeded(self, seed: int | None) -> TopologyFile:
+        """The same with another seed; None: with that of the file."""
+        if seed is None:
+            return self
+        return replace(self, topology=replace(self.topology, seed=seed))
 
     def refuse(self, place: Location, text: str) -> None:
         """Note a problem, once for each field."""
@@ -273,7 +304,9 @@ def _build(document: Document[_File]) -> TopologyFile:
     )
     document.check()
     costs = Costs(**content.costs.model_dump())
-    topology = Topology(content.name, tuple(nodes), links, content.tls, document.file, costs)
+    topology = Topology(
+        content.name, tuple(nodes), links, content.tls, document.file, costs, content.seed
+    )
     places = tuple((draft.forward.places, draft.backward.places) for draft in drafts)
     entries = tuple(n for n, entry in enumerate(content.racks) for _ in range(entry.count))
     return TopologyFile(topology, places, entries, document)

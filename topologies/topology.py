@@ -82,7 +82,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """A valid topology; what is derived from it follows the fixed order of nodes and links."""
+    """A valid topology; what is derived from it follows the fixed order of nodes and links.
+
+    seed: of which packets its links lose, duplicate, reorder and corrupt.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -90,6 +93,12 @@ class Topology:
     tls: bool
     source: str  # the file it was read from
     costs: Costs = Costs()
+    seed: int = 0
+
+    @cached_property
+    def impaired(self) -> bool:
+        """Whether packets of any link are to be, see ``LinkQuality``."""
+        return any(link.forward.impaired or link.backward.impaired for link in self.links)
 
     @cached_property
     def by_name(self) -> dict[str, Node]:

@@ -339,11 +339,15 @@ struct quiet {
     int64_t servers;
 };
 
+// Questions._ways
+static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
+    int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;
+    return 3 * (w->stream[row] * q->servers + w->server[row]) + kind;
+}
+
 static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {
-    int64_t stream = w->stream[row];
-    int64_t way = 2 * (stream * q->servers + w->server[row]) + (w->stage[row] == DIRECTLY);
     double heard = fmax(q->last[row], w->progress[row].state_time);
-    return q->latest[way] > heard + q->lowest[stream] / 4;
+    return q->latest[way_of(w, q, row)] > heard + q->lowest[w->stream[row]] / 4;
 }
 
 // Whether plain results of these rows, one after the other, lead to no question and meet no timer:
@@ -357,7 +361,7 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
             *lowest = took;
     }
     for (int64_t i = 0; i < n; i++) {
-        int64_t row = rows[i], way = 2 * (w->stream[row] * q->servers + w->server[row]);
+        int64_t row = rows[i], way = way_of(w, q, row);
         if (overtakes(w, q, row))
             return 0;
         q->latest[way] = larger(q->latest[way], q->left[row]);

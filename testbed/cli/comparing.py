@@ -35,6 +35,7 @@ from testbed.cli.options import (
     print_json,
     quantity_of,
     say,
+    seeded,
     with_json,
 )
 from testbed.cli.run import bringing_up
@@ -101,6 +102,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     help="Draw it into this file (SVG).",
 )
 @building
+@seeded
 @with_json
 def compare(
     topology: Path,
@@ -114,6 +116,7 @@ def compare(
     target: str,
     program: Path | None,
     p4info: Path | None,
+    topology_seed: int | None,
     as_json: bool,
 ) -> None:
     """Sum the same tensors over the same workers and links in several ways, one after another.
@@ -136,7 +139,7 @@ def compare(
     if clock == "virtual" and target == "bmv2":
         raise LaunchError("--target bmv2: virtual time has the embedded target only; leave it out")
     chosen: Target = "embedded" if clock == "virtual" else choose(target)
-    loaded = read_topology(topology)
+    loaded = read_topology(topology).seeded(topology_seed)
     framing = framing or (clock == "virtual" and loaded.topology.costs.framing)
     if program is None and p4info is None:
         make_ready(say=say)
@@ -166,6 +169,7 @@ def compare(
         )
     else:
         options = {"target": target, "program": program, "p4info": p4info}
+        options["topology_seed"] = topology_seed
         with bringing_up(topology, say, **options) as launched:
             launched.wait_until_up()
             rows = _play_all(
@@ -176,6 +180,7 @@ def compare(
             )
     facts = {
         "topology": loaded.topology.name,
+        "topology_seed": loaded.topology.seed,
         "job": plan.file.spec.name,
         "clock": clock,
         "target": chosen,

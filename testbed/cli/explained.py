@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from testbed.cli.view import show, show_rows
 from testbed.explaining.why import heading, sentences
 
 Message = dict[str, Any]
+_LONG_NS = 10_000_000  # told in milliseconds
 
 
 def show_why(console: Console, told: Message) -> None:
@@ -48,22 +50,41 @@ def show_trace(console: Console, job: str, chunk: int, told: Message) -> None:
         if number:
             show(console)
         kind = "exponent round" if one["exponents"] else "sum"
+        kind += " (headers only, as long on the wire)" if one["headers_only"] else ""
         show(
             console,
             Text(
                 f"chunk {chunk} of {job}, iteration {one['iteration']} of {told['iterations']}"
                 f" captured: {kind}, stream {one['stream']}, seq {one['seq']}, epoch {one['epoch']}"
+                f"{_begun(one['hops'][0], told['clock'])}"
             ),
         )
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        table.add_column("ms", justify="right", no_wrap=True)
+        unit, times = _times([hop["after_ns"] for hop in one["hops"]])
+        table.add_column(unit, justify="right", no_wrap=True)
         table.add_column("link", no_wrap=True)
+        table.add_column("bytes", justify="right", no_wrap=True)
         table.add_column("packet", overflow="fold")
-        for hop in one["hops"]:
+        for time, hop in zip(times, one["hops"], strict=True):
             note = f"; {hop['note']}" if hop["note"] else ""
             what = Text(f"{hop['what']}{note}")
-            table.add_row(f"{hop['ms']:.3f}", Text(f"{hop['from']} > {hop['to']}"), what)
+            link = Text(f"{hop['from']} > {hop['to']}")
+            table.add_row(time, link, f"{hop['bytes']:,}", what)
         show(console, table)
+
+
+def _begun(hop: Message, clock: str) -> str:
+    """When that was, where others have the same clock: logs, series and traces."""
+    if clock != "virtual":
+        return ""
+    return f", from {hop['time_ns'] / 1e9:.9f} s on"
+
+
+def _times(nanoseconds: Sequence[int]) -> tuple[str, list[str]]:
+    """A unit, and times in it, in order, to the nanosecond, or as far as captures have them."""
+    unit, size, digits = ("us", 1_000, 3) if nanoseconds[-1] < _LONG_NS else ("ms", 1_000_000, 6)
+    coarse = not any(time % 1_000 for time in nanoseconds)  # BMv2's are in microseconds
+    return unit, [f"{time / size:,.{digits - 3 * coarse}f}" for time in nanoseconds]
 
 
 def _phase(row: Message) -> Message:

@@ -166,6 +166,12 @@ def building(command: Command) -> Command:
     return command
 
 
+seeded = click.option(
+    "--topology-seed",
+    type=click.IntRange(0, 2**32 - 1),
+    metavar="N",
+    help="Of which packets bad links hit, instead of the topology's `seed`.",
+)
 clocked = click.option(
     "--clock",
     type=click.Choice(["emulated", "virtual"]),
@@ -178,6 +184,7 @@ clocked = click.option(
 def launching(command: Command) -> Command:
     """Options of the commands that start a testbed."""
     for option in (
+        seeded,
         click.option("--name", help="Name of the testbed; default: the topology's."),
         click.option("--pcap", is_flag=True, help="Capture what every switch port carries."),
         clocked,

@@ -29,6 +29,7 @@ def check_virtually(
     target: str = "auto",
     program: Path | None = None,
     p4info: Path | None = None,
+    topology_seed: int | None = None,
 ) -> tuple[Preflight, Path, Path, DataPlane]:
     """Whether these can run in virtual time, and with which program. Raises ``TopologyError``,
     ``JobFileError``, ``LaunchError``, ``DataPlaneError``."""
@@ -37,7 +38,7 @@ def check_virtually(
             "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
             " out, or use --clock emulated"
         )
-    loaded = read_topology(topology)
+    loaded = read_topology(topology).seeded(topology_seed)
     if program is None and p4info is None:
         make_ready(say=say)
     program, p4info, dataplane = program_for(jobs, program, p4info)
@@ -54,6 +55,7 @@ def run_virtually(
     pcap: bool = False,
     program: Path | None = None,
     p4info: Path | None = None,
+    topology_seed: int | None = None,
     trace: Path | None = None,
 ) -> tuple[RunDirectory, bool]:
     """Runs jobs on a topology of their own; returns the run's directory and whether all weights
@@ -63,13 +65,18 @@ def run_virtually(
     ``VirtualError``.
     """
     checked, program, p4info, dataplane = check_virtually(
-        topology, jobs, view.note, target=target, program=program, p4info=p4info
+        *(topology, jobs, view.note),
+        target=target,
+        program=program,
+        p4info=p4info,
+        topology_seed=topology_seed,
     )
     for warning in checked.warnings:
         view.note(f"warning: {warning}")
     compile_once(program)
     facts = {
         "topology": str(topology.resolve()),
+        "topology_seed": checked.topology.seed,
         "target": "embedded",
         "clock": "virtual",
         "pcap": pcap,

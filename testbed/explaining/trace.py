@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -83,7 +83,9 @@ _OnLink: TypeAlias = tuple[str, str, str, str, _Header]
 
 @dataclass
 class Hop:
-    """A packet on a link. ``time`` is in ns since 1970, where it was captured first.
+    """A packet on a link. ``time`` is in ns since 1970 (in virtual time: since the run began),
+    where it was captured first; ``length`` that of its frame, without FCS, and ``whole`` whether
+    all of it exists (its payload does not in a run without).
 
     arrived: whether the switch at the other end has captured it; None if that is a host.
     """
@@ -94,6 +96,8 @@ class Hop:
     source: str  # who its IPv4 source is
     destination: str
     header: _Header
+    length: int
+    whole: bool
     between: bool  # switches
     arrived: bool | None = None
     times: int = 1  # that the same was on this link, this time included
@@ -211,18 +215,19 @@ def _hops(files: Sequence[Path], addressing: Addressing, job: int, chunk: int) -
             continue
         inwards = match["way"] == "in"
         sender, receiver = (port.peer, port.switch) if inwards else (port.switch, port.peer)
-        for time, source, destination, header in _packets_of(path, job, chunk):
-            who, whom = names.of(source), names.of(destination)
+        for one in _packets_of(path, job, chunk):
+            who, whom, header = names.of(one.source), names.of(one.destination), one.header
             if inwards and not port.peer_is_host:
                 # Its sender captured it, too.
-                arrivals[sender, receiver, who, whom, header].append(time)
+                arrivals[sender, receiver, who, whom, header].append(one.time)
                 continue
             arrived = True if inwards else None
             between = not port.peer_is_host
             # Of several processes of a host the one that it is from, or for.
             first = who if inwards and host_of(who) == sender else sender
             last = whom if not inwards and host_of(whom) == receiver else receiver
-            hops.append(Hop(time, first, last, who, whom, header, between, arrived))
+            size = one.length, one.whole
+            hops.append(Hop(one.time, first, last, who, whom, header, *size, between, arrived))
     hops.sort(key=lambda hop: hop.time)
     _compare(hops, arrivals)
     return hops
@@ -253,11 +258,19 @@ def _compare(hops: Iterable[Hop], arrivals: Mapping[_OnLink, list[int]]) -> None
             del times[: int(hop.arrived)]
 
 
-def _packets_of(
-    path: Path, job: int, chunk: int
-) -> Iterator[tuple[int, tuple[int, int], tuple[int, int], _Header]]:
-    """(time, source, destination, header) of one chunk's packets in a capture; addresses with UDP
-    ports."""
+class _Packet(NamedTuple):
+    """Of a capture. Addresses are with UDP ports; ``length`` and ``whole`` as those of `Hop`."""
+
+    time: int
+    source: tuple[int, int]
+    destination: tuple[int, int]
+    header: _Header
+    length: int
+    whole: bool
+
+
+def _packets_of(path: Path, job: int, chunk: int) -> Iterator[_Packet]:
+    """One chunk's packets in a capture."""
     jobs = slice(OVERHEAD + 2, OVERHEAD + 4)
     chunks = slice(OVERHEAD + 12, OVERHEAD + 16)
     of_job, of_chunk = _JOB.pack(job), _CHUNK.pack(chunk)
@@ -265,27 +278,32 @@ def _packets_of(
     def wanted(frame: memoryview) -> bool:
         return frame[chunks] == of_chunk and frame[jobs] == of_job
 
-    for time, frame in packets(path, wanted):
+    for time, frame, length in packets(path, wanted):
         try:
-            datagram = from_frame(frame)
+            datagram = from_frame(frame, length)
         except NotForHostsError:
             continue
         header = _Header.of(datagram.payload)
         ports = datagram.source[1], datagram.destination[1]
         if header is not None and any(port in SERVER_PORTS for port in ports):
-            yield time, datagram.source, datagram.destination, header
+            ends = datagram.source, datagram.destination
+            yield _Packet(time, *ends, header, length, len(frame) == length)
 
 
 def rows(found: Trace, one: Round) -> list[Message]:
-    """What happened in a round, in order: ``ms`` since its first packet, the link, and what."""
+    """What happened in a round, in order: ``after_ns`` and ``ms`` since its first packet, the link,
+    ``bytes`` of the frame without FCS, and what."""
     first = one.hops[0].time
     return [
         {
             "time": hop.time / 1e9,
+            "time_ns": hop.time,
+            "after_ns": hop.time - first,
             "ms": (hop.time - first) / 1e6,
             "from": hop.sender,
             "to": hop.receiver,
             "op": hop.header.op.name,
+            "bytes": hop.length,
             "what": _what(found, hop),
             "again": hop.times - 1,
             "arrived": hop.arrived,
@@ -345,8 +363,10 @@ def _state(found: Trace, hop: Hop, direct: bool) -> str:
 def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Message:
     """What a run's captures have of a job's chunk in an iteration (None: the last), from 1.
 
-    ``job``, ``number``, ``chunk``, ``iterations`` (captured), ``rounds`` with ``hops``. Raises
-    TraceError, CaptureError, DocumentError and, if a live testbed does not answer, ControlError.
+    ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), ``rounds`` with ``hops``
+    (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with payload.
+    Raises TraceError, CaptureError, DocumentError and, if a live testbed does not answer,
+    ControlError.
     """
     facts = run.facts
     if not facts.get("pcap"):
@@ -370,12 +390,14 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
             "stream": one.stream,
             "seq": one.seq,
             "exponents": one.exponents,
+            "headers_only": not all(hop.whole for hop in one.hops),
             "iteration": one.iteration,
             "hops": rows(found, one),
         }
         for one in chosen
     ]
-    return {"job": job, "number": number, "chunk": chunk, "iterations": last, "rounds": rounds}
+    about = {"job": job, "number": number, "clock": facts.get("clock"), "chunk": chunk}
+    return {**about, "iterations": last, "rounds": rounds}
 
 
 def _number(run: RunDirectory, job: str) -> int:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
-from topologies.spec import few
+from topologies.spec import MOST_BAD, few
 from topologies.topology import Topology
 from topologies.units import TIMES, Fraction, duration, quantity
 
@@ -281,6 +281,13 @@ def _impair(
     if not quality:
         document.refuse(place, f"needs one of {', '.join(_QUALITIES)}")
         return None
+    for name, share in quality if at["lasts"] is not None else ():
+        if name in ("loss", "corrupt") and share > MOST_BAD:
+            document.refuse(
+                (*place, name),
+                f"{100 * share:.12g} % until {at['lasts']:,} chunks are done, which they would not"
+                f" be; allowed: up to {100 * MOST_BAD:g} %, or `for` in seconds",
+            )
     return Fault("impair", ends=tuple(given.ends), quality=quality, **at)
 
 

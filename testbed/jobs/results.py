@@ -27,6 +27,7 @@ def about(
     spec = file.spec
     return {
         "topology": topology.name,
+        "topology_seed": topology.seed,
         "racks": topology.racks,
         "workers": len(placement.workers),
         "servers": len(placement.servers),

@@ -263,12 +263,13 @@ def launch(
     pcap: bool = False,
     program: Path | None = None,
     p4info: Path | None = None,
+    topology_seed: int | None = None,
     tied: bool = True,
 ) -> Iterator[Launch]:
     """Starts a testbed; take it down by leaving the context, unless it was detached.
 
-    jobs: files that will be submitted, checked with the rest. tied: the kernel ends it when this
-    process ends, even before it notices by itself.
+    jobs: files that will be submitted, checked with the rest. topology_seed: instead of the file's.
+    tied: the kernel ends it when this process ends, even before it notices by itself.
     Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``TargetError``,
     ``SandboxError``, ``DataPlaneError``.
     """
@@ -277,7 +278,7 @@ def launch(
             "--clock virtual: nothing stays up in virtual time; `rackhub run --clock virtual --job"
             " FILE`, --job as often as there are jobs, runs all of it at once"
         )
-    loaded = read_topology(topology)
+    loaded = read_topology(topology).seeded(topology_seed)
     chosen = choose(target)
     if program is None and p4info is None:
         make_ready(say=_say)
@@ -289,6 +290,7 @@ def launch(
         compile_once(program)
     facts = {
         "topology": str(topology.resolve()),
+        "topology_seed": loaded.topology.seed,
         "target": chosen,
         "clock": clock,
         "pcap": pcap,

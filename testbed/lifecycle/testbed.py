@@ -36,7 +36,7 @@ from testbed.records.series import FILE as SERIES
 from testbed.records.series import SeriesWriter
 from testbed.records.snapshot import Observer
 from topologies.addressing import Addressing
-from topologies.spec import load as load_topology
+from topologies.spec import read as read_topology
 
 __all__ = ["Testbed"]
 
@@ -54,7 +54,8 @@ class Testbed:
         env = environment()
         self.fork_server = None if env.get(FRESH) else ForkServer(run.logs / "forkserver.log", env)
         self.processes = Processes(run.logs, run.path, self.fork_server)
-        self.topology = load_topology(self.facts["topology"])
+        read = read_topology(self.facts["topology"])
+        self.topology = read.seeded(self.facts["topology_seed"]).topology
         self.addressing = Addressing(self.topology)
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
         self.target = self.facts["target"]

@@ -160,6 +160,7 @@ class Nodes:
             python(
                 "controller",
                 *("--topology", facts["topology"], *words, *program),
+                *("--topology-seed", str(facts["topology_seed"])),
                 *("--listen", JOBS_ADDRESS, "--journal", JOURNAL, "--tell"),
             ),
             on_line=self.controller.line,

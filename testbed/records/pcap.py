@@ -68,18 +68,19 @@ class Writer:
 
 def packets(
     path: Path, wanted: Callable[[memoryview], bool] = lambda frame: True
-) -> Iterator[tuple[int, bytes]]:
-    """(nanoseconds since 1970, frame) of each wanted packet, in order.
+) -> Iterator[tuple[int, bytes, int]]:
+    """(nanoseconds since 1970, frame, its length) of each wanted packet, in order. Of a frame
+    without payload (virtual time, ``payload: none``) fewer bytes are there than it was long.
 
     A capture that is still being written may end within a packet, which is left out then, and so
     may one whose writer was killed. Raises CaptureError.
     """
     with _opened(path) as data:
-        for time, _, first, end in _records(path, data):
+        for time, length, first, end in _records(path, data):
             with data[first:end] as frame:
                 take = bytes(frame) if wanted(frame) else None
             if take is not None:
-                yield time, take
+                yield time, take, length
 
 
 def heads(path: Path, most: int) -> Iterator[tuple[bytes, int]]:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from testbed.records.report.charts import WIDTH, Line, chart
 from testbed.records.report.charts import Axis as Scale
-from testbed.sweeps.sweepfile import SEED, Axis, PlotSpec
+from testbed.sweeps.sweepfile import Axis, PlotSpec
 from testbed.sweeps.table import Row, column
 
 _HEIGHT, _LINE = 220.0, 16.0
@@ -33,7 +33,7 @@ def drawable(axes: Sequence[Axis], spec: PlotSpec, rows: Sequence[Row]) -> tuple
     """The axis to plot over; None: and why there is nothing to draw."""
     named = [axis for axis in axes if spec.x in (None, axis.path)]
     fit = [axis for axis in named if _numbers(column(axis), rows)]
-    fit.sort(key=lambda axis: axis.path == SEED)  # only if there is no other
+    fit.sort(key=lambda axis: axis.of_seeds)  # only if there is no other
     if not fit:
         return None, f"{spec.x or 'no axis'} has numbers to plot over"
     points = _points(column(fit[0]), spec, rows)
@@ -61,8 +61,7 @@ def _points(x: str, spec: PlotSpec, rows: Sequence[Row]) -> list[Row]:
 def draw(name: str, axes: Sequence[Axis], over: Axis, spec: PlotSpec, rows: Sequence[Row]) -> str:
     """SVG of its own. over: of ``drawable``."""
     x = column(over)
-    seeds = next((axis for axis in axes if axis.path == SEED), None)
-    others = [axis for axis in axes if axis not in (over, seeds) and len(axis.values) > 1]
+    others = [a for a in axes if a is not over and not a.of_seeds and len(a.values) > 1]
     curves: dict[str, dict[float, list[float]]] = {}
     for row in _points(x, spec, rows):
         label = ", ".join(f"{column(axis)} {row[column(axis)]}" for axis in others)

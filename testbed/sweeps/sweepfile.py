@@ -10,7 +10,7 @@ field. The format, explained in docs/sweeps.md::
     axes:
       topology.defaults.rate: [1 Gbit/s, 10 Gbit/s]
       job.window: [16, 64]
-    seeds: [1, 2]                            # or how many: 2; the same as an axis job.seed
+    seeds: [1, 2]                            # or how many: 2; of job.seed and topology.seed
     exclude:
       - {topology.defaults.rate: 1 Gbit/s, job.window: 64}
     plot: {x: job.window, y: iteration_median_s, log: [x]}
@@ -33,7 +33,9 @@ from topologies.documents import load as load_document
 from topologies.spec import few
 
 MOST_TRIALS = 10_000
-SEED = "job.seed"
+# An axis of its own, and the fields that it gives its values to.
+SEEDS = "seeds"
+SEEDED = ("job.seed", "topology.seed")
 KINDS = ("topology", "job")
 # Files that a trial would read or leave behind; of a trial only its summary is kept.
 _NOT_SWEPT = ("job.restore", "job.checkpoint")
@@ -79,7 +81,7 @@ class SweepSpec(_Strict):
 
 @dataclass(frozen=True)
 class Axis:
-    """A field and its values. place: of these in the sweep file."""
+    """A field and its values, or ``seeds`` (of two fields). place: of these in the sweep file."""
 
     path: str
     values: tuple[Any, ...]
@@ -88,17 +90,31 @@ class Axis:
     @property
     def kind(self) -> str:
         """Of the file that the field is in: topology or job."""
-        return self.path.partition(".")[0]
+        return self._paths[0].partition(".")[0]
 
     @property
     def field(self) -> str:
         """The field's path in that file."""
-        return self.path.partition(".")[2]
+        return self._paths[0].partition(".")[2]
 
     @property
     def location(self) -> Location:
         """The same in parts."""
         return fields.parse(self.field)
+
+    def field_in(self, kind: str) -> str:
+        """The path of the field in a file of that kind; empty if it has none there."""
+        found = (path.partition(".") for path in self._paths)
+        return next((field for of, _, field in found if of == kind), "")
+
+    @property
+    def of_seeds(self) -> bool:
+        """Whether its values are other draws of the same."""
+        return self.path in (SEEDS, *SEEDED)
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return SEEDED if self.path == SEEDS else (self.path,)
 
 
 @dataclass(frozen=True)
@@ -154,12 +170,15 @@ def _axes(document: Document[SweepSpec]) -> Iterator[Axis]:
     given: dict[str, tuple[list[Any], Location]] = {
         path: (values, ("axes", path)) for path, values in spec.axes.items()
     }
-    if spec.seeds is not None:
-        if SEED in given:
-            document.refuse(("seeds",), f"{SEED} is an axis already; leave one of them out")
-        given[SEED] = (spec.seeds, ("seeds",))
+    if SEEDS in given:
+        document.refuse(("axes", SEEDS), "stands beside `axes`, not in it")
+    elif spec.seeds is not None:
+        for path in SEEDED:
+            if path in given:
+                document.refuse((SEEDS,), f"{path} is an axis already; leave one of them out")
+        given[SEEDS] = (spec.seeds, (SEEDS,))
     for path, (values, place) in given.items():
-        kind, _, field = path.partition(".")
+        kind, _, field = (SEEDED[0] if path == SEEDS else path).partition(".")
         if kind not in KINDS or not field:
             document.refuse(place, "is no field; allowed: topology.FIELD, job.FIELD")
             continue

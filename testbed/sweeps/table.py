@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.sweeps.sweepfile import Axis
+from testbed.sweeps.sweepfile import SEEDS, Axis
 from testbed.sweeps.trials import Trial
 
 Row = dict[str, Any]
@@ -34,6 +34,8 @@ _JOB_RATES = "optimizer"  # its rates are no links'
 
 def column(axis: Axis) -> str:
     """The column of an axis: ``topology_defaults_rate_bit_per_s``."""
+    if axis.path == SEEDS:
+        return "seed"
     last = [part for part in axis.location if isinstance(part, str)][-1]
     unit = _UNITS[axis.kind].get(last, "") if axis.location[0] != _JOB_RATES else ""
     name = re.sub(r"[^A-Za-z0-9]+", "_", axis.path).strip("_")

@@ -150,7 +150,7 @@ class _Draft:
             texts["topology"],
             texts["job"],
             program,
-            _digest(repr(dataclasses.replace(topology.topology, source="")), repr(read["job"])),
+            _digest(repr(_bare(topology.topology)), repr(read["job"])),
             {name: _of_links(topology.topology, name) for name in self._defaults()},
         )
 
@@ -166,9 +166,9 @@ class _Draft:
             if content.get(name) is not None:
                 raise DocumentError([base.problem((name,), _KEEPS_NOTHING)])
         for axis, number in self._chosen:
-            if axis.kind == kind:
+            if field := axis.field_in(kind):
                 try:
-                    content = fields.replaced(content, axis.location, axis.values[number])
+                    content = fields.replaced(content, fields.parse(field), axis.values[number])
                 except ValueError as error:
                     text = f"{error} in {base.file}"
                     raise DocumentError([self._file.document.problem(axis.place, text)]) from error
@@ -187,9 +187,9 @@ class _Draft:
             kind = kinds[problem.file]
             axis = self._cause(kind, problem.field)
             if axis is not None:
-                place = self._place(axis)
-                inside = problem.field.removeprefix(axis.field).lstrip(".")
-                text = f"{inside}: {problem.text}" if inside and axis.field in problem.field else ""
+                place, field = self._place(axis), axis.field_in(kind)
+                inside = problem.field.removeprefix(field).lstrip(".")
+                text = f"{inside}: {problem.text}" if inside and field in problem.field else ""
                 yield self._file.document.problem(place, text or problem.text)
             else:
                 base = self._bases[kind]
@@ -197,9 +197,10 @@ class _Draft:
                 yield Problem(base.file, line, problem.field, problem.text)
 
     def _cause(self, kind: str, field: str) -> Axis | None:
-        own = [axis for axis, _ in self._chosen if axis.kind == kind and field]
-        inside = [axis for axis in own if fields.within(field, axis.field)]
-        return next(iter(inside + [axis for axis in own if fields.within(axis.field, field)]), None)
+        own = [(axis, axis.field_in(kind)) for axis, _ in self._chosen]
+        own = [(axis, name) for axis, name in own if name and field]
+        inside = [axis for axis, name in own if fields.within(field, name)]
+        return next(iter(inside + [axis for axis, name in own if fields.within(name, field)]), None)
 
     def _place(self, axis: Axis) -> Location:
         number = next(number for one, number in self._chosen if one is axis)
@@ -219,6 +220,12 @@ def _identity(contents: dict[str, Any]) -> str:
 
 def _digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_ID_LETTERS]
+
+
+def _bare(topology: Topology) -> Topology:
+    """Without what changes nothing: its name, its file's, and the seed if nothing is drawn."""
+    seed = topology.seed if topology.impaired else 0
+    return dataclasses.replace(topology, name="", source="", seed=seed)
 
 
 def _of_links(topology: Topology, name: str) -> dict[str, float]:

@@ -102,10 +102,10 @@ def test_a_process_that_hangs_ends_the_run_and_is_named(
     assert failure["message"].startswith(f"job endless: {name} is stopped")
 
 
-def test_a_network_that_loses_everything_ends_the_job_and_says_what_is_missing(
+def test_a_network_that_loses_nearly_everything_ends_the_job_and_says_what_is_missing(
     rackhub: Rackhub,
 ) -> None:
-    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, loss: 1.0}")
+    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, loss: 99 %}")
     rackhub.topology.write_text(topology)
     rackhub.job.write_text(rackhub.job.read_text() + PATIENCE)
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
@@ -122,7 +122,7 @@ def test_a_network_that_loses_everything_ends_the_job_and_says_what_is_missing(
 
 
 def test_corrupted_sums_end_the_job_with_a_line_that_says_so(rackhub: Rackhub) -> None:
-    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, corrupt: 1.0}")
+    topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, corrupt: 90 %}")
     rackhub.topology.write_text(topology)
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
     assert result.returncode == 1

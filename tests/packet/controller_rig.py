@@ -32,6 +32,7 @@ PROGRAM = SOURCES / "build" / "aggregation.json"
 P4INFO = SOURCES / "build" / "aggregation.p4info.txtpb"
 TOPOLOGY_TEXT = """\
 name: small
+seed: 5
 racks: [{workers: 2, servers: 1}, {workers: 2, servers: 2}]
 cores: 1
 links:

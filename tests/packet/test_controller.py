@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from tests.packet.controller_rig import (
     table,
     values,
 )
+from topologies.addressing import Addressing
 
 pytestmark = pytest.mark.packet
 
@@ -70,8 +72,36 @@ def test_switches_start_with_routes_guards_thresholds_and_impairments(switches: 
     (up,) = impaired.pop(("tor1", "departure.impairments"))
     (down,) = impaired.pop(("core0", "departure.impairments"))
     assert up["reorder"] == down["reorder"] == 2**29
-    assert up["seed"] != down["seed"]
+    assert len({arrival["seed"], up["seed"], down["seed"]}) == 3
     assert not any(impaired.values())
+
+
+def seeds_of_draws(fabric: Fabric) -> dict[tuple[str, str], int]:
+    """By switch and table, of which there is one entry at most."""
+    return {
+        (switch, way): values(fabric, entry)[1]["seed"]
+        for switch in SWITCHES
+        for way in ("arrival.impairments", "departure.impairments")
+        for entry in entries(fabric, switch, way)
+    }
+
+
+def test_draws_go_by_the_topologys_seed_and_the_link_alone(switches: Fabric) -> None:
+    before = seeds_of_draws(switches)
+    assert len(set(before.values())) == len(before) == 3
+    topology = switches.topology
+    for other in (replace(topology, name="renamed"), replace(topology, seed=6)):
+        fabric = Fabric(other, Addressing(other), switches.dataplane, switches.connections)
+        try:
+            for name in SWITCHES:
+                fabric.restore(name)
+            found = seeds_of_draws(fabric)
+        finally:
+            for name in SWITCHES:
+                switches.restore(name)
+        assert found.keys() == before.keys()
+        assert [found[one] == seed for one, seed in before.items()] == 3 * [other.seed == 5]
+    assert seeds_of_draws(switches) == before
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,10 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
             "faults: [{at: 1 s, impair: {ends: [w0, tor0]}, for: 1 s}]",
             "x.yaml:2: faults[0].impair: needs one of loss, duplicate, reorder, corrupt",
         ),
+        (
+            "faults: [{at: 1 s, impair: {ends: all, loss: 100 %}, for: 500 chunks}]",
+            "x.yaml:2: faults[0].impair.loss: 100 % until 500 chunks are done, which they would",
+        ),
         ("faults: []", "x.yaml:1: says of no fault"),
         ("random: {every: 1 s, count: 1, nodes: [w99]}", "x.yaml:2: random.nodes[0]: 'w99' is no"),
         (

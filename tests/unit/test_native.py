@@ -156,6 +156,9 @@ PACKETS = st.tuples(
     st.integers(0, 2**32 - 1),
 )  # fmt: skip
 Packet = tuple[int, int, int, str | None, int]
+# As it mostly is: a stream's window from all workers, somehow mixed, and little that is not plain.
+WINDOWS = st.permutations([(at, r, 0, None, at) for r in range(WORLD) for at in range(WINDOW)])
+BETWEEN = st.lists(st.tuples(st.integers(0, WORLD * WINDOW), PACKETS), max_size=3)
 
 
 def contribution(packet: Packet, base: int) -> Batch:
@@ -203,14 +206,14 @@ def server(plan: ServerPlan) -> ServerState:
 
 
 def told(state: ServerState) -> list[tuple[bytes, bytes, bytes]]:
-    """What it would send now, in no order."""
+    """What it would send now, in this order."""
     out = state.poll(0.0)[0] or Batch.empty(LANES)
-    return sorted(
+    return [
         (header.tobytes(), words.tobytes() if full else b"", peer.tobytes())
         for header, words, full, peer in zip(
             out.headers, out.payloads, out.full, out.peers, strict=True
         )
-    )
+    ]
 
 
 def as_received(batch: Batch) -> Batch:
@@ -228,17 +231,23 @@ def as_received(batch: Batch) -> Batch:
 @given(
     batches=st.lists(st.lists(PACKETS, min_size=1, max_size=40), min_size=1, max_size=4),
     base=st.sampled_from([0, 2**31 - 5, 2**32 - 8]),
-    whole=st.booleans(),
+    window=WINDOWS,
+    between=BETWEEN,
 )
 def test_servers_make_the_same_of_any_contributions(
-    plan: ServerPlan, batches: list[list[Packet]], base: int, whole: bool
+    plan: ServerPlan,
+    batches: list[list[Packet]],
+    base: int,
+    window: list[Packet],
+    between: list[tuple[int, Packet]],
 ) -> None:
+    """In the same order, too."""
     one = server(plan)
     with numpy_only():
         other = server(plan)
-    if whole:  # as it mostly is: a stream's window from all workers, then the rest
-        batches = [[(at, r, 0, None, at) for r in range(WORLD) for at in range(WINDOW)], *batches]
-    for packets in batches:
+    for at, packet in between:
+        window.insert(at, packet)
+    for packets in (window, *batches):
         batch = as_received(Batch.concatenate([contribution(p, base) for p in packets]))
         for state in (one, other):
             state.on_packets(0.0, batch)

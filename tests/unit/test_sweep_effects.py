@@ -42,6 +42,12 @@ def told(folder: Path, topology: str, axes: str) -> list[str]:
         (UPLINKS, "topology.defaults.rate: [1 Gbit/s, 1000 Mbit/s], job.window: [16, 64]",
          ["topology.defaults.rate changes nothing: with each of its values, topology and job come"
           " to the same"]),
+        (UPLINKS, "topology.seed: [1, 2], topology.name: [a, b]",
+         ["topology.seed changes nothing: with each of its values, topology and job come to the"
+          " same",
+          "topology.name changes nothing: with each of its values, topology and job come to the"
+          " same"]),
+        (f"{UPLINKS}defaults: {{loss: 1 %}}\n", "topology.seed: [1, 2]", []),
     ],
 )  # fmt: skip
 def test_what_the_files_show_is_told_before_anything_runs(

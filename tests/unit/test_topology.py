@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 
+from testbed.faults.files import parse as parse_faults
 from topologies.spec import TopologyError, load, parse, read
 
 pytestmark = pytest.mark.unit
@@ -241,3 +244,37 @@ def test_a_name_becomes_part_of_file_names(name: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match=r"nowhere\.yaml:1: cannot be read: No such file"):
         load(tmp_path / "nowhere.yaml")
+
+
+def test_what_lets_nearly_nothing_pass_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
+    found = problems(
+        """\
+        name: x
+        defaults: {loss: 100 %, corrupt: 0.9901, duplicate: 1, reorder: 100 %}
+        racks: [{workers: 2, servers: 1}]
+        links:
+          - {from: w0, to: tor0, loss: 99 %}
+          - {from: w1, to: tor0, loss: 99.99999999 %}
+        """,
+        tmp_path,
+    )
+    assert [line.partition(" leaves too few packets")[0] for line in found] == [
+        "bad.yaml:2: defaults.corrupt: 99.01 %",
+        "bad.yaml:2: defaults.loss: 100 %",
+        "bad.yaml:6: links[1].loss: 99.99999999 %",
+    ]
+    for line in found:
+        assert "allowed: up to 99 %" in line
+        # What it says to use instead is a fault, as it stands there.
+        _, _, rest = line.partition("`rackhub chaos`: ")
+        fault = yaml.safe_load(rest[: rest.rindex(")")])
+        assert len(parse_faults(f"name: x\nfaults: {json.dumps([fault])}").content.faults) == 1
+
+
+@pytest.mark.parametrize("value", ["-1", "4294967296", "1.5", "'1'", "true", "null", "[1]", "1e3"])
+def test_a_seed_is_a_whole_number_of_32_bits(tmp_path: Path, value: str) -> None:
+    text = "name: x\nracks: [{{workers: 1, servers: 1}}]\nseed: {}\n"
+    (said,) = problems(text.format(value), tmp_path)
+    assert said.startswith("bad.yaml:3: seed: should be ")
+    assert parse(text.format(4294967295)).seed == 4294967295
+    assert parse(text.partition("seed")[0].format()).seed == 0

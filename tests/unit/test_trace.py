@@ -40,13 +40,14 @@ def capture(path: Path, records: list[tuple[int, bytes]], magic: int = NANO, cut
 def test_both_resolutions_are_read(tmp_path: Path, magic: int) -> None:
     written = [(5 * SECOND + 7000, b"abc"), (6 * SECOND, b""), (6 * SECOND + 1000, b"xyz!")]
     path = capture(tmp_path / "a.pcap", written, magic)
-    assert list(packets(path)) == written
-    assert list(packets(path, lambda frame: frame[:1] == b"x")) == written[2:]
+    read = [(time, frame, len(frame)) for time, frame in written]
+    assert list(packets(path)) == read
+    assert list(packets(path, lambda frame: frame[:1] == b"x")) == read[2:]
 
 
 def test_a_capture_that_ends_within_a_packet_is_read_up_to_it(tmp_path: Path) -> None:
     path = capture(tmp_path / "a.pcap", [(1, b"whole"), (2, b"broken")], cut=3)
-    assert [frame for _, frame in packets(path)] == [b"whole"]
+    assert [frame for _, frame, _ in packets(path)] == [b"whole"]
     assert list(packets(capture(tmp_path / "b.pcap", [], cut=24))) == []
 
 
@@ -58,8 +59,9 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     writer.write(times[2:], frames[2:], lengths[2:])  # of which no more is there
     writer.close()
     read = list(packets(tmp_path / "a.pcap"))
-    assert read == [(int(t), f.tobytes()) for t, f in zip(times, frames, strict=True)]
-    first = capture(tmp_path / "b.pcap", read[:2]).read_bytes()
+    written = [(int(t), f.tobytes()) for t, f in zip(times, frames, strict=True)]
+    assert read == [(*one, int(n)) for one, n in zip(written, lengths, strict=True)]
+    first = capture(tmp_path / "b.pcap", written[:2]).read_bytes()
     assert (tmp_path / "a.pcap").read_bytes()[: len(first)] == first
 
 

@@ -455,10 +455,10 @@ def test_after_a_loss_all_that_is_overdue_is_asked_about() -> None:
     ]
 
 
-def spread(transport: WorkerTransport, *numbers: int) -> list[Batch]:
-    """First contacts of chunks 0..n-1 with a round trip of 40 ms, then a second round of these,
-    each sent 12 ms after the one before, from 1.0 on: their contributions."""
-    submit(transport, *numbers)
+def spread(transport: WorkerTransport, *numbers: int, others: tuple[int, ...] = ()) -> list[Batch]:
+    """First contacts of chunks 0..n-1 and of others with a round trip of 40 ms, then a second round
+    of the former, each sent 12 ms after the one before, from 1.0 on: their contributions."""
+    submit(transport, *numbers, *others)
     for now in (0.0, 0.1):
         batch, _ = transport.poll(now)
         assert batch is not None
@@ -481,13 +481,14 @@ def test_a_number_is_asked_about_when_the_sum_of_a_later_one_is_there() -> None:
     # 12 waits for the other worker; the answer for 13 is lost. A sum of what was sent before the
     # questions tells nothing of either.
     transport.on_packets(1.072, state_of(transport, 12, 0, Phase.AGGREGATING, 0b01))
-    submit(transport, 6)
-    contact = transport.poll(1.08)[0]
-    assert contact is not None
+    submit(transport, 2)
+    third = transport.poll(1.08)[0]
+    assert third is not None
     transport.on_packets(1.101, results_of(packets[5]))
     assert asked(transport, 1.101) == [15, 16]
     # Enough after the question about 13, not enough after the answer about 12.
-    transport.on_packets(1.122, results_of(contact))
+    transport.on_packets(1.122, results_of(third))
+    submit(transport, 2)
     data = transport.poll(1.123)[0]
     assert data is not None
     kinds = zip(ops(data.headers).tolist(), data.headers["seq"].tolist(), strict=True)
@@ -499,11 +500,25 @@ def test_a_number_is_asked_about_when_the_sum_of_a_later_one_is_there() -> None:
 
 def test_what_reordering_explains_is_not_asked_about() -> None:
     transport = lone(window=16)
-    spread(transport, 0, 1)  # numbers 4 and 5
+    spread(transport, 0, 1, others=(2, 3))  # numbers 8 and 9
     submit(transport, 2, 3)
-    more = transport.poll(1.018)[0]  # 6 ms after 5: less than a quarter of the round trip
+    more = transport.poll(1.018)[0]  # 6 ms after 9: less than a quarter of the round trip
     assert more is not None
     transport.on_packets(1.06, results_of(more.select([1])))
+    assert asked(transport, 1.06) == [8]
+
+
+def test_an_exponent_round_overtakes_no_data() -> None:
+    """Another worker may have sent the later exponent round before it heard of the earlier one's
+    result, which its data had to wait for."""
+    transport = lone(window=16)
+    packets = spread(transport, 0, 1)  # numbers 4 and 5
+    submit(transport, 2)
+    contact = transport.poll(1.03)[0]
+    assert contact is not None
+    transport.on_packets(1.06, results_of(contact))
+    assert asked(transport, 1.06) == []
+    transport.on_packets(1.06, results_of(packets[1]))
     assert asked(transport, 1.06) == [4]
 
 

@@ -19,7 +19,7 @@ from hosts.jobservice import Service, create_service
 from testbed.explaining.trace import read as read_trace
 from testbed.nodes.dataplane import SOURCES
 from testbed.nodes.processes import environment, python
-from testbed.records.record import known
+from testbed.records.record import RunDirectory, known
 from testbed.virtual.calls import ask
 from testbed.virtual.engine import Engine
 from testbed.virtual.network import SERVICE, Network
@@ -262,6 +262,14 @@ def test_a_run_trains_what_the_reference_does_and_is_repeated_to_the_byte(
 @pytest.mark.parametrize("tree", ["two-level", "tor"])
 def test_chunks_without_payload_take_the_same_time(tmp_path: Path, tree: str):
     full, empty = (run(tmp_path, 1, LAYERS % (payload, tree)) for payload in ("summed", "none"))
+    folders = sorted(path for path in (tmp_path / "runs").glob("*-*") if not path.is_symlink())
+    rounds = [read_trace(RunDirectory(path), "sizes", 2, 1)["rounds"] for path in folders]
+    assert [one["exponents"] for one in rounds[0]] == [True, False]
+    assert [[one.pop("headers_only") for one in of] for of in rounds] == [
+        [False] * 2,
+        [False, True],
+    ]
+    assert rounds[0] == rounds[1]  # hop by hop, to the nanosecond
     assert (full["payload"], empty["payload"]) == ("summed", "none")
     assert full["matches_reference"] is True
     assert empty["matches_reference"] is None

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "departed.h"
+#include "grow.h"
 #include "rounds.h"
+#include "wire.h"
 
 enum {
     MOST_ROUNDS = 65536, // without time passing
-    FIRST_ROOM = 64,     // packets
     PICOS = 1000000,     // of a microsecond
 };
 
@@ -17,34 +19,9 @@ enum {
 struct outlet {
     struct line line;
     bool unqueued;
-    uint64_t count, room;
-    int64_t *ends, *lengths, *inputs, *came;
-    uint32_t *stored;
-    uint8_t *priorities, *frames;
-    uint64_t kept, frames_room;
-    uint32_t most, least; // bytes stored of a frame
-    uint64_t bytes, occupied;
+    struct departed departed;
+    uint64_t occupied;
     struct wire *wire; // NULL: what leaves is a departure; else only if the switch is watched
-};
-
-// What is under way from one switch to another.
-struct flying {
-    int64_t at;
-    uint32_t length, stored;
-};
-
-// A wire from a port: packets in order, and what is stored of them one behind the other. Both begin
-// at `first` and `start`; what is before those was taken.
-struct wire {
-    struct timed *to;
-    uint32_t port; // of `to`
-    int64_t delay;
-    uint64_t rank;
-    struct flying *flying;
-    uint64_t first, end, room;
-    uint8_t *frames;
-    uint64_t start, stop, frames_room;
-    struct timed_carried carried;
 };
 
 // The next packet of a train, or of a wire: its time, TIMED_NEVER behind the last.
@@ -81,35 +58,7 @@ struct timed {
 };
 
 // ---------------------------------------------------------------------------------------------
-// Memory
-
-static bool grow(void **items, size_t size, uint64_t room) {
-    void *more = realloc(*items, size * room);
-    if (more)
-        *items = more;
-    return more;
-}
-
-static bool make_room(struct outlet *outlet, bool watched) {
-    if (outlet->count == outlet->room) {
-        uint64_t room = outlet->room ? 2 * outlet->room : FIRST_ROOM;
-        if (!grow((void **)&outlet->ends, sizeof *outlet->ends, room) ||
-            !grow((void **)&outlet->lengths, sizeof *outlet->lengths, room) ||
-            !grow((void **)&outlet->inputs, sizeof *outlet->inputs, room) ||
-            (watched && !grow((void **)&outlet->came, sizeof *outlet->came, room)) ||
-            !grow((void **)&outlet->stored, sizeof *outlet->stored, room) ||
-            !grow((void **)&outlet->priorities, sizeof *outlet->priorities, room))
-            return false;
-        outlet->room = room;
-    }
-    if (outlet->kept + SW_MAX_FRAME > outlet->frames_room) {
-        uint64_t room = 2 * outlet->frames_room + SW_MAX_FRAME;
-        if (!grow((void **)&outlet->frames, 1, room))
-            return false;
-        outlet->frames_room = room;
-    }
-    return true;
-}
+// Life
 
 struct timed *timed_create(uint64_t latency) {
     struct timed *timed = calloc(1, sizeof *timed);
@@ -150,14 +99,6 @@ void timed_attach(struct timed *timed, const struct timed_program *program) {
     }
 }
 
-static void free_wire(struct wire *wire) {
-    if (!wire)
-        return;
-    free(wire->flying);
-    free(wire->frames);
-    free(wire);
-}
-
 void timed_destroy(struct timed *timed) {
     if (!timed)
         return;
@@ -165,14 +106,8 @@ void timed_destroy(struct timed *timed) {
     for (uint32_t i = 0; i < timed->port_count; i++) {
         struct outlet *outlet = timed->outlets[timed->ports[i]];
         line_clear(&outlet->line);
-        free(outlet->ends);
-        free(outlet->lengths);
-        free(outlet->inputs);
-        free(outlet->came);
-        free(outlet->stored);
-        free(outlet->priorities);
-        free(outlet->frames);
-        free_wire(outlet->wire);
+        departed_clear(&outlet->departed);
+        wire_destroy(outlet->wire);
         free(outlet);
     }
     free(timed->wires);
@@ -192,6 +127,7 @@ int timed_line(struct timed *timed, uint32_t port, const struct line_options *op
         return SW_NO_MEMORY;
     line_init(&outlet->line, options);
     outlet->unqueued = unqueued;
+    outlet->departed.watched = timed->watched;
     timed->outlets[port] = outlet;
     uint32_t at = timed->port_count++;
     for (; at > 0 && timed->ports[at - 1] > port; at--)
@@ -210,12 +146,11 @@ int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_
         return SW_NOT_FOUND;
     if (outlet->wire || outlet->unqueued)
         return SW_EXISTS;
-    struct wire *wire = calloc(1, sizeof *wire);
+    struct wire *wire = wire_create(to, to_port, delay, rank);
     if (!wire || !grow((void **)&to->wires, sizeof *to->wires, to->wire_count + 1)) {
-        free(wire);
+        wire_destroy(wire);
         return SW_NO_MEMORY;
     }
-    *wire = (struct wire){.to = to, .port = to_port, .delay = delay, .rank = rank};
     outlet->wire = wire;
     uint64_t at = to->wire_count++;
     for (; at > 0 && to->wires[at - 1]->rank > rank; at--)
@@ -234,45 +169,11 @@ int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *car
     return 0;
 }
 
-// Room for one more, of any size.
-static bool make_wire_room(struct wire *wire) {
-    if (wire->first == wire->end)
-        wire->first = wire->end = wire->start = wire->stop = 0;
-    if (wire->end == wire->room || wire->stop + SW_MAX_FRAME > wire->frames_room) {
-        // What was taken makes room, if that is worth it.
-        if (wire->first > wire->end / 2) {
-            memmove(wire->flying, wire->flying + wire->first,
-                    (wire->end - wire->first) * sizeof *wire->flying);
-            memmove(wire->frames, wire->frames + wire->start, wire->stop - wire->start);
-            wire->end -= wire->first;
-            wire->stop -= wire->start;
-            wire->first = wire->start = 0;
-        }
-    }
-    if (wire->end == wire->room) {
-        uint64_t room = wire->room ? 2 * wire->room : FIRST_ROOM;
-        if (!grow((void **)&wire->flying, sizeof *wire->flying, room))
-            return false;
-        wire->room = room;
-    }
-    if (wire->stop + SW_MAX_FRAME > wire->frames_room) {
-        uint64_t room = 2 * wire->frames_room + SW_MAX_FRAME;
-        if (!grow((void **)&wire->frames, 1, room))
-            return false;
-        wire->frames_room = room;
-    }
-    return true;
-}
-
 static void carry(struct outlet *outlet, size_t length, uint32_t stored) {
     struct wire *wire = outlet->wire;
     wire->carried.wire += line_occupy(&outlet->line, length);
-    wire->carried.packets++;
-    wire->carried.bytes += length;
-    wire->flying[wire->end++] =
-        (struct flying){outlet->line.free + wire->delay, (uint32_t)length, stored};
-    wire->stop += stored;
-    int64_t at = wire->flying[wire->first].at;
+    wire_put(wire, outlet->line.free, (uint32_t)length, stored);
+    int64_t at = wire_next(wire);
     if (at < wire->to->next)
         wire->to->next = at;
 }
@@ -323,21 +224,17 @@ static size_t gather(const struct timed *timed, uint8_t *out, size_t length,
     return head + rest;
 }
 
-// A departure, whose frame is behind those of before.
 static void note(const struct timed *timed, struct outlet *outlet, size_t length, uint32_t stored,
                  uint8_t priority) {
-    uint64_t n = outlet->count++;
-    outlet->ends[n] = outlet->line.free;
-    outlet->inputs[n] = timed->input;
-    outlet->lengths[n] = (int64_t)length;
-    outlet->priorities[n] = priority;
-    outlet->stored[n] = stored;
-    if (timed->watched)
-        outlet->came[n] = timed->now + (int64_t)timed->latency;
-    outlet->most = stored > outlet->most ? stored : outlet->most;
-    outlet->least = stored < outlet->least ? stored : outlet->least;
-    outlet->kept += stored;
-    outlet->bytes += length;
+    departed_add(&outlet->departed,
+                 &(struct departure){
+                     .end = outlet->line.free,
+                     .input = timed->input,
+                     .came = timed->now + (int64_t)timed->latency,
+                     .length = length,
+                     .stored = stored,
+                     .priority = priority,
+                 });
 }
 
 static void leave(struct timed *timed, struct sw_packet *packet) {
@@ -346,8 +243,8 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
     int64_t start;
     timed->no_port += !outlet;
     struct wire *wire = outlet ? outlet->wire : NULL;
-    if (outlet && ((wire && !make_wire_room(wire)) ||
-                   ((!wire || timed->watched) && !make_room(outlet, timed->watched))))
+    if (outlet && ((wire && !wire_room(wire)) ||
+                   ((!wire || timed->watched) && !departed_room(&outlet->departed))))
         timed->no_memory = true;
     if (!outlet || timed->no_memory || !queued(timed, outlet, packet, &start)) {
         program->packet_free(program->sw, packet);
@@ -355,7 +252,7 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
     }
     uint32_t packet_port = packet->port;
     uint8_t priority = (uint8_t)packet->priority;
-    uint8_t *out = wire ? wire->frames + wire->stop : outlet->frames + outlet->kept;
+    uint8_t *out = wire ? wire_end(wire) : departed_end(&outlet->departed);
     struct sw_leaving leaving;
     size_t length = program->send(program->sw, packet, (uint64_t)start / PICOS, out, SW_MAX_FRAME,
                                   &leaving);
@@ -370,7 +267,7 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
     if (wire) {
         carry(outlet, length, stored);
         if (timed->watched) {
-            memcpy(outlet->frames + outlet->kept, out, stored);
+            memcpy(departed_end(&outlet->departed), out, stored);
             note(timed, outlet, length, stored, priority);
         }
         return;
@@ -448,18 +345,12 @@ static void arrive_by_train(struct timed *timed, struct head *head) {
     head->at = head->row < train->count ? train->times[head->row] : TIMED_NEVER;
 }
 
-static int64_t first_of(const struct wire *wire) {
-    return wire->first < wire->end ? wire->flying[wire->first].at : TIMED_NEVER;
-}
-
 static void arrive_by_wire(struct timed *timed, struct head *head) {
     struct wire *wire = head->wire;
-    struct flying one = wire->flying[wire->first++];
-    const uint8_t *bytes = wire->frames + wire->start;
-    wire->start += one.stored;
-    wire->carried.arrived++;
+    const uint8_t *bytes;
+    struct flying one = wire_take(wire, &bytes);
     arrive(timed, wire->port, one.at, -1, bytes, one.stored, one.length);
-    head->at = first_of(wire);
+    head->at = wire_next(wire);
 }
 
 static void come_round(struct timed *timed) {
@@ -475,7 +366,7 @@ static void come_round(struct timed *timed) {
 int64_t timed_next(const struct timed *timed) {
     int64_t next = rounds_next(&timed->rounds);
     for (uint64_t i = 0; i < timed->wire_count; i++) {
-        int64_t at = first_of(timed->wires[i]);
+        int64_t at = wire_next(timed->wires[i]);
         next = at < next ? at : next;
     }
     return next;
@@ -498,7 +389,7 @@ static bool set_heads(struct timed *timed, struct timed_train *trains, uint64_t 
             int64_t at = one->count ? one->times[0] : TIMED_NEVER;
             timed->heads[i] = (struct head){.at = at, .rank = one->rank, .train = one};
         } else {
-            timed->heads[i] = (struct head){.at = first_of(by), .rank = by->rank, .wire = by};
+            timed->heads[i] = (struct head){.at = wire_next(by), .rank = by->rank, .wire = by};
             wire++;
         }
     }
@@ -522,9 +413,8 @@ static int64_t next_event(struct timed *timed) {
 static void begin(struct timed *timed) {
     for (uint32_t i = 0; i < timed->port_count; i++) {
         struct outlet *outlet = timed->outlets[timed->ports[i]];
-        outlet->count = outlet->kept = outlet->bytes = outlet->occupied = 0;
-        outlet->most = 0;
-        outlet->least = UINT32_MAX;
+        departed_forget(&outlet->departed);
+        outlet->occupied = 0;
     }
     timed->again = 0;
     timed->last = -1;
@@ -532,10 +422,10 @@ static void begin(struct timed *timed) {
 
 static void add_up(const struct timed *timed, struct timed_totals *totals) {
     for (uint32_t i = 0; i < timed->port_count; i++) {
-        const struct outlet *outlet = timed->outlets[timed->ports[i]];
-        totals->ports += outlet->count > 0;
-        totals->packets += outlet->count;
-        totals->bytes += outlet->count * outlet->most;
+        const struct departed *departed = &timed->outlets[timed->ports[i]]->departed;
+        totals->ports += departed->count > 0;
+        totals->packets += departed->count;
+        totals->bytes += departed->count * departed->most;
     }
 }
 
@@ -545,7 +435,7 @@ static void forward(struct timed *timed, int64_t reached) {
     // What others have sent since.
     for (uint64_t i = 0; i < timed->head_count; i++)
         if (timed->heads[i].wire)
-            timed->heads[i].at = first_of(timed->heads[i].wire);
+            timed->heads[i].at = wire_next(timed->heads[i].wire);
     if (program->sw)
         program->lock(program->sw);
     while (!timed->no_memory && timed->again <= MOST_ROUNDS) {
@@ -604,6 +494,8 @@ static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead,
 
 void timed_watch(struct timed *timed) {
     timed->watched = true;
+    for (uint32_t i = 0; i < timed->port_count; i++)
+        timed->outlets[timed->ports[i]]->departed.watched = true;
 }
 
 void timed_echoes(struct timed *timed, const struct timed_echo *echoes) {
@@ -637,46 +529,24 @@ int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64
 // ---------------------------------------------------------------------------------------------
 // What came of it
 
-// All rows as long as the longest; behind what is stored of a frame are zeros.
-static void copy_frames(const struct outlet *outlet, uint8_t *rows) {
-    const uint8_t *frame = outlet->frames;
-    if (outlet->most == outlet->least) {
-        memcpy(rows, frame, outlet->kept);
-        return;
-    }
-    for (uint64_t i = 0; i < outlet->count; i++) {
-        uint32_t stored = outlet->stored[i];
-        memcpy(rows, frame, stored);
-        memset(rows + stored, 0, outlet->most - stored);
-        rows += outlet->most;
-        frame += stored;
-    }
-}
-
 void timed_collect(const struct timed *timed, const struct timed_departures *into) {
     uint64_t at = 0, kept = 0, ports = 0;
     for (uint32_t i = 0; i < timed->port_count; i++) {
         const struct outlet *outlet = timed->outlets[timed->ports[i]];
-        uint64_t n = outlet->count;
-        if (!n)
+        const struct departed *departed = &outlet->departed;
+        if (!departed->count)
             continue;
-        memcpy(into->ends + at, outlet->ends, n * sizeof *outlet->ends);
-        memcpy(into->lengths + at, outlet->lengths, n * sizeof *outlet->lengths);
-        memcpy(into->inputs + at, outlet->inputs, n * sizeof *outlet->inputs);
-        if (timed->watched)
-            memcpy(into->came + at, outlet->came, n * sizeof *outlet->came);
-        memcpy(into->priorities + at, outlet->priorities, n * sizeof *outlet->priorities);
-        copy_frames(outlet, into->bytes + kept);
+        departed_copy(departed, into, at, kept);
         into->ports[ports++] = (struct timed_port){
             .port = timed->ports[i],
-            .count = n,
-            .stored = outlet->most,
-            .bytes = outlet->bytes,
+            .count = departed->count,
+            .stored = departed->most,
+            .bytes = departed->bytes,
             .wire = outlet->occupied,
             .free = outlet->line.free,
         };
-        at += n;
-        kept += n * outlet->most;
+        at += departed->count;
+        kept += departed->count * departed->most;
     }
 }
 
