@@ -46,9 +46,6 @@ class Questions:
         # When what has its result left, the latest of each way: stream, server and kind.
         self.latest = np.full(KINDS * len(slots.windows) * servers, -np.inf)
         self._news = False  # since `overtaken` was asked
-        # By row: when its last CONTRIBUTE leaves the host, and its last packet of any kind.
-        # A window may be handed over at one time, but it leaves packet by packet.
-        self.left, self.last = np.zeros((2, len(slots.stage)))
 
     def oldest(self) -> Rows:
         """Rows of the numbers that may be asked about once they are overdue: one a stream."""
@@ -72,17 +69,20 @@ class Questions:
         slots = self._slots
         streams = slots.stream[rows]
         arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
-        self.restart(np.where(arrived, now + trips.timeouts, -np.inf))
+        self.restart(np.where(arrived, now + trips.timeouts, -np.inf), trips.timeouts)
         # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
-        early = (slots.sent[rows] > 1) & (now - self.left[rows] < trips.lowest[streams])
-        self.left[rows[early]] = slots.sent_first[rows[early]]
+        early = (slots.sent[rows] > 1) & (now - slots.sent_last[rows] < trips.lowest[streams])
+        slots.sent_last[rows[early]] = slots.sent_first[rows[early]]
         self.take(rows)
 
-    def restart(self, rings: Times) -> None:
+    def restart(self, rings: Times, timeouts: Times) -> None:
         """Timers of streams, (streams,), -inf: not of that one. What was asked about in vain keeps
-        its own, if that is later; of all others a timer is as long as it would be if set now."""
+        its own, if that is later; of all others a timer is as long as it would be if set now, and
+        begins when they have left."""
         slots = self._slots
         ring = rings[slots.stream]
+        leaves = slots.sent_last + timeouts[slots.stream]
+        ring = np.where(np.isfinite(ring), np.maximum(ring, leaves), ring)
         set_anew = np.isfinite(ring) & np.isfinite(slots.deadline) & (slots.backoff == 0)
         slots.deadline[:] = np.where(set_anew, ring, np.maximum(slots.deadline, ring))
 
@@ -95,14 +95,8 @@ class Questions:
 
     def take(self, rows: Rows) -> None:
         """There are results of these rows; their timers are seen to."""
-        np.maximum.at(self.latest, self._ways(rows), self.left[rows])
+        np.maximum.at(self.latest, self._ways(rows), self._slots.sent_last[rows])
         self._news = True
-
-    def on_sent(self, asking: Times, late: Rows, leaving: Times, due: Rows) -> None:
-        """QUERYs of `late` and CONTRIBUTEs of `due` leave the host at these times."""
-        self.left[due] = leaving
-        self.last[due] = leaving
-        self.last[late] = asking
 
     def would_ask(self, rows: Rows, lowest: Times) -> bool:
         """Whether `overtaken` might give any, if results of these distinct rows, each sent once,
@@ -112,7 +106,7 @@ class Questions:
         margins = self._margins(rows, lowest)
         for way in np.unique(ways).tolist():
             of_way = ways == way
-            left = np.concatenate((latest[way : way + 1], self.left[rows[of_way]]))
+            left = np.concatenate((latest[way : way + 1], slots.sent_last[rows[of_way]]))
             before = np.maximum.accumulate(left)
             if (before[:-1] > margins[of_way]).any():
                 return True
@@ -128,7 +122,8 @@ class Questions:
     def _margins(self, rows: Rows, lowest: Times) -> Times:
         """(n,) results of what was sent later than this ask for a question."""
         slots = self._slots
-        last = np.fmax(self.last[rows], slots.state_time[rows])
+        last = np.maximum(slots.sent_last[rows], slots.asked_last[rows])
+        last = np.fmax(last, slots.state_time[rows])
         return np.asarray(last + lowest[slots.stream[rows]] / 4)
 
     def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:

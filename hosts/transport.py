@@ -323,11 +323,9 @@ class WorkerTransport:
         batch = None
         if len(late) or len(due):
             batch = self._contributions.packets(late, due)
-            self._account(now, late, due)
             sizes = Pacer.wire_bytes(batch.full, self.lanes)
-            leave = self._pacer.departures(now, sizes)
-            self._questions.on_sent(leave[: len(late)], late, leave[len(late) :], due)
-            self._pacer.spend(now, int(sizes.sum()))
+            leave = self._pacer.hand_over_all(now, sizes)
+            self._account(now, late, due, leave)
         # Overdue numbers that are not to be asked about yet must not wake it again and again.
         timed = np.concatenate((asking, due)) if overdue else slice(None)
         following = float(slots.deadline[timed].min())
@@ -371,36 +369,37 @@ class WorkerTransport:
         fits = int(np.searchsorted(np.cumsum(sizes) - sizes, room, side="left"))
         return late[:fits], due[: max(0, fits - len(late))], fits < len(full)
 
-    def _account(self, now: float, late: Rows, due: Rows) -> None:
-        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now."""
+    def _account(self, now: float, late: Rows, due: Rows, leave: Seconds) -> None:
+        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now, and leave the host then."""
         slots = self._slots
+        asking, leaving = leave[: len(late)], leave[len(late) :]
         if len(due):
             again = slots.sent[due] > 0
             repeated = int(np.count_nonzero(again))
             progress = slots.progress.take(due)
             if repeated:
-                progress["sent_first"] = np.where(again, progress["sent_first"], now)
+                progress["sent_first"] = np.where(again, progress["sent_first"], leaving)
             else:
-                progress["sent_first"] = now
-            progress["sent_last"] = now
+                progress["sent_first"] = leaving
+            progress["sent_last"] = leaving
             progress["sent"] += 1
             progress["clean"] = ~again
             progress["failed"] = False
             progress["asked"] = 0
             progress["backoff"] = 0
             opaque(slots.progress)[due] = opaque(progress)
-            slots.deadline[due] = now + self.round_trips.after(slots.stream[due], 0)
+            slots.deadline[due] = leaving + self.round_trips.after(slots.stream[due], 0)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
         if len(late):
             slots.wanted[late] = False
             slots.asked[late] += 1
-            slots.asked_last[late] = now
+            slots.asked_last[late] = asking
             slots.backoff[late] += slots.deadline[late] <= now
             slots.clean[late] = False
             waits = self.round_trips.after(slots.stream[late], slots.backoff[late])
-            slots.deadline[late] = now + waits
+            slots.deadline[late] = asking + waits
             self.statistics.queries += len(late)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -463,11 +462,12 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        times = now - slots.sent_last[rows]
+        times = np.maximum(now - slots.sent_last[rows], 0.0)
         own = slots.clean[rows]
         if self.plan.pipeline.pulls:  # what was asked for waited for nobody
             asked = slots.asked[rows] == 1
-            times, own = np.where(asked, now - slots.asked_last[rows], times), own | asked
+            since = np.maximum(now - slots.asked_last[rows], 0.0)
+            times, own = np.where(asked, since, times), own | asked
         if own.any():
             np.minimum.at(self.round_trips.lowest, slots.stream[rows[own]], times[own])
         own &= batch.full
@@ -623,7 +623,8 @@ class WorkerTransport:
         self.statistics.states += len(rows)
         once = rows[slots.asked[rows] == 1]
         if len(once):
-            self.round_trips.sample(now, slots.stream[once], now - slots.asked_last[once])
+            took = np.maximum(now - slots.asked_last[once], 0.0)
+            self.round_trips.sample(now, slots.stream[once], took)
         phase = phases(headers)
         bit = np.where(direct, self.plan.rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
         absent = (headers["children"] >> bit & 1) == 0

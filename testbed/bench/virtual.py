@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 from rich.console import Console
 
-from testbed.bench.common import Message
-from testbed.cli.options import console_for, print_json, with_json
+from testbed.bench.common import Message, Schedule
+from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show, show_rows
 
 _KINDS = ("payload", "headers")
@@ -70,11 +72,19 @@ def virtual(
     # What is measured takes half a second to import, which other commands need not wait for.
     from testbed.bench import exchanges, hops
 
-    found = [hops.measure(kind, chunks, window, rounds) for kind in _KINDS for window in windows]
     kinds = (*_KINDS, "resnet50") if resnet else _KINDS
-    with_hosts = [
-        exchanges.measure(kind, exchange_chunks, exchange_window, rounds) for kind in kinds
-    ]
+    schedule = Schedule(len(_KINDS) * len(windows) + len(kinds), math.inf, say)
+
+    def of_network(kind: str, window: int) -> Message:
+        schedule.turn(f"the network, {_TITLES[kind]}, window {window}")
+        return hops.measure(kind, chunks, window, rounds)
+
+    def of_hosts(kind: str) -> Message:
+        schedule.turn(f"hosts, {_TITLES[kind]}")
+        return exchanges.measure(kind, exchange_chunks, exchange_window, rounds)
+
+    found = [of_network(kind, window) for kind in _KINDS for window in windows]
+    with_hosts = [of_hosts(kind) for kind in kinds]
     if as_json:
         print_json({"network": found, "exchanges": with_hosts})
     else:

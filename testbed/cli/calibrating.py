@@ -11,6 +11,7 @@ from testbed.bench.common import LEAST_BUSY, Message, Seconds
 from testbed.cli.files import OUTPUT
 from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show
+from topologies.units import time_text
 
 
 @click.command(short_help="Measure what hosts cost, for virtual time.")
@@ -65,8 +66,9 @@ def _explain(found: Message) -> None:
         took = one["seconds_per_chunk"]
         show(
             console,
-            f"a worker's core, chunks of {one['chunk_bytes']:,} bytes: {1e6 * took['median']:.2f}"
-            f" us each ({1e6 * took['low']:.2f} to {1e6 * took['high']:.2f}), a frame each way",
+            f"a worker's core, chunks of {one['chunk_bytes']:,} bytes:"
+            f" {time_text(took['median'])} each ({time_text(took['low'])} to"
+            f" {time_text(took['high'])}), a frame each way",
         )
     server = found["server"]
     show(

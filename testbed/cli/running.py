@@ -19,8 +19,9 @@ from testbed.cli.options import (
     say,
     with_json,
 )
+from testbed.cli.results import show_faults, show_plans, show_results
 from testbed.cli.run import bringing_up, run
-from testbed.cli.view import View, show, show_faults, show_plans, show_results
+from testbed.cli.view import View, show
 from testbed.faults import files as faults
 from testbed.lifecycle.launcher import LaunchError, check_jobs
 from testbed.nodes.control import ControlError, ask, converse

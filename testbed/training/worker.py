@@ -231,6 +231,7 @@ def work(
                 *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations),
                 observer,
             )
+            observer.begun(lambda: client.chunks_done)
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
             cpu_watch = CpuWatch() if world is REAL else None
             reporter = _Reporter(
