@@ -91,7 +91,7 @@ def sweep(
         with view:
             state = conduct(store, listed, crew, view.take)
         rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
-        _write(found, store, drawing, rows)
+        undrawn = _write(found, store, drawing, rows)
     for text in effects.equal(found.axes, rows):
         say(f"note: {text}")
     if as_json:
@@ -101,6 +101,8 @@ def sweep(
             f"{count(state.failed, 'trial')} of {state.trials:,} failed, each tried twice; their"
             f" logs are in {shown(path.resolve())}/trials/*/result.json"
         )
+    if drawing is not None and undrawn:
+        raise SweepError(f"--plot {drawing}: no plot: {undrawn}")
 
 
 def _check_plot(file: SweepFile) -> None:
@@ -133,7 +135,8 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     show_rows(console_for(), told, {"trial": "trial", "done": "done", **titles})
 
 
-def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> None:
+def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> str:
+    """Tables and drawings; returns why there is no drawing."""
     table.write_csv(store.csv, rows)
     written = [store.csv]
     if table.can_write_parquet():
@@ -152,6 +155,7 @@ def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table
             written.append(path)
     for path in written:
         say(shown(path.resolve()))
+    return found if isinstance(found, str) else ""
 
 
 def _left(seconds: float | None) -> str:
