@@ -66,9 +66,7 @@ _ECN = np.uint8(Flag.ECN)
 _FLAGGED = np.uint8(FLAGGED)
 _RESULT = np.uint8(Op.RESULT)
 _STATE = np.uint8(Op.STATE)
-_AGGREGATING = np.uint8(Phase.AGGREGATING)
 _FINAL = np.uint8(Phase.FINAL)
-_NONE = np.zeros(0, np.intp)
 
 
 class WorkerTransport:
@@ -103,14 +101,15 @@ class WorkerTransport:
         packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
         seconds = 8 * packet / rate if rate else 0.0
         least = max(rto_least, LEAST_PACKETS * seconds)
-        # Where a server is the root all that workers may send can be before it.
-        longest = plan.world * sum(stream.window for stream in plan.streams) * seconds
-        initial, most = max(rto_initial, least, longest), max(rto_most, least, longest)
+        # Where a server is the root its link takes what all workers may send, one by one, and as
+        # many results.
+        longest = 2 * plan.world * sum(stream.window for stream in plan.streams) * seconds + least
+        initial, most = max(rto_initial, longest), max(rto_most, longest)
         self.round_trips = RoundTrips(len(plan.streams), initial, least, most)
         self._exponents = exponents
         self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)
-        self._questions = Questions(self._slots, len(plan.servers))
+        self._questions = Questions(self._slots, len(plan.servers), plan.rank)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
@@ -283,15 +282,8 @@ class WorkerTransport:
         if self._moved:
             self._advance()
         due = self._most_urgent(slots.due.nonzero()[0])
-        late = asking = _NONE
-        overdue = slots.deadline.min() <= now
-        if overdue:
-            asking = self._questions.oldest()
-            late = self._most_urgent(asking[slots.deadline[asking] <= now])
-        slots.wanted[self._questions.overtaken(self.round_trips)] = True
-        if slots.wanted.any():
-            late = self._most_urgent(np.union1d(late, slots.wanted.nonzero()[0]))
-        late, due, left_over = self._within_rate(now, late, due)
+        late, timed = self._questions.late(now, self.round_trips)
+        late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
         batch = None
         if len(late) or len(due):
             batch = self._contributions.packets(late, due)
@@ -299,8 +291,8 @@ class WorkerTransport:
             leave = self._pacer.hand_over_all(now, sizes)
             self._account(now, late, due, leave)
         # Overdue numbers that are not to be asked about yet must not wake it again and again.
-        timed = np.concatenate((asking, due)) if overdue else slice(None)
-        following = float(slots.deadline[timed].min())
+        timers = slice(None) if timed is None else np.concatenate((timed, due))
+        following = float(slots.deadline[timers].min())
         if left_over:
             following = max(now, self._pacer.next_time())
         return batch, following
@@ -344,7 +336,7 @@ class WorkerTransport:
     def _account(self, now: float, late: Rows, due: Rows, leave: Seconds) -> None:
         """QUERYs of `late` and CONTRIBUTEs of `due` are sent now, and leave the host then."""
         slots = self._slots
-        asking, leaving = leave[: len(late)], leave[len(late) :]
+        leaving = leave[len(late) :]
         if len(due):
             again = slots.sent[due] > 0
             repeated = int(np.count_nonzero(again))
@@ -365,13 +357,7 @@ class WorkerTransport:
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
         if len(late):
-            slots.wanted[late] = False
-            slots.asked[late] += 1
-            slots.asked_last[late] = asking
-            slots.backoff[late] += slots.deadline[late] <= now
-            slots.clean[late] = False
-            waits = self.round_trips.after(slots.stream[late], slots.backoff[late])
-            slots.deadline[late] = asking + waits
+            self._questions.on_asked(now, late, leave[: len(late)], self.round_trips)
             self.statistics.queries += len(late)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -516,32 +502,7 @@ class WorkerTransport:
         if not len(rows):
             return
         self.statistics.states += len(rows)
-        once = rows[slots.asked[rows] == 1]
-        if len(once):
-            took = np.maximum(now - slots.asked_last[once], 0.0)
-            self.round_trips.sample(now, slots.stream[once], took)
-        phase = phases(headers)
-        bit = np.where(direct, self.plan.rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
-        absent = (headers["children"] >> bit & 1) == 0
-        # Who waits for others asks ever less often, but soon again after whatever has moved: what
-        # comes next may be lost on the way to this worker.
-        moved = slots.state_node[rows] != headers["node"]
-        moved |= slots.state_phase[rows] != phase
-        moved |= slots.state_children[rows] != headers["children"]
-        slots.backoff[rows[moved & np.isfinite(slots.state_time[rows])]] = 0
-        slots.state_node[rows] = headers["node"]
-        slots.state_phase[rows] = phase
-        slots.state_children[rows] = headers["children"]
-        slots.state_time[rows] = now
-        slots.asked[rows] = 0
-        again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
-        slots.due[rows[again]] = True
-        slots.deadline[rows[again]] = np.inf
-        waiting = rows[~again]
-        waits = self.round_trips.after(slots.stream[waiting], slots.backoff[waiting])
-        slots.deadline[waiting] = now + waits
-        slots.wanted[rows] = False
-        self._questions.on_loss(now, rows[again])
+        self._questions.on_states(now, rows, headers, direct, self.round_trips)
 
     def _drop(self, cause: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))
