@@ -145,9 +145,10 @@ def test_segments_at_once_are_as_one_by_one(
         return joined(segments), joined(acks)
 
     singly = carry([1])
+    count = [-(-size // 8) for size in messages]
     assert [sum(one.lengths) for one in singly] == [
-        sum(messages) + HEADERS * sum(-(-size // 8) for size in messages),
-        HEADERS * sum(-(-(-(-size // 8)) // 2) for size in messages),
+        sum(messages) + HEADERS * sum(count),
+        HEADERS * sum(-(-one // 2) for one in count),
     ]
     for other in (carry(cuts), carry([10**6])):
         for one, same in zip(singly, other, strict=True):
