@@ -32,20 +32,87 @@ import numpy.typing as npt
 
 from hosts.round_trip import RoundTrips, Times
 from hosts.slots import DIRECT, Rows, Slots
+from protocol.header import Array, Phase, phases
+from protocol.plan import MOST_CHILDREN
 
+_AGGREGATING = np.uint8(Phase.AGGREGATING)
+_FINAL = np.uint8(Phase.FINAL)
+_NONE = np.zeros(0, np.intp)
 KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
 
 
 class Questions:
     """Of the streams of `slots`, whose deadlines say when a number is overdue; servers: how many
-    the plan has. Arrays are public for `Columns`."""
+    the plan has; rank: this worker's. Arrays are public for `Columns`."""
 
-    def __init__(self, slots: Slots, servers: int) -> None:
+    def __init__(self, slots: Slots, servers: int, rank: int) -> None:
         self._slots = slots
+        self._rank = rank
         self.servers = servers
         # When what has its result left, the latest of each way: stream, server and kind.
         self.latest = np.full(KINDS * len(slots.windows) * servers, -np.inf)
         self._news = False  # since `overtaken` was asked
+
+    def late(self, now: float, trips: RoundTrips) -> tuple[Rows, Rows | None]:
+        """Rows of the numbers that are to be asked about now. If a timer has rung, also of those
+        whose timers count from now on; None: all do."""
+        slots = self._slots
+        late, timed = _NONE, None
+        if slots.deadline.min() <= now:
+            timed = self.oldest()
+            late = timed[slots.deadline[timed] <= now]
+        slots.wanted[self.overtaken(trips)] = True
+        if slots.wanted.any():
+            late = np.union1d(late, slots.wanted.nonzero()[0])
+        return late, timed
+
+    def on_asked(self, now: float, rows: Rows, leave: Times, trips: RoundTrips) -> None:
+        """QUERYs about these rows are sent now, and leave the host then."""
+        slots = self._slots
+        slots.wanted[rows] = False
+        slots.asked[rows] += 1
+        slots.asked_last[rows] = leave
+        slots.backoff[rows] += slots.deadline[rows] <= now
+        slots.clean[rows] = False
+        slots.deadline[rows] = leave + trips.after(slots.stream[rows], slots.backoff[rows])
+
+    def on_states(
+        self,
+        now: float,
+        rows: Rows,
+        headers: Array,
+        direct: npt.NDArray[np.bool_],
+        trips: RoundTrips,
+    ) -> None:
+        """STATEs (n,), direct or not, that answer questions about these distinct rows: what is lost
+        is due again."""
+        slots = self._slots
+        once = rows[slots.asked[rows] == 1]
+        if len(once):
+            took = np.maximum(now - slots.asked_last[once], 0.0)
+            trips.sample(now, slots.stream[once], took)
+        phase = phases(headers)
+        bit = np.where(direct, self._rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
+        absent = (headers["children"] >> bit & 1) == 0
+        # Who waits for others asks ever less often, but soon again after whatever has moved: what
+        # comes next may be lost on the way to this worker.
+        moved = slots.state_node[rows] != headers["node"]
+        moved |= slots.state_phase[rows] != phase
+        moved |= slots.state_children[rows] != headers["children"]
+        slots.backoff[rows[moved & np.isfinite(slots.state_time[rows])]] = 0
+        slots.state_node[rows] = headers["node"]
+        slots.state_phase[rows] = phase
+        slots.state_children[rows] = headers["children"]
+        slots.state_time[rows] = now
+        slots.asked[rows] = 0
+        again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
+        slots.due[rows[again]] = True
+        slots.deadline[rows[again]] = np.inf
+        waiting = rows[~again]
+        waits = trips.after(slots.stream[waiting], slots.backoff[waiting])
+        slots.deadline[waiting] = now + waits
+        slots.wanted[rows] = False
+        self.on_loss(now, rows[again])
 
     def oldest(self) -> Rows:
         """Rows of the numbers that may be asked about once they are overdue: one a stream."""
@@ -59,7 +126,7 @@ class Questions:
     def overtaken(self, trips: RoundTrips) -> Rows:
         """Rows of the numbers that are to be asked about at once: sums of later ones are there."""
         if not self._news:
-            return np.zeros(0, np.intp)
+            return _NONE
         self._news = False
         rows = np.isfinite(self._slots.deadline).nonzero()[0]
         return self._behind(rows, self.latest, trips.lowest)

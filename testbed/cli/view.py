@@ -90,6 +90,8 @@ class View:
                 self.note(message["text"])
             return
         job = self._jobs.setdefault(message["job"], {})
+        if message["event"] == "progress":  # what was told within an iteration is of another one
+            job.pop("iterations_done", None)
         job.update(message)
         if not self._console.is_terminal:
             self._line(message["job"], job)
@@ -172,7 +174,7 @@ def _within(job: Message) -> str:
     done, iterations = job["iterations_done"], job["iterations"]
     number = math.floor(done)
     left = job["left_seconds"]
-    end = "" if left is None else f", about {time_text(left, 2)} left"
+    end = "" if left is None else f", about {time_text(max(left, 1.0), 2)} left"
     return (
         f"iteration {number + 1} of {iterations}: {math.floor(100 * (done - number))} % of its"
         f" chunks, at {time_text(job['virtual_seconds'], 4)} of virtual time;"
