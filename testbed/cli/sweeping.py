@@ -88,8 +88,12 @@ def sweep(
                 return RayCrew(address, jobs, say=view.say)
             return LocalCrew(jobs or len(os.sched_getaffinity(0)), store.logs)
 
-        with view:
-            state = conduct(store, listed, crew, view.take)
+        try:
+            with view:
+                state = conduct(store, listed, crew, view.take)
+        except KeyboardInterrupt:
+            say("what is done is kept: the same command goes on")
+            raise
         rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
         undrawn = _write(found, store, drawing, rows)
     for text in effects.equal(found.axes, rows):
@@ -117,7 +121,7 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     todo = {one.id for one in pending(store, listed)}
     rows = [{"trial": one.id, "done": one.id not in todo, "values": one.values} for one in listed]
     if as_json:
-        print_json({"sweep": file.spec.name, "folder": str(store.path), "trials": rows})
+        print_json({"sweep": file.spec.name, "folder": str(store.path.resolve()), "trials": rows})
         return
     axes = {axis.path: axis for axis in file.axes if len(axis.values) > 1}
     titles = {path: axis_name(axis) for path, axis in axes.items()}
