@@ -78,17 +78,19 @@ def carry_out(
     target: str,
     folder: Path,
     view: View,
+    seed: int | None = None,
 ) -> tuple[Message, str]:
     """Runs a job under faults in a testbed of its own; its summary, and the run's name.
 
-    Raises ``LaunchError`` if it does not come to an end.
+    seed: of the topology; None: that of its file. Raises ``LaunchError`` if it does not come to an
+    end.
     """
     path, file = write(job, faults_of_it, folder)
     place = ROOT / "topologies" / f"{topology}.yaml"
     schedule: list[faults.Fault] = []
     if faults_of_it.get("faults") or faults_of_it.get("random"):
         schedule = faults.schedule(faults.load(file), load_topology(place))
-    launched, _ = run(place, [path], view, faults=schedule, target=target)
+    launched, _ = run(place, [path], view, faults=schedule, target=target, topology_seed=seed)
     return json.loads(launched.run.summary.read_text()), launched.run.path.name
 
 

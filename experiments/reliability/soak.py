@@ -39,7 +39,7 @@ def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
     what = f"{job['tree']}, random faults every {every}"
     name = f"seed {seed}"
     try:
-        summary, where = carry_out(topology, job, faults, target, folder, view)
+        summary, where = carry_out(topology, job, faults, target, folder, view, seed)
     except LaunchError as error:
         return Line(name, what, topology, target, None, problems=[str(error)])
     rows = summary["faults"]

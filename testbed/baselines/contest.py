@@ -103,16 +103,16 @@ class Contender:
 
     def windows(self) -> dict[Pair, int]:
         """Segments in flight, from and to each of its pairs. Raises ContestError if a queue has no
-        room for one of each."""
+        room for two of each, as every second one is acknowledged."""
         assert self.wires is not None
         found = self.wires.windows(self.rounds)
         for (a, b), window in found.items():
-            if window < 1:
+            if window < 2:
                 raise ContestError(
                     f"{self.name}: a queue between {self.ends[a].node} and {self.ends[b].node} is"
-                    f" shared by so many that it has room for {window:.2g} segments of each, and"
-                    " what is lost in virtual time is not sent again: choose a larger queue_bytes,"
-                    " or leave it out with --only"
+                    f" shared by so many that it has room for {window:.2g} segments of each; two"
+                    " are what is acknowledged, and what is lost in virtual time is not sent again:"
+                    " choose a larger queue_bytes, or leave it out with --only"
                 )
         both = {pair: 1 for a, b in found for pair in ((a, b), (b, a))}
         return both | {pair: int(window) for pair, window in found.items()}

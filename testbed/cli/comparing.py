@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -212,7 +213,10 @@ def _play_all(
     rows = []
     for number, one in enumerate(listed, start=1):
         say(f"{number}/{len(listed)} {one.name} ({one.meaning})")
+        began = time.monotonic()
         rows.append(play(one).row(addressing, framing=framing))
+        took = time_text(time.monotonic() - began, 2)
+        say(f"    {time_text(rows[-1]['seconds'], _DIGITS)} an iteration; it took {took} here")
     return rows
 
 

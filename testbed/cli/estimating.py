@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from testbed.cli.files import FILE
 from testbed.cli.options import (
@@ -296,7 +297,7 @@ def _show_links(
         " headers included\n",
     )
     columns = {
-        "placement": "placement", "tree": "tree", "servers": "servers", "worker": "worker",
+        "placement": "placement", "servers": "servers", "worker": "worker",
         "server": "server", "uplink": "uplink", "bottleneck": "bottleneck",
         "least": "at least", "fits": "fits",
     }  # fmt: skip
@@ -316,8 +317,7 @@ def _row(need: Need, seconds: float | None) -> Message:
         where = f"{slowest.source} to {slowest.to}, {rate_text(slowest.rate)}"
         least, fits = time_text(slowest.seconds), slowest.seconds <= (seconds or 0)
     return {
-        "placement": need.placement,
-        "tree": need.tree,
+        "placement": f"{need.placement} ({need.tree})",
         "servers": str(len(need.servers)),
         "worker": _load(need.worker, seconds),
         "server": _load(need.server, seconds),
@@ -352,4 +352,4 @@ def _say_together(console: Console, what: str, told: list[tuple[str, str]]) -> N
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True, markup=False)
+    show(console, Text(text))

@@ -170,7 +170,7 @@ seeded = click.option(
     "--topology-seed",
     type=click.IntRange(0, 2**32 - 1),
     metavar="N",
-    help="Of which packets bad links hit, instead of the topology's `seed`.",
+    help="Draws which packets bad links lose, instead of the topology's `seed`.",
 )
 clocked = click.option(
     "--clock",

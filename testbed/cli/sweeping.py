@@ -27,6 +27,7 @@ from testbed.sweeps.local import LocalCrew
 from testbed.sweeps.store import FAILED, Store, default_folder, opened
 from testbed.sweeps.sweepfile import SweepFile, SweepFileError, load
 from testbed.sweeps.trials import Trial, trials
+from testbed.sweeps.wording import axis_name, value_text
 
 Message = dict[str, Any]
 _MINUTE = 60.0
@@ -116,9 +117,20 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     if as_json:
         print_json({"sweep": file.spec.name, "folder": str(store.path), "trials": rows})
         return
-    told = [{"trial": one.id, "done": "no" if one.id in todo else "yes", "values": one.label}
-            for one in listed]  # fmt: skip
-    show_rows(console_for(), told, {"trial": "trial", "done": "done", "values": "values"})
+    axes = {axis.path: axis for axis in file.axes if len(axis.values) > 1}
+    titles = {path: axis_name(axis) for path, axis in axes.items()}
+    told = [
+        {
+            "trial": one.id,
+            "done": "no" if one.id in todo else "yes",
+            **{
+                path: value_text(axis, table.plain(one.measures[path]))
+                for path, axis in axes.items()
+            },
+        }
+        for one in listed
+    ]
+    show_rows(console_for(), told, {"trial": "trial", "done": "done", **titles})
 
 
 def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> None:

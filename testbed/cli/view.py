@@ -25,6 +25,7 @@ _WITHIN_SECONDS = 10.0
 _STATES = {"starting": "starting workers", "checking": "training again without a network"}
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
 _GAP = 2  # between columns
+_FEW_ROWS = 3  # for which nobody has to look along a column
 # Wider than anything that is printed: where no terminal is, nobody wraps or cuts.
 ENDLESS = 10_000
 
@@ -89,6 +90,8 @@ class View:
                 self.note(message["text"])
             return
         job = self._jobs.setdefault(message["job"], {})
+        if message["event"] == "progress":  # what was told within an iteration is of another one
+            job.pop("iterations_done", None)
         job.update(message)
         if not self._console.is_terminal:
             self._line(message["job"], job)
@@ -171,7 +174,7 @@ def _within(job: Message) -> str:
     done, iterations = job["iterations_done"], job["iterations"]
     number = math.floor(done)
     left = job["left_seconds"]
-    end = "" if left is None else f", about {time_text(left, 2)} left"
+    end = "" if left is None else f", about {time_text(max(left, 1.0), 2)} left"
     return (
         f"iteration {number + 1} of {iterations}: {math.floor(100 * (done - number))} % of its"
         f" chunks, at {time_text(job['virtual_seconds'], 4)} of virtual time;"
@@ -203,18 +206,21 @@ def plain_table(first: str, *others: str) -> Table:
 
 
 def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) -> None:
-    """Rows as a table, or one below the other where that is too wide; columns: field -> title.
+    """Rows as a table; where that is too wide, as several of some columns each, the first in all of
+    them, or else one row below the other. columns: field -> title.
 
     Columns without any value are left out.
     """
     titles = {name: title for name, title in columns.items() if any(_cell(r, name) for r in rows)}
-    table = plain_table(*(titles or columns).values())
-    for column in table.columns:
-        column.justify = "left"
-    for row in rows:
-        table.add_row(*(Text(_cell(row, name)) for name in titles))
-    if fits(console, table):
+    if not titles:
+        show(console, _of(rows, columns))
+        return
+    tables = _split(console, rows, titles)
+    for number, table in enumerate(tables):
+        if number:
+            show(console)
         show(console, table)
+    if tables:
         return
     for number, row in enumerate(rows):
         block = plain_table("", "")
@@ -226,6 +232,34 @@ def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) ->
         if number:
             show(console)
         show(console, block)
+
+
+def _of(rows: list[Message], titles: dict[str, str]) -> Table:
+    table = plain_table(*titles.values())
+    for column in table.columns:
+        column.justify = "left"
+    for row in rows:
+        table.add_row(*(Text(_cell(row, name)) for name in titles))
+    return table
+
+
+def _split(console: Console, rows: list[Message], titles: dict[str, str]) -> list[Table]:
+    """As many columns in a table as fit beside the first; none if one of them does not."""
+    first, *others = titles
+    tables: list[Table] = []
+    while others or not tables:
+        fitting = len(others)
+        while True:
+            names = [first, *others[:fitting]]
+            table = _of(rows, {name: titles[name] for name in names})
+            if fits(console, table):
+                break
+            fitting -= 1
+            if fitting < 1 or len(rows) < _FEW_ROWS:  # of which each is better read in whole
+                return []
+        tables.append(table)
+        others = others[fitting:]
+    return tables
 
 
 def _cell(row: Message, name: str) -> str:

@@ -56,7 +56,7 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
         "trial": trial.id,
         "state": result["state"],
         "attempts": result["attempts"],
-        **{column(axis): _plain(trial.measures[axis.path]) for axis in axes},
+        **{column(axis): plain(trial.measures[axis.path]) for axis in axes},
     }
     summary = result["summary"]
     if summary is None:
@@ -96,7 +96,8 @@ def columns() -> list[str]:
     return list(row(Trial("", "", {}, {}, "", ""), (), nothing))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of an axis as a table has it: groups of fields as JSON."""
     group = isinstance(value, (list, dict))
     return json.dumps(value, sort_keys=True, default=str) if group else value
 

@@ -90,7 +90,9 @@ def value_text(axis: Axis, value: Any) -> str:
     if kind == "share":
         return f"{100 * value:g} %"
     told = {"bit_per_s": rate_text, "s": time_text}.get(kind)
-    return told(value, _DIGITS) if told is not None else f"{value:,.6g}"
+    if told is None:
+        return f"{value:,.6g}"
+    return told(value, _DIGITS).replace(" us", " µs")
 
 
 def of_axis(axis: Axis, values: Sequence[float], *, log: bool) -> Measure:

@@ -90,6 +90,8 @@ def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(
         found.append((summary, (tmp_path / name / "trace.json").read_bytes(), series))
         told.append([one for one in messages if one["event"] == "within"])
     assert found[0] == found[1]
+    ended = [row.get("ended", ()) for row in map(json.loads, found[0][2].splitlines())]
+    assert sum(map(len, ended)) == 2  # whoever reads the series knows of the last iteration, too
     assert told[0] == []
     shares = [one["iterations_done"] for one in told[1]]
     assert shares == sorted(shares)

@@ -270,3 +270,21 @@ def test_jobs_that_do_not_fit_beside_each_other_are_shown_one_below_the_other() 
         assert max(cell_len(line.rstrip()) for line in lines(of)) <= 120
         assert "one-rack, 1 rack" in "\n".join(lines(of))
     assert max(map(cell_len, lines(narrow))) <= 70
+
+
+def test_a_table_of_many_rows_that_is_too_wide_is_one_of_some_columns_below_the_other() -> None:
+    """Whoever compares rows sees them below each other, with the name of each beside them."""
+    names = [f"column{number}" for number in range(12)]
+    many = [{"name": f"row{n}", **{one: f"{one}-{n}" for one in names}} for n in range(3)]
+    terminal = console(60)
+    show_rows(terminal, many, {one: one for one in ("name", *names)})
+    tables = "\n".join(line.rstrip() for line in lines(terminal)).split("\n\n")
+    assert len(tables) > 1
+    told = [table.split("\n") for table in tables]
+    assert max(len(line) for table in told for line in table) <= 60
+    assert [[line.split()[0] for line in table] for table in told] == [
+        ["name", "row0", "row1", "row2"] for _ in told
+    ]
+    for n in range(3):
+        found = [word for table in told for word in table[1 + n].split()[1:]]
+        assert found == [many[n][one] for one in names]
