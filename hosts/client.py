@@ -482,6 +482,12 @@ class Client:
         counts["dropped"] = dict(statistics.dropped)
         return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
 
+    @property
+    def chunks_done(self) -> int:
+        """Chunks since the start whose sums have come, of all calls; from any thread."""
+        statistics = self._transport.statistics
+        return statistics.completed + statistics.completed_direct
+
     def explain(self) -> list[Waiting]:
         """What is known of each chunk that this worker waits for."""
         with self._connected().turn:

@@ -53,7 +53,7 @@ class _Releases(ctypes.Structure):
             for name in (
                 "worker", "left", "next", "taken", "entries", "starts", "smoothed", "variation",
                 "timeouts", "late", "rings", "after", "times", "rows", "released", "sent_rows",
-                "sent_sizes", "sent_times", "sent_deadlines",
+                "sent_sizes", "sent_times", "sent_leave", "sent_deadlines",
             )
         ),
         *((name, ctypes.c_int64) for name in ("results", "large", "small")),
@@ -69,10 +69,7 @@ class _Quiet(ctypes.Structure):
     """`struct quiet` of runtime/releases.c."""
 
     _fields_ = (
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("left", "last", "latest", "lowest", "smoothed", "timeouts")
-        ),
+        *((name, ctypes.c_void_p) for name in ("latest", "lowest", "smoothed", "timeouts")),
         ("least", ctypes.c_double),
         ("servers", ctypes.c_int64),
     )
@@ -168,9 +165,8 @@ class Columns:
         """`_quiet` of hosts/releases.py."""
         latest, lowest = questions.latest.copy(), trips.lowest.copy()
         native = _Quiet(
-            questions.left.ctypes.data, questions.last.ctypes.data, latest.ctypes.data,
-            lowest.ctypes.data, trips.smoothed.ctypes.data, trips.timeouts.ctypes.data,
-            trips.least, questions.servers,
+            latest.ctypes.data, lowest.ctypes.data, trips.smoothed.ctypes.data,
+            trips.timeouts.ctypes.data, trips.least, questions.servers,
         )  # fmt: skip
         quiet = self._lib.stay_quiet(
             self._at, ctypes.byref(native), times.ctypes.data, rows.ctypes.data, len(rows),
@@ -204,7 +200,7 @@ class Columns:
         )
         after = np.empty(starts[-1], np.uint8)
         rings = np.full(streams, -np.inf)
-        sent, leaving = np.empty((3, most), np.int64), np.empty((2, most))
+        sent, leaving = np.empty((3, most), np.int64), np.empty((3, most))
         first, row, wide = address(numbers), 8 * (streams + 1), 8 * most
         sent_at, leaving_at = address(sent), address(leaving)
         small, large = sizes
@@ -212,7 +208,8 @@ class Columns:
             *(self._at, first, first + row, first + 2 * row, first + 4 * row, first + 3 * row),
             *(address(one) for one in measured),
             *(address(rings), address(after) if len(after) else 0, address(times), address(rows)),
-            *(sent_at, sent_at + wide, sent_at + 2 * wide, leaving_at, leaving_at + wide),
+            *(sent_at, sent_at + wide, sent_at + 2 * wide),
+            *(leaving_at, leaving_at + wide, leaving_at + 2 * wide),
             *(len(times), large, small),
             *(pacer.rate, pacer.backlog, pacer.clear, trips.least, trips.most),
             *(clock.tick, clock.second, math.inf, 0, 0, 0),
@@ -229,6 +226,7 @@ class Columns:
             sent[2, :count],
             leaving[0, :count],
             leaving[1, :count],
+            leaving[2, :count],
             numbers[2, :-1].tolist(),
             rings,
             native.spent > 0,
@@ -270,12 +268,14 @@ class Columns:
         """`_account` of hosts/releases.py."""
         self._lib.note_sent(self._at, address(rows), len(rows), address(times), address(deadlines))
 
-    def postpone(self, rings: Sequence[float]) -> float:
-        """Of each stream no number is asked about before its ring; returns when the first is."""
+    def postpone(self, rings: Sequence[float], timeouts: Sequence[float]) -> float:
+        """`Questions.restart` of each stream's numbers; returns when the first is asked about."""
         slots = self._slots
         first: float = min(
-            self._lib.postpone(self._at, stream, slots.left[stream], slots.next[stream], ring)
-            for stream, ring in enumerate(rings)
+            self._lib.postpone(
+                self._at, stream, slots.left[stream], slots.next[stream], ring, timeout
+            )
+            for stream, (ring, timeout) in enumerate(zip(rings, timeouts, strict=True))
         )
         return first
 

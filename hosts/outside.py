@@ -18,8 +18,9 @@ import grpc
 
 from hosts.driver import Attachment
 from hosts.errors import ServiceUnavailableError
-from hosts.scheduler import BACKLOG
+from hosts.scheduler import BACKLOG, WIRE_OVERHEAD
 from hosts.udp import worker_endpoint
+from protocol.header import HEADER_BYTES
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import (
@@ -103,8 +104,12 @@ class Outside:
 
     def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
         """Seconds of a link (bit/s) that a worker hands over ahead of time, in packets of so many
-        bytes of payload: where a full queue blocks the sender, no less than is good for trains."""
-        return BACKLOG
+        bytes of payload: where a full queue blocks the sender, no less than is good for trains.
+        Here two of them at least, so that one still waits for the link when the next is asked for,
+        a little late on a busy machine."""
+        if rate <= 0:
+            return BACKLOG
+        return max(BACKLOG, 2 * 8 * (payload + HEADER_BYTES + WIRE_OVERHEAD) / rate)
 
     def peer(self, address: Address) -> Connection:
         """To another server; it is connected again whenever that is there."""

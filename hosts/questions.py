@@ -32,23 +32,87 @@ import numpy.typing as npt
 
 from hosts.round_trip import RoundTrips, Times
 from hosts.slots import DIRECT, Rows, Slots
+from protocol.header import Array, Phase, phases
+from protocol.plan import MOST_CHILDREN
 
+_AGGREGATING = np.uint8(Phase.AGGREGATING)
+_FINAL = np.uint8(Phase.FINAL)
+_NONE = np.zeros(0, np.intp)
 KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
 
 
 class Questions:
     """Of the streams of `slots`, whose deadlines say when a number is overdue; servers: how many
-    the plan has. Arrays are public for `Columns`."""
+    the plan has; rank: this worker's. Arrays are public for `Columns`."""
 
-    def __init__(self, slots: Slots, servers: int) -> None:
+    def __init__(self, slots: Slots, servers: int, rank: int) -> None:
         self._slots = slots
+        self._rank = rank
         self.servers = servers
         # When what has its result left, the latest of each way: stream, server and kind.
         self.latest = np.full(KINDS * len(slots.windows) * servers, -np.inf)
         self._news = False  # since `overtaken` was asked
-        # By row: when its last CONTRIBUTE leaves the host, and its last packet of any kind.
-        # A window may be handed over at one time, but it leaves packet by packet.
-        self.left, self.last = np.zeros((2, len(slots.stage)))
+
+    def late(self, now: float, trips: RoundTrips) -> tuple[Rows, Rows | None]:
+        """Rows of the numbers that are to be asked about now. If a timer has rung, also of those
+        whose timers count from now on; None: all do."""
+        slots = self._slots
+        late, timed = _NONE, None
+        if slots.deadline.min() <= now:
+            timed = self.oldest()
+            late = timed[slots.deadline[timed] <= now]
+        slots.wanted[self.overtaken(trips)] = True
+        if slots.wanted.any():
+            late = np.union1d(late, slots.wanted.nonzero()[0])
+        return late, timed
+
+    def on_asked(self, now: float, rows: Rows, leave: Times, trips: RoundTrips) -> None:
+        """QUERYs about these rows are sent now, and leave the host then."""
+        slots = self._slots
+        slots.wanted[rows] = False
+        slots.asked[rows] += 1
+        slots.asked_last[rows] = leave
+        slots.backoff[rows] += slots.deadline[rows] <= now
+        slots.clean[rows] = False
+        slots.deadline[rows] = leave + trips.after(slots.stream[rows], slots.backoff[rows])
+
+    def on_states(
+        self,
+        now: float,
+        rows: Rows,
+        headers: Array,
+        direct: npt.NDArray[np.bool_],
+        trips: RoundTrips,
+    ) -> None:
+        """STATEs (n,), direct or not, that answer questions about these distinct rows: what is lost
+        is due again."""
+        slots = self._slots
+        once = rows[slots.asked[rows] == 1]
+        if len(once):
+            took = np.maximum(now - slots.asked_last[once], 0.0)
+            trips.sample(now, slots.stream[once], took)
+        phase = phases(headers)
+        bit = np.where(direct, self._rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
+        absent = (headers["children"] >> bit & 1) == 0
+        # Who waits for others asks ever less often, but soon again after whatever has moved: what
+        # comes next may be lost on the way to this worker.
+        moved = slots.state_node[rows] != headers["node"]
+        moved |= slots.state_phase[rows] != phase
+        moved |= slots.state_children[rows] != headers["children"]
+        slots.backoff[rows[moved & np.isfinite(slots.state_time[rows])]] = 0
+        slots.state_node[rows] = headers["node"]
+        slots.state_phase[rows] = phase
+        slots.state_children[rows] = headers["children"]
+        slots.state_time[rows] = now
+        slots.asked[rows] = 0
+        again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
+        slots.due[rows[again]] = True
+        slots.deadline[rows[again]] = np.inf
+        waiting = rows[~again]
+        waits = trips.after(slots.stream[waiting], slots.backoff[waiting])
+        slots.deadline[waiting] = now + waits
+        slots.wanted[rows] = False
+        self.on_loss(now, rows[again])
 
     def oldest(self) -> Rows:
         """Rows of the numbers that may be asked about once they are overdue: one a stream."""
@@ -62,7 +126,7 @@ class Questions:
     def overtaken(self, trips: RoundTrips) -> Rows:
         """Rows of the numbers that are to be asked about at once: sums of later ones are there."""
         if not self._news:
-            return np.zeros(0, np.intp)
+            return _NONE
         self._news = False
         rows = np.isfinite(self._slots.deadline).nonzero()[0]
         return self._behind(rows, self.latest, trips.lowest)
@@ -72,17 +136,20 @@ class Questions:
         slots = self._slots
         streams = slots.stream[rows]
         arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
-        self.restart(np.where(arrived, now + trips.timeouts, -np.inf))
+        self.restart(np.where(arrived, now + trips.timeouts, -np.inf), trips.timeouts)
         # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
-        early = (slots.sent[rows] > 1) & (now - self.left[rows] < trips.lowest[streams])
-        self.left[rows[early]] = slots.sent_first[rows[early]]
+        early = (slots.sent[rows] > 1) & (now - slots.sent_last[rows] < trips.lowest[streams])
+        slots.sent_last[rows[early]] = slots.sent_first[rows[early]]
         self.take(rows)
 
-    def restart(self, rings: Times) -> None:
+    def restart(self, rings: Times, timeouts: Times) -> None:
         """Timers of streams, (streams,), -inf: not of that one. What was asked about in vain keeps
-        its own, if that is later; of all others a timer is as long as it would be if set now."""
+        its own, if that is later; of all others a timer is as long as it would be if set now, and
+        begins when they have left."""
         slots = self._slots
         ring = rings[slots.stream]
+        leaves = slots.sent_last + timeouts[slots.stream]
+        ring = np.where(np.isfinite(ring), np.maximum(ring, leaves), ring)
         set_anew = np.isfinite(ring) & np.isfinite(slots.deadline) & (slots.backoff == 0)
         slots.deadline[:] = np.where(set_anew, ring, np.maximum(slots.deadline, ring))
 
@@ -95,14 +162,8 @@ class Questions:
 
     def take(self, rows: Rows) -> None:
         """There are results of these rows; their timers are seen to."""
-        np.maximum.at(self.latest, self._ways(rows), self.left[rows])
+        np.maximum.at(self.latest, self._ways(rows), self._slots.sent_last[rows])
         self._news = True
-
-    def on_sent(self, asking: Times, late: Rows, leaving: Times, due: Rows) -> None:
-        """QUERYs of `late` and CONTRIBUTEs of `due` leave the host at these times."""
-        self.left[due] = leaving
-        self.last[due] = leaving
-        self.last[late] = asking
 
     def would_ask(self, rows: Rows, lowest: Times) -> bool:
         """Whether `overtaken` might give any, if results of these distinct rows, each sent once,
@@ -112,7 +173,7 @@ class Questions:
         margins = self._margins(rows, lowest)
         for way in np.unique(ways).tolist():
             of_way = ways == way
-            left = np.concatenate((latest[way : way + 1], self.left[rows[of_way]]))
+            left = np.concatenate((latest[way : way + 1], slots.sent_last[rows[of_way]]))
             before = np.maximum.accumulate(left)
             if (before[:-1] > margins[of_way]).any():
                 return True
@@ -128,7 +189,8 @@ class Questions:
     def _margins(self, rows: Rows, lowest: Times) -> Times:
         """(n,) results of what was sent later than this ask for a question."""
         slots = self._slots
-        last = np.fmax(self.last[rows], slots.state_time[rows])
+        last = np.maximum(slots.sent_last[rows], slots.asked_last[rows])
+        last = np.fmax(last, slots.state_time[rows])
         return np.asarray(last + lowest[slots.stream[rows]] / 4)
 
     def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:

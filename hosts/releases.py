@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hosts.transport import WorkerTransport
 
 _NONE = np.zeros(0, np.intp)
-_NO_TIMES = np.zeros(0)
 _NOT_PLAIN = np.uint8(FLAGGED | Flag.DIRECT)
 
 # Of tickets whose sums come one after the other (-1: of none), how many may be taken at once.
@@ -84,17 +83,15 @@ def release(
     trips.take(found.measured, lowest)
     questions.take(rows)
     if columns is not None:
-        columns.postpone(found.rings.tolist())
+        columns.postpone(found.rings.tolist(), trips.timeouts.tolist())
     else:
-        questions.restart(found.rings)
+        questions.restart(found.rings, trips.timeouts)
     congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
     transport.statistics.congested += congested
     transport._take(rows, batch.headers, batch.payloads, WAITING)
     transport._advance()
     sent = None
     if len(found.rows):
-        leave = transport._pacer.departures(found.times, found.sizes)
-        questions.on_sent(_NO_TIMES, _NONE, leave, found.rows)
         sent = transport._contributions.packets(_NONE, found.rows)
         _account(transport, found)
     transport._pacer = found.pacer
@@ -173,7 +170,7 @@ def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Seconds | 
     slots, trips = transport._slots, transport.round_trips
     lowest: Seconds = trips.lowest.copy()
     clean = slots.clean[rows]
-    took = times - slots.sent_last[rows]
+    took = np.maximum(times - slots.sent_last[rows], 0.0)
     np.minimum.at(lowest, slots.stream[rows][clean], took[clean])
     if transport._questions.would_ask(rows, lowest):
         return None
@@ -258,11 +255,11 @@ def _account(transport: WorkerTransport, found: Steps) -> None:
     slots, rows = transport._slots, found.rows
     transport.statistics.sent += len(rows)
     if slots.columns is not None:
-        slots.columns.note_sent(rows, found.times, found.deadlines)
+        slots.columns.note_sent(rows, found.leave, found.deadlines)
         return
     progress = slots.progress.take(rows)
-    progress["sent_first"] = found.times
-    progress["sent_last"] = found.times
+    progress["sent_first"] = found.leave
+    progress["sent_last"] = found.leave
     progress["sent"] += 1
     progress["clean"] = True
     progress["failed"] = False
@@ -275,5 +272,6 @@ def _account(transport: WorkerTransport, found: Steps) -> None:
 
 def _first_deadline(slots: Slots) -> float:
     if slots.columns is not None:
-        return slots.columns.postpone([-math.inf] * len(slots.windows))
+        none = [-math.inf] * len(slots.windows)
+        return slots.columns.postpone(none, none)
     return float(slots.deadline.min())

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -158,20 +157,25 @@ class Pacer:
             return math.inf
         return max(0.0, (self.backlog - max(0.0, self.clear - now)) * self.rate / 8)
 
-    def spend(self, now: float, wire_bytes: int) -> None:
-        """Accounts for bytes handed over now, headers below UDP included."""
-        if self.rate > 0:
-            self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
-
-    def departures(self, times: Any, wire_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """(n,) when the link will have sent packets that are handed over at these times, ascending,
-        and are not accounted for yet."""
+    def hand_over(self, now: float, wire_bytes: int) -> float:
+        """Accounts for a packet of so many bytes, headers below UDP included, that is handed over
+        now; returns when the link will have sent it."""
         if self.rate <= 0:
-            return np.broadcast_to(np.asarray(times, np.float64), wire_bytes.shape)
+            return now
+        self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
+        return self.clear
+
+    def hand_over_all(
+        self, now: float, wire_bytes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """As `hand_over`, of n packets, one behind the other (n,)."""
+        if self.rate <= 0 or not len(wire_bytes):
+            return np.full(len(wire_bytes), now)
         spans = wire_bytes * 8 / self.rate
-        after = np.cumsum(spans)
-        begins = np.maximum(times, self.clear) - (after - spans)
-        return np.asarray(after + np.maximum.accumulate(begins))
+        spans[0] += max(now, self.clear)
+        leave = np.add.accumulate(spans)
+        self.clear = float(leave[-1])
+        return leave
 
     def next_time(self) -> float:
         """When half of the backlog will be gone, so that it is worth asking again."""

@@ -31,7 +31,8 @@ WAITING = 2  # its integer sum is asked for
 DIRECT = 3  # its float32 sum is asked for, from the server
 DONE = 4  # its result is there
 
-# Of sending and asking, in the stage that a number is in. Times are in seconds.
+# Of sending and asking, in the stage that a number is in. Times are in seconds; those of sending
+# are when a packet leaves the host: a window may be handed over at once, but it goes one by one.
 PROGRESS = np.dtype(
     [
         ("sent", "i8"),  # CONTRIBUTEs

@@ -53,17 +53,18 @@ class Clock(NamedTuple):
 
 @dataclass
 class Steps:
-    """What is sent (n,): rows of the slots in their order, bytes on the wire, when they leave, and
-    when to ask about them. taken: by stream, how many entries of its queue entered the window.
-    rings: by stream, the time before which none of its timers rings; -inf: no result of it came.
-    sent: whether anything left at the last result; following: when to ask again. released: rows
-    that were held at first, and became due. after: by stream, of each entry that could enter
-    whether its exponent is what the one before it finds. measured, pacer: round trips (see
-    RoundTrips.take) and the pacer as they are then."""
+    """What is sent (n,): rows of the slots in their order, bytes on the wire, when they are handed
+    over, when they leave the host, and when to ask about them. taken: by stream, how many entries
+    of its queue entered the window. rings: by stream, the time before which none of its timers
+    rings; -inf: no result of it came. sent: whether anything left at the last result; following:
+    when to ask again. released: rows that were held at first, and became due. after: by stream, of
+    each entry that could enter whether its exponent is what the one before it finds. measured,
+    pacer: round trips (see RoundTrips.take) and the pacer as they are then."""
 
     rows: Rows
     sizes: Numbers
     times: Seconds
+    leave: Seconds
     deadlines: Seconds
     taken: list[int]
     rings: Seconds
@@ -109,7 +110,7 @@ def before(
     return Before(
         np.ascontiguousarray(times, np.float64),
         np.ascontiguousarray(rows, np.int64),
-        times - slots.sent_last[rows],
+        np.maximum(times - slots.sent_last[rows], 0.0),
         slots.clean[rows].view(np.uint8),
         (slots.stage == DONE).view(np.uint8),
         (slots.stage == HELD).view(np.uint8),
@@ -141,6 +142,7 @@ class _Singly:
         self._rows: list[int] = []
         self._sizes: list[int] = []
         self._times: list[float] = []
+        self._leave: list[float] = []
         self._deadlines: list[float] = []
         self._arrived: list[int] = []
         self._rings: list[tuple[int, float]] = []  # of each result: its stream, and when
@@ -167,14 +169,16 @@ class _Singly:
         result = len(self._rings)
         for at in range(len(self._rows) - 1, -1, -1):
             result = self._restart(latest, result, self._arrived[at])
-            ring = float(latest[self._slots.stream[self._rows[at]]])
+            stream = self._slots.stream[self._rows[at]]
+            ring, timeout = float(latest[stream]), float(self._trips.timeouts[stream])
             if math.isfinite(ring):
-                self._deadlines[at] = ring
+                self._deadlines[at] = max(ring, self._leave[at] + timeout)
         self._restart(latest, result, 0)
         return Steps(
             np.array(self._rows, np.intp),
             np.array(self._sizes, np.int64),
             np.array(self._times, np.float64),
+            np.array(self._leave, np.float64),
             np.array(self._deadlines, np.float64),
             self._taken,
             latest,
@@ -243,11 +247,11 @@ class _Singly:
             self._rows.append(row)
             self._sizes.append(size)
             self._times.append(now)
-            self._deadlines.append(now + float(self._trips.timeouts[self._slots.stream[row]]))
+            leave = known.pacer.hand_over(now, size)
+            self._leave.append(leave)
+            self._deadlines.append(leave + float(self._trips.timeouts[self._slots.stream[row]]))
             self._arrived.append(len(self._rings))
             spent += size
-        if spent:
-            known.pacer.spend(now, spent)
         self._spent, self._following, self._wake = spent, math.inf, math.inf
         if heap:
             self._following = max(now, known.pacer.next_time())

@@ -25,9 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.columns import Columns
+from hosts.completion import Completion
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
-from hosts.quantising import exponents_in, keep_and_dequantise
+from hosts.quantising import exponents_in
 from hosts.questions import Questions
 from hosts.releases import Enough, Released, release
 from hosts.reports import Completed, Failure, Statistics, Sums
@@ -36,21 +37,18 @@ from hosts.scheduler import BACKLOG, Pacer, Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
 from hosts.stepping import Clock, Seconds
 from hosts.submissions import Submission
-from hosts.succession import check_successor, incomplete, kept, lacking, last_kept, last_of
-from hosts.verification import Mask, coarse, wrong
+from hosts.succession import check_successor, incomplete, kept, lacking, last_kept
+from hosts.verification import Mask, wrong
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats, floats_of
+from protocol.fixed_point import Floats
 from protocol.header import (
     FLAGGED,
-    HEADER,
-    HEADER_BYTES,
     Array,
     Batch,
     Flag,
     Op,
     Phase,
-    Words,
     opaque,
     ops,
     peer_array,
@@ -68,9 +66,7 @@ _ECN = np.uint8(Flag.ECN)
 _FLAGGED = np.uint8(FLAGGED)
 _RESULT = np.uint8(Op.RESULT)
 _STATE = np.uint8(Op.STATE)
-_AGGREGATING = np.uint8(Phase.AGGREGATING)
 _FINAL = np.uint8(Phase.FINAL)
-_NONE = np.zeros(0, np.intp)
 
 
 class WorkerTransport:
@@ -99,20 +95,21 @@ class WorkerTransport:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
         self.plan = plan
         self.lanes = plan.lanes
-        self._sums = Sums(plan.epoch, plan.tree, plan.roots)
-        self.statistics = Statistics(plans=[self._sums])
+        sums = Sums(plan.epoch, plan.tree, plan.roots)
+        self.statistics = Statistics(plans=[sums])
         rate = plan.link_rate if link_rate is None else link_rate
         packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
         seconds = 8 * packet / rate if rate else 0.0
         least = max(rto_least, LEAST_PACKETS * seconds)
-        # Where a server is the root all that workers may send can be before it.
-        longest = plan.world * sum(stream.window for stream in plan.streams) * seconds
-        initial, most = max(rto_initial, least, longest), max(rto_most, least, longest)
+        # Where a server is the root its link takes what all workers may send, one by one, and as
+        # many results.
+        longest = 2 * plan.world * sum(stream.window for stream in plan.streams) * seconds + least
+        initial, most = max(rto_initial, longest), max(rto_most, longest)
         self.round_trips = RoundTrips(len(plan.streams), initial, least, most)
         self._exponents = exponents
         self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)
-        self._questions = Questions(self._slots, len(plan.servers))
+        self._questions = Questions(self._slots, len(plan.servers), plan.rank)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
@@ -135,11 +132,7 @@ class WorkerTransport:
         self._moved = False  # windows may move or exponents have become known
         self._frozen = False
         self._link_rate = link_rate
-        # Of a job whose servers optimize: each chunk's last result, should all servers die.
-        held = exponents.chunks if plan.optimizer is not None else 0
-        self._last_headers: Array = np.zeros(held, HEADER)
-        self._last_words: Words = np.zeros((held, self._slots.width), ">i4")
-        self._completed: list[Completed] = []
+        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums)
         self._failures: list[Failure] = []
 
     @property
@@ -180,9 +173,7 @@ class WorkerTransport:
 
     def take_completed(self) -> Completed:
         """The sums that have arrived since the last call."""
-        completed = Completed.concatenate(self._completed, self._slots.width)
-        self._completed = []
-        return completed
+        return self._completion.collect()
 
     def take_failures(self) -> list[Failure]:
         """What has failed for good since the last call."""
@@ -222,41 +213,24 @@ class WorkerTransport:
             return []  # they are nobody else's, or have no payload that anybody could lack
         if wants is None:
             return kept(self._slots, last_kept(self._slots, self.levels()))
-        if self.plan.optimizer is None:
-            return kept(self._slots, wants)
-        levels = self.levels()
-        results = []
-        for chunk, level in wants:
-            if level == levels[chunk] > 1:
-                header, words = self._last_headers[chunk], self._last_words[chunk]
-                results.append(
-                    jobs_pb2.Result(
-                        chunk=chunk, level=level, header=header.tobytes(), payload=words.tobytes()
-                    )
-                )
-            else:
-                results += kept(self._slots, [(chunk, level)])
-        return results
+        return self._completion.results(wants)
 
     def last_results(self) -> tuple[bytes, bytes]:
         """Headers and payloads of each chunk's last result, where servers optimize, for a worker
         that joins."""
-        return self._last_headers.tobytes(), self._last_words.tobytes()
+        return self._completion.last_results()
 
     def keep(self, headers: bytes, payloads: bytes) -> None:
         """What `last_results` of another worker was: this one has joined and has its levels.
 
         Raises ValueError if it does not hold.
         """
-        kept_headers, words = last_of(headers, payloads, self.levels())
-        if words.shape != self._last_words.shape:
-            raise ValueError(f"last results {words.shape}, of a job {self._last_words.shape}")
-        self._last_headers, self._last_words = kept_headers, words
+        self._completion.keep(headers, payloads)
 
     def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
         """(chunks, lanes) as the last results have them, where servers optimize, and (chunks,) how
         many workers took part in each."""
-        return floats_of(self._last_words), self._last_headers["workers"].astype(np.int64)
+        return self._completion.parameters()
 
     def take_results(self, results: Sequence[jobs_pb2.Result]) -> None:
         """Takes results of this epoch from other workers, as if they had arrived, or none of them.
@@ -290,10 +264,7 @@ class WorkerTransport:
         )
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
-        heir.statistics.plans.append(heir._sums)
-        heir._completed, self._completed = self._completed, []
-        if plan.optimizer is not None:
-            heir._last_headers, heir._last_words = self._last_headers, self._last_words
+        heir._completion.inherit(self._completion)
         heir._tickets, heir._order = self._tickets, self._order
         for entries, submission in incomplete(self._slots, self._queues):
             enqueue(plan, heir._queues, entries, submission)
@@ -311,26 +282,17 @@ class WorkerTransport:
         if self._moved:
             self._advance()
         due = self._most_urgent(slots.due.nonzero()[0])
-        late = asking = _NONE
-        overdue = slots.deadline.min() <= now
-        if overdue:
-            asking = self._questions.oldest()
-            late = self._most_urgent(asking[slots.deadline[asking] <= now])
-        slots.wanted[self._questions.overtaken(self.round_trips)] = True
-        if slots.wanted.any():
-            late = self._most_urgent(np.union1d(late, slots.wanted.nonzero()[0]))
-        late, due, left_over = self._within_rate(now, late, due)
+        late, timed = self._questions.late(now, self.round_trips)
+        late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
         batch = None
         if len(late) or len(due):
             batch = self._contributions.packets(late, due)
-            self._account(now, late, due)
             sizes = Pacer.wire_bytes(batch.full, self.lanes)
-            leave = self._pacer.departures(now, sizes)
-            self._questions.on_sent(leave[: len(late)], late, leave[len(late) :], due)
-            self._pacer.spend(now, int(sizes.sum()))
+            leave = self._pacer.hand_over_all(now, sizes)
+            self._account(now, late, due, leave)
         # Overdue numbers that are not to be asked about yet must not wake it again and again.
-        timed = np.concatenate((asking, due)) if overdue else slice(None)
-        following = float(slots.deadline[timed].min())
+        timers = slice(None) if timed is None else np.concatenate((timed, due))
+        following = float(slots.deadline[timers].min())
         if left_over:
             following = max(now, self._pacer.next_time())
         return batch, following
@@ -371,36 +333,31 @@ class WorkerTransport:
         fits = int(np.searchsorted(np.cumsum(sizes) - sizes, room, side="left"))
         return late[:fits], due[: max(0, fits - len(late))], fits < len(full)
 
-    def _account(self, now: float, late: Rows, due: Rows) -> None:
-        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now."""
+    def _account(self, now: float, late: Rows, due: Rows, leave: Seconds) -> None:
+        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now, and leave the host then."""
         slots = self._slots
+        leaving = leave[len(late) :]
         if len(due):
             again = slots.sent[due] > 0
             repeated = int(np.count_nonzero(again))
             progress = slots.progress.take(due)
             if repeated:
-                progress["sent_first"] = np.where(again, progress["sent_first"], now)
+                progress["sent_first"] = np.where(again, progress["sent_first"], leaving)
             else:
-                progress["sent_first"] = now
-            progress["sent_last"] = now
+                progress["sent_first"] = leaving
+            progress["sent_last"] = leaving
             progress["sent"] += 1
             progress["clean"] = ~again
             progress["failed"] = False
             progress["asked"] = 0
             progress["backoff"] = 0
             opaque(slots.progress)[due] = opaque(progress)
-            slots.deadline[due] = now + self.round_trips.after(slots.stream[due], 0)
+            slots.deadline[due] = leaving + self.round_trips.after(slots.stream[due], 0)
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
         if len(late):
-            slots.wanted[late] = False
-            slots.asked[late] += 1
-            slots.asked_last[late] = now
-            slots.backoff[late] += slots.deadline[late] <= now
-            slots.clean[late] = False
-            waits = self.round_trips.after(slots.stream[late], slots.backoff[late])
-            slots.deadline[late] = now + waits
+            self._questions.on_asked(now, late, leave[: len(late)], self.round_trips)
             self.statistics.queries += len(late)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -463,11 +420,12 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        times = now - slots.sent_last[rows]
+        times = np.maximum(now - slots.sent_last[rows], 0.0)
         own = slots.clean[rows]
         if self.plan.pipeline.pulls:  # what was asked for waited for nobody
             asked = slots.asked[rows] == 1
-            times, own = np.where(asked, now - slots.asked_last[rows], times), own | asked
+            since = np.maximum(now - slots.asked_last[rows], 0.0)
+            times, own = np.where(asked, since, times), own | asked
         if own.any():
             np.minimum.at(self.round_trips.lowest, slots.stream[rows[own]], times[own])
         own &= batch.full
@@ -498,86 +456,9 @@ class WorkerTransport:
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Results that are good: completes their numbers."""
-        if self.columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
-            self._take_natively(self.columns, rows, headers, words)
-            return
-        slots = self._slots
-        slots.finish(rows)
-        opaque(slots.result_headers)[rows] = opaque(headers)
-        places = slots.places(rows)
-        slots.submission[rows] = None
         self._incomplete -= len(rows)
         self._moved = True
-        found = slots.exponent_round[rows]
-        if found.any():
-            self._exponents.contact(slots.chunk[rows[found]], headers["max_exponent"][found])
-            self.statistics.exponent_rounds += int(np.count_nonzero(found))
-            rows, headers, words = rows[~found], headers[~found], words[~found]
-            places = places.select(~found)
-        if not len(rows):
-            return
-        initial = np.zeros(len(rows), np.bool_)
-        if stage == DIRECT and self.plan.optimizer is not None:
-            initial = slots.round[rows] == 0
-        self.statistics.initial += int(np.count_nonzero(initial))
-        if stage == DIRECT and not self.plan.alone:
-            self.statistics.completed_direct += int(np.count_nonzero(~initial))
-        else:
-            done = int(np.count_nonzero(~initial))
-            self.statistics.completed += done
-            self._sums.chunks += done
-        if stage == WAITING:
-            self.statistics.coarse += coarse(
-                slots.exponent[rows], headers["max_exponent"], self.plan.world
-            )
-        if self.plan.alone:
-            ahead = (slots.round[rows] + 1 - headers["children"].astype(np.int64))[~initial]
-            self.statistics.ahead += int(ahead.sum())
-            self.statistics.most_ahead = max(self.statistics.most_ahead, *ahead.tolist(), 0)
-        if stage == DIRECT or self.plan.optimizer is not None:
-            slots.result_words[rows] = words
-            places.put(floats_of(words))
-        else:
-            exponents, world = slots.exponent[rows], self.plan.world
-            keep_and_dequantise(words, exponents, world, places, slots.result_words, rows)
-        chunks = slots.chunk[rows]
-        self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
-        if self.plan.optimizer is not None:
-            self._last_headers[chunks], self._last_words[chunks] = headers, words
-        flags = headers["flags"].copy()
-        workers = np.full(len(rows), self.plan.world)
-        tickets = slots.ticket[rows]
-        self._completed.append(
-            Completed(tickets, chunks, places, flags, workers, self._slots.width)
-        )
-
-    def _take_natively(self, columns: Columns, rows: Rows, headers: Array, words: Any) -> None:
-        """As `_take`, of integer sums."""
-        slots, world = self._slots, self.plan.world
-        self._incomplete -= len(rows)
-        self._moved = True
-        places = slots.places(rows)
-        slots.submission[rows] = None
-        taken = columns.take(rows, headers)
-        done = len(taken.rows)
-        if len(taken.found):
-            self._exponents.contact(taken.found, taken.exponents)
-            self.statistics.exponent_rounds += len(taken.found)
-        if not done:
-            return
-        self.statistics.completed += done
-        self._sums.chunks += done
-        self.statistics.coarse += taken.coarse
-        if done < len(rows):
-            places = places.select(taken.places)
-        if slots.width:
-            data = words if done == len(rows) else words[taken.places]
-            exponents, keep = slots.exponent[taken.rows], slots.result_words
-            keep_and_dequantise(data, exponents, world, places, keep, taken.rows)
-        workers = np.full(done, world)
-        self._completed.append(
-            Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)
-        )
+        self._completion.take(rows, headers, words, stage)
 
     def _to_server(self, rows: Rows) -> None:
         """Integer sums that cannot be: these chunks go to their servers in float32."""
@@ -621,31 +502,7 @@ class WorkerTransport:
         if not len(rows):
             return
         self.statistics.states += len(rows)
-        once = rows[slots.asked[rows] == 1]
-        if len(once):
-            self.round_trips.sample(now, slots.stream[once], now - slots.asked_last[once])
-        phase = phases(headers)
-        bit = np.where(direct, self.plan.rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
-        absent = (headers["children"] >> bit & 1) == 0
-        # Who waits for others asks ever less often, but soon again after whatever has moved: what
-        # comes next may be lost on the way to this worker.
-        moved = slots.state_node[rows] != headers["node"]
-        moved |= slots.state_phase[rows] != phase
-        moved |= slots.state_children[rows] != headers["children"]
-        slots.backoff[rows[moved & np.isfinite(slots.state_time[rows])]] = 0
-        slots.state_node[rows] = headers["node"]
-        slots.state_phase[rows] = phase
-        slots.state_children[rows] = headers["children"]
-        slots.state_time[rows] = now
-        slots.asked[rows] = 0
-        again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
-        slots.due[rows[again]] = True
-        slots.deadline[rows[again]] = np.inf
-        waiting = rows[~again]
-        waits = self.round_trips.after(slots.stream[waiting], slots.backoff[waiting])
-        slots.deadline[waiting] = now + waits
-        slots.wanted[rows] = False
-        self._questions.on_loss(now, rows[again])
+        self._questions.on_states(now, rows, headers, direct, self.round_trips)
 
     def _drop(self, cause: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))

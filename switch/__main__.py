@@ -164,10 +164,9 @@ def _stop_ports(ports: Ports, device: Device) -> None:
 
 def _port_options(options: Options, number: int) -> PortOptions:
     port = options.ports[number]
-    if port.queue_bytes is None:
-        return PortOptions(port.interface, rate=port.rate, join=options.join)
+    given = {} if port.queue_bytes is None else {"queue_bytes": port.queue_bytes}
     return PortOptions(
-        port.interface, rate=port.rate, queue_bytes=port.queue_bytes, join=options.join
+        port.interface, rate=port.rate, rate_in=port.rate_in, join=options.join, **given
     )
 
 

@@ -48,11 +48,15 @@ _EXAMPLE = """example:
 
 @dataclass(frozen=True)
 class PortSettings:
-    """One `-i PORT@INTERFACE`. rate in bit/s, None = unlimited; queue_bytes None = default."""
+    """One `-i PORT@INTERFACE`.
+
+    rate, rate_in: bit/s, None = unlimited; queue_bytes: None = default. See `PortOptions`.
+    """
 
     interface: str
     rate: int | None = None
     queue_bytes: int | None = None
+    rate_in: int | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,14 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="PORT=BYTES",
         help="bytes that may wait for the port",
+    )
+    ports.add_argument(
+        "--port-rate-in",
+        action="append",
+        default=[],
+        metavar="PORT=BITS",
+        help="bits per second of the link that ends at the port: what comes is held until its last "
+        "bit would be there (for senders whose shaper lets it go when its first bit leaves)",
     )
     ports.add_argument(
         "--plain", action="store_true", help="packet by packet: no offload, neither in nor out"
@@ -256,8 +268,9 @@ def _ports(given: argparse.Namespace) -> dict[int, PortSettings]:
         interfaces[number] = name
     rates = _per_port(given.port_rate, "--port-rate", interfaces)
     queues = _per_port(given.port_queue, "--port-queue", interfaces)
+    rates_in = _per_port(given.port_rate_in, "--port-rate-in", interfaces)
     return {
-        number: PortSettings(name, rates.get(number), queues.get(number))
+        number: PortSettings(name, rates.get(number), queues.get(number), rates_in.get(number))
         for number, name in interfaces.items()
     }
 

@@ -63,6 +63,9 @@ class PortOptions:
     rate         bit/s of frames from the Ethernet header on, without FCS; None: as fast as the
                  interface takes them
     queue_bytes  bytes of packets that may wait for the port; beyond it packets are dropped
+    rate_in      bit/s of the link that ends at the port, None: frames are there as they come. For
+                 a sender whose shaper lets a frame go when its time on the link begins: it is
+                 held until its last bit would be there
     join         runs of packets of one TCP or UDP flow leave as one GSO frame where the system
                  can do it; changes nothing but a UDP checksum of 0, which becomes the right one
     """
@@ -70,14 +73,16 @@ class PortOptions:
     interface: str
     rate: int | None = None
     queue_bytes: int = 1 << 20
+    rate_in: int | None = None
     join: bool = True
 
     def __post_init__(self) -> None:
         size = len(os.fsencode(self.interface))
         if not 0 < size < 16 or "/" in self.interface:
             raise ValueError(f"{self.interface!r} is no interface name")
-        if self.rate is not None and self.rate <= 0:
-            raise ValueError(f"rate of {self.interface}: {self.rate} bit/s, must be above 0")
+        for rate in (self.rate, self.rate_in):
+            if rate is not None and rate <= 0:
+                raise ValueError(f"rate of {self.interface}: {rate} bit/s, must be above 0")
         if self.queue_bytes <= 0:
             raise ValueError(f"queue of {self.interface}: {self.queue_bytes} bytes")
 
@@ -129,6 +134,7 @@ class _Options(ctypes.Structure):
         ("interface", ctypes.c_char * 16),
         ("rate", ctypes.c_uint64),
         ("queue_bytes", ctypes.c_uint64),
+        ("rate_in", ctypes.c_uint64),
         ("train_bytes", ctypes.c_uint64),
         ("capture_in", ctypes.c_char_p),
         ("capture_out", ctypes.c_char_p),
@@ -270,7 +276,7 @@ class Ports:
                 self._plain = True
                 log.warning("packets leave one by one, GSO does not work here: %s", reason)
         if self._cpu_port is not None:
-            self._add(self._cpu_port, _Options(b"", 0, 1 << 20, 0, None, None), "the CPU port")
+            self._add(self._cpu_port, _Options(b"", 0, 1 << 20, 0, 0, None, None), "the CPU port")
         for number, options in sorted(self._options.items()):
             self._add_port(number, options)
         self.attach(self._pipeline)
@@ -386,7 +392,12 @@ class Ports:
                 for direction in ("in", "out")
             ]
         raw = _Options(
-            os.fsencode(options.interface), options.rate or 0, options.queue_bytes, train, *captures
+            os.fsencode(options.interface),
+            options.rate or 0,
+            options.queue_bytes,
+            options.rate_in or 0,
+            train,
+            *captures,
         )
         self._add(number, raw, f"port {number} ({options.interface})")
 

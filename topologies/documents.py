@@ -54,7 +54,10 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a file; ``field`` is a dotted path such as ``racks[0].workers``."""
+    """One thing wrong in a file; ``field`` is a dotted path such as ``racks[0].workers``.
+
+    line: from 1; 0: of a file that has none, as it cannot be read.
+    """
 
     file: str
     line: int
@@ -62,7 +65,7 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}"
+        where = f"{self.file}:{self.line}" if self.line else self.file
         return f"{where}: {self.field}: {self.text}" if self.field else f"{where}: {self.text}"
 
 
@@ -108,9 +111,19 @@ class Document(Generic[Model]):
             raise DocumentError(self.problems)
 
 
+def check_there(path: str | Path, *, folder: bool = False) -> None:
+    """Raise ``DocumentError`` if a file, or folder, is not there, or is the other one of both."""
+    what = "folder" if folder else "file"
+    if not Path(path).exists():
+        raise DocumentError([Problem(str(path), 0, "", f"no such {what}")])
+    if Path(path).is_dir() != folder:
+        raise DocumentError([Problem(str(path), 0, "", f"is no {what}")])
+
+
 def load(path: str | Path, model: type[Model]) -> Document[Model]:
     """Read and check a file; ``DocumentError`` when it is missing, unreadable or wrong."""
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+    check_there(path)
+    if not Path(path).is_file():
         text = "is no regular file, and it is read more than once; save what comes of it in a file"
         raise DocumentError([Problem(str(path), 1, "", text)])
     try:
@@ -122,7 +135,7 @@ def load(path: str | Path, model: type[Model]) -> Document[Model]:
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise DocumentError([Problem(str(path), 1, "", f"cannot be read: {reason}")]) from error
+        raise DocumentError([Problem(str(path), 0, "", f"cannot be read: {reason}")]) from error
     return parse(text, str(path), model)
 
 

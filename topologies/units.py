@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -48,7 +49,10 @@ def quantity(value: object, units: dict[str, float], example: str) -> float:
         match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2] not in {**units, "": 1.0}:
             raise ValueError(f"{value!r:.90} is not understood; write it like {example}")
-        number = float(match[1]) * {"": 1.0, **units}[match[2]]
+        factor = {"": 1.0, **units}[match[2]]
+        number = float(match[1]) * factor
+        if math.isfinite(number):  # the float that is nearest to what is written: 1e-06 for 1 us
+            number = float(Decimal(match[1]) * Decimal(repr(factor)))
     if not math.isfinite(number):
         raise ValueError(f"{value!r:.90} is not a finite number; write it like {example}")
     if number < 0:

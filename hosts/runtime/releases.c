@@ -25,7 +25,7 @@ struct releases {
     const int64_t *rows;
     int64_t *released; // rows that were held at first, and are due
     int64_t *sent_rows, *sent_sizes;
-    double *sent_times, *sent_deadlines;
+    double *sent_times, *sent_leave, *sent_deadlines;
     // From here on numbers.
     int64_t results;
     int64_t large, small; // bytes on the wire, with payload and without
@@ -98,12 +98,13 @@ static void poll(struct state *state, double now) {
         r->sent_rows[at] = row;
         r->sent_sizes[at] = size;
         r->sent_times[at] = now;
-        r->sent_deadlines[at] = now + r->timeouts[state->w->stream[row]];
+        if (r->rate > 0) // Pacer.hand_over
+            r->clear = larger(now, r->clear) + (double)(size * 8) / r->rate;
+        r->sent_leave[at] = r->rate > 0 ? r->clear : now;
+        r->sent_deadlines[at] = r->sent_leave[at] + r->timeouts[state->w->stream[row]];
         state->arrived[at] = state->seen;
         spent += size;
     }
-    if (spent && r->rate > 0)
-        r->clear = larger(now, r->clear) + (double)(spent * 8) / r->rate;
     r->spent = spent;
     r->following = state->wake = INFINITY;
     if (state->size) {
@@ -170,7 +171,7 @@ static void arrive(struct state *state, int64_t at) {
     while (state->wake < time)
         poll(state, state->wake);
     state->seen = at + 1;
-    double took = time - progress->sent_last;
+    double took = larger(0.0, time - progress->sent_last);
     if (progress->clean && !entry_of(state, row)->exponent_round)
         sample(r, time, stream, took);
     state->ring[at] = time + r->timeouts[stream];
@@ -204,9 +205,9 @@ static void set_deadlines(struct state *state) {
     for (int64_t i = r->sent - 1; i >= 0; i--) {
         for (; result > state->arrived[i]; result--)
             ring_last(state, result - 1);
-        double ring = latest[state->w->stream[r->sent_rows[i]]];
-        if (isfinite(ring))
-            r->sent_deadlines[i] = ring;
+        int64_t stream = state->w->stream[r->sent_rows[i]];
+        if (isfinite(latest[stream]))
+            r->sent_deadlines[i] = larger(latest[stream], r->sent_leave[i] + r->timeouts[stream]);
     }
     for (; result > 0; result--)
         ring_last(state, result - 1);
@@ -329,10 +330,9 @@ int64_t plain_results(const struct worker *w, const struct header *headers, cons
     return n;
 }
 
-// By row when its last CONTRIBUTE leaves and its last packet, by way the latest of what has its
-// result (a copy): Questions in hosts/questions.py. By stream as RoundTrips has them.
+// By way the latest of what has its result (a copy): Questions in hosts/questions.py. By stream as
+// RoundTrips has them.
 struct quiet {
-    const double *left, *last;
     double *latest, *lowest;
     const double *smoothed, *timeouts;
     double least;
@@ -346,7 +346,9 @@ static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row
 }
 
 static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {
-    double heard = fmax(q->last[row], w->progress[row].state_time);
+    const struct progress *progress = &w->progress[row];
+    double last = larger(progress->sent_last, progress->asked_last);
+    double heard = fmax(last, progress->state_time);
     return q->latest[way_of(w, q, row)] > heard + q->lowest[w->stream[row]] / 4;
 }
 
@@ -356,7 +358,8 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
                const int64_t *rows, int64_t n, const int64_t *open) {
     for (int64_t i = 0; i < n; i++) {
         const struct progress *progress = &w->progress[rows[i]];
-        double took = times[i] - progress->sent_last, *lowest = &q->lowest[w->stream[rows[i]]];
+        double took = larger(0.0, times[i] - progress->sent_last);
+        double *lowest = &q->lowest[w->stream[rows[i]]];
         if (progress->clean && took < *lowest)
             *lowest = took;
     }
@@ -364,14 +367,14 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
         int64_t row = rows[i], way = way_of(w, q, row);
         if (overtakes(w, q, row))
             return 0;
-        q->latest[way] = larger(q->latest[way], q->left[row]);
+        q->latest[way] = larger(q->latest[way], w->progress[row].sent_last);
     }
     for (int64_t stream = 0; stream < w->streams; stream++) {
         double sample = q->smoothed[stream], before = times[0], gap = 0, first = times[n - 1];
         for (int64_t i = n - 1; i >= 0; i--)
             if (w->stream[rows[i]] == stream) {
                 if (!w->entry[rows[i]].exponent_round)
-                    sample = fmin(sample, times[i] - w->progress[rows[i]].sent_last);
+                    sample = fmin(sample, larger(0.0, times[i] - w->progress[rows[i]].sent_last));
                 first = times[i];
             }
         for (int64_t i = 0; i < n; i++)

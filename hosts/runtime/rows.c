@@ -122,12 +122,16 @@ void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const do
 }
 
 // Of numbers between left and next of a stream, those that are to be asked about are not before
-// `ring`. Returns when the first of them is.
-double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t next, double ring) {
+// `ring`, nor before a timeout after they leave: Questions.restart. Returns when the first of them
+// is.
+double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t next, double after,
+                double timeout) {
     double first = INFINITY;
     for (; left < next; left++) {
         int64_t row = row_of(w, stream, left);
-        double *deadline = &w->deadline[row];
+        double *deadline = &w->deadline[row], ring = after;
+        if (isfinite(ring))
+            ring = fmax(ring, w->progress[row].sent_last + timeout);
         if (*deadline < ring ||
             (isfinite(ring) && isfinite(*deadline) && !w->progress[row].backoff))
             *deadline = ring;

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 Message = dict[str, Any]
+_PLACES = 12  # of seconds: simulated time counts picoseconds
 BASELINES = ("ring", "halving-doubling", "ps", "sharded-ps")
 
 
@@ -102,16 +103,16 @@ class Contender:
 
     def windows(self) -> dict[Pair, int]:
         """Segments in flight, from and to each of its pairs. Raises ContestError if a queue has no
-        room for one of each."""
+        room for two of each, as every second one is acknowledged."""
         assert self.wires is not None
         found = self.wires.windows(self.rounds)
         for (a, b), window in found.items():
-            if window < 1:
+            if window < 2:
                 raise ContestError(
                     f"{self.name}: a queue between {self.ends[a].node} and {self.ends[b].node} is"
-                    f" shared by so many that it has room for {window:.2g} segments of each, and"
-                    " what is lost in virtual time is not sent again: choose a larger queue_bytes,"
-                    " or leave it out with --only"
+                    f" shared by so many that it has room for {window:.2g} segments of each; two"
+                    " are what is acknowledged, and what is lost in virtual time is not sent again:"
+                    " choose a larger queue_bytes, or leave it out with --only"
                 )
         both = {pair: 1 for a, b in found for pair in ((a, b), (b, a))}
         return both | {pair: int(window) for pair, window in found.items()}
@@ -128,11 +129,12 @@ class Outcome:
 
     @property
     def seconds(self) -> list[float]:
-        """Of each iteration: until the last member has the sum."""
-        return [
+        """Of each iteration, to the picosecond: until the last member has the sum."""
+        took = [
             max(one.ended for one in reports) - min(one.began for one in reports)
             for reports in self.iterations
         ]
+        return [round(one, _PLACES) for one in took]
 
     @property
     def wrong(self) -> int | None:

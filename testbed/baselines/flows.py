@@ -134,7 +134,7 @@ class Wires:
 
     def windows(self, rounds: Sequence[Round]) -> dict[Pair, float]:
         """Segments that each pair may have in flight so that no queue on the way overflows, even if
-        all of them, and what acknowledges them, are in one; less than 1: there is no room.
+        all of them, and what acknowledges them, are in one; less than 2: there is no room.
 
         The share of a queue is that of the pairs whose frames pass it.
         """

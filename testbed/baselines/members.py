@@ -9,7 +9,7 @@ both exactly, so a sum is right or wrong, in whatever order it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ GLOO = "gloo"  # an optional extra, for emulation only
 
 MOST_WORKERS = 1024  # so that sums stay below 2^24, which float32 counts to
 _NUMBERS = 16
+_PART = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -62,19 +63,45 @@ class Member(Protocol):
 def values_of(rank: int, number: int, size: int) -> Array:
     """What a worker adds in an iteration: odd numbers that differ by place, times one that differs
     by rank."""
-    return _places(number, size, rank + 1)
+    found = np.empty(size, np.float32)
+    for first, part in _parts(found):
+        part[...] = _places(number, first, len(part), rank + 1)
+    return found
 
 
 def sum_of(workers: int, number: int, size: int) -> Array:
     """What all workers' values add up to."""
-    return _places(number, size, workers * (workers + 1) // 2)
+    return values_of(_times_all(workers) - 1, number, size)
 
 
-def _places(number: int, size: int, times: int) -> Array:
+def wrong(came: Array, workers: int, number: int) -> int:
+    """How many values of a sum are not what they should be."""
+    times = _times_all(workers)
+    return sum(
+        int(np.count_nonzero(part != _places(number, first, len(part), times)))
+        for first, part in _parts(came)
+    )
+
+
+def _times_all(workers: int) -> int:
+    return workers * (workers + 1) // 2
+
+
+def _parts(values: Array) -> Iterator[tuple[int, Array]]:
+    """Of which a processor's cache holds one and all that it is made of, with their beginnings."""
+    for first in range(0, len(values), _PART):
+        yield first, values[first : first + _PART]
+
+
+def _places(number: int, first: int, size: int, times: int) -> Array:
     # (Multiplicative hashing: neighbours differ, and so does every iteration.)
-    mixed = (np.arange(size, dtype=np.uint32) + np.uint32(number)) * np.uint32(2654435769)
-    odd: Array = (mixed >> 28).astype(np.float32) * 2 - (_NUMBERS - 1)
-    odd *= times
+    mixed = np.arange(first, first + size, dtype=np.uint32)
+    mixed += np.uint32(number)
+    mixed *= np.uint32(2654435769)
+    mixed >>= 28
+    odd: Array = mixed.astype(np.float32)
+    odd *= 2 * times
+    odd -= (_NUMBERS - 1) * times
     return odd
 
 
@@ -131,8 +158,3 @@ class StreamMember:
     def close(self) -> None:
         """See Member."""
         self._closed()
-
-
-def wrong(came: Array, workers: int, number: int) -> int:
-    """How many values of a sum are not what they should be."""
-    return int(np.count_nonzero(came != sum_of(workers, number, len(came))))

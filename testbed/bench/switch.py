@@ -12,8 +12,10 @@ from rich.text import Text
 from testbed.bench.common import LEAST_BUSY, Message
 from testbed.bench.forwarding import plot
 from testbed.bench.forwarding.traffic import Mode
+from testbed.cli.files import PICTURE
 from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show, show_rows
+from testbed.records import pictures
 
 _CONTENDERS = ("null", "embedded", "bmv2", "bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes")
 _MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
@@ -38,8 +40,8 @@ _MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
     " process, tables, compilation.",
 )  # fmt: skip
 @click.option(
-    "--plot", "picture", type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the packets per second as a bar chart (SVG).",
+    "--plot", "picture", type=PICTURE,
+    help="Write the packets per second as a bar chart (.svg, .png or .pdf).",
 )  # fmt: skip
 @with_json
 @click.pass_context
@@ -66,7 +68,7 @@ def switch(
     if not links_only:
         measuring.in_process(found, rounds, seconds / 4)
     if picture is not None:
-        picture.write_text(plot.svg(found))
+        pictures.write(picture, plot.svg(found))
     if as_json:
         print_json(found)
     else:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 from rich.console import Console
 
-from testbed.bench.common import Message
-from testbed.cli.options import console_for, print_json, with_json
+from testbed.bench.common import Message, Schedule
+from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show, show_rows
+from topologies.units import time_text
 
 _KINDS = ("payload", "headers")
 _TITLES = {
@@ -70,11 +73,19 @@ def virtual(
     # What is measured takes half a second to import, which other commands need not wait for.
     from testbed.bench import exchanges, hops
 
-    found = [hops.measure(kind, chunks, window, rounds) for kind in _KINDS for window in windows]
     kinds = (*_KINDS, "resnet50") if resnet else _KINDS
-    with_hosts = [
-        exchanges.measure(kind, exchange_chunks, exchange_window, rounds) for kind in kinds
-    ]
+    schedule = Schedule(len(_KINDS) * len(windows) + len(kinds), math.inf, say)
+
+    def of_network(kind: str, window: int) -> Message:
+        schedule.turn(f"the network, {_TITLES[kind]}, window {window}")
+        return hops.measure(kind, chunks, window, rounds)
+
+    def of_hosts(kind: str) -> Message:
+        schedule.turn(f"hosts, {_TITLES[kind]}")
+        return exchanges.measure(kind, exchange_chunks, exchange_window, rounds)
+
+    found = [of_network(kind, window) for kind in _KINDS for window in windows]
+    with_hosts = [of_hosts(kind) for kind in kinds]
     if as_json:
         print_json({"network": found, "exchanges": with_hosts})
     else:
@@ -86,7 +97,7 @@ def _show(found: list[Message]) -> None:
     console = console_for()
     columns = {
         "chunks": "", "window": "window", "rate": "packet-hops/s", "spread": "lowest to highest",
-        "time": "µs each",
+        "time": "time of each",
     }  # fmt: skip
     show_rows(console, [_row(one) for one in found], columns)
     for one in found:
@@ -100,8 +111,8 @@ def _show_exchanges(found: list[Message]) -> None:
     show(console)
     columns = {
         "what": "with hosts", "window": "window", "hops": "packet-hops", "rate": "packet-hops/s",
-        "spread": "lowest to highest", "first": "first contact", "seconds": "CPU (s)",
-        "wall": "wall (s)",
+        "spread": "lowest to highest", "first": "first contact", "seconds": "CPU time",
+        "wall": "by the clock",
     }  # fmt: skip
     show_rows(console, [_exchange(one) for one in found], columns)
     for one in found:
@@ -118,8 +129,8 @@ def _exchange(told: Message) -> Message:
         "rate": f"{rate['median']:,.0f}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
         "first": f"{told['first_packet_hops_per_second']:,.0f}",
-        "seconds": f"{told['cpu_seconds']['median']:.2f}",
-        "wall": f"{told['wall_seconds']['median']:.2f}",
+        "seconds": time_text(told["cpu_seconds"]["median"]),
+        "wall": time_text(told["wall_seconds"]["median"]),
     }
 
 
@@ -139,5 +150,5 @@ def _row(told: Message) -> Message:
         "window": told["window"],
         "rate": f"{rate['median']:,.0f}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
-        "time": f"{told['microseconds']['median']:.2f}",
+        "time": time_text(told["microseconds"]["median"] / 1e6),
     }

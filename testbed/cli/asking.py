@@ -10,11 +10,13 @@ from typing import Any
 import click
 
 from testbed.cli.options import console_for, node_names, on_testbed, print_json, with_json
-from testbed.cli.view import ENDLESS, link_table, show, show_rows
+from testbed.cli.results import show_links
+from testbed.cli.view import ENDLESS, show, show_rows
 from testbed.lifecycle.execution import execute
 from testbed.nodes.control import SupervisorGoneError, ask
 from testbed.records import record
 from testbed.records.record import RunDirectory, shown
+from topologies.units import time_text
 
 # Exit status of `why` for a job that waits.
 WAITS = 3
@@ -64,13 +66,13 @@ def status(on: str | None, live: bool, as_json: bool) -> None:
     console = console_for()
     console.print(
         f"{facts['name']}: {facts['topology']} on {facts['target']}, {facts['clock']},"
-        f" up for {facts['seconds_up']:.0f} s\n{facts['run']}\n",
+        f" up for {time_text(facts['seconds_up'])}\n{facts['run']}\n",
         soft_wrap=True,
     )
     nodes = {"name": "node", "kind": "kind", "address": "address", "pids": "pid"}
     show_rows(console, facts["nodes"], nodes)
     show(console)
-    show(console, link_table(facts["links"]))
+    show_links(console, facts["links"], "since it came up")
     if facts["jobs"]:
         show(console)
         show_rows(console, facts["jobs"], {"job": "job", "state": "state"})
@@ -136,6 +138,7 @@ def down(on: str | None) -> None:
         if error.stuck:
             raise
     target.wait_until_gone()
+    target.sweep()
     click.echo(f"{target.name} is down; its record is {shown(target.path)}")
 
 

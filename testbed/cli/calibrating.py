@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
-from testbed.bench.common import LEAST_BUSY, BenchError, Message, Seconds
+from testbed.bench.common import LEAST_BUSY, Message, Seconds
+from testbed.cli.files import OUTPUT
 from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show
+from topologies.units import time_text
 
 
 @click.command(short_help="Measure what hosts cost, for virtual time.")
@@ -26,7 +28,7 @@ from testbed.cli.view import show
 )
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
     help="Write the group of fields there, too.",
 )
@@ -43,11 +45,6 @@ def calibrate(
     # These take half a second to import, which other commands need not wait for.
     from testbed.bench.calibration import calibrate as measure
 
-    if output is not None:  # not after a minute of measuring
-        try:
-            output.touch()
-        except OSError as error:
-            raise BenchError(f"--output {output}: cannot be written: {error.strerror}") from error
     found = measure(seconds, rounds, within, say)
     if output is not None:
         output.write_text(found.snippet())
@@ -69,8 +66,9 @@ def _explain(found: Message) -> None:
         took = one["seconds_per_chunk"]
         show(
             console,
-            f"a worker's core, chunks of {one['chunk_bytes']:,} bytes: {1e6 * took['median']:.2f}"
-            f" us each ({1e6 * took['low']:.2f} to {1e6 * took['high']:.2f}), a frame each way",
+            f"a worker's core, chunks of {one['chunk_bytes']:,} bytes:"
+            f" {time_text(took['median'])} each ({time_text(took['low'])} to"
+            f" {time_text(took['high'])}), a frame each way",
         )
     server = found["server"]
     show(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +28,9 @@ from testbed.baselines.contest import (
     contenders,
     server_units,
 )
+from testbed.cli.files import FILE, PICTURE
 from testbed.cli.options import (
     DEFAULT_JOB,
-    FILE,
     building,
     console_for,
     print_json,
@@ -46,6 +47,7 @@ from testbed.lifecycle.launcher import LaunchError, compile_once, program_files,
 from testbed.nodes.dataplane import make_ready
 from testbed.nodes.targets import Target, choose
 from testbed.plans import jobfile
+from testbed.records import pictures
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import TopologyFile
@@ -96,10 +98,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
 )
 @click.option("--framing", is_flag=True, help="Virtual: preamble, FCS and gap take time, too.")
 @click.option(
-    "--plot",
-    "drawing",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw it into this file (SVG).",
+    "--plot", "drawing", type=PICTURE, help="Draw it into this file (.svg, .png or .pdf)."
 )
 @building
 @seeded
@@ -192,9 +191,9 @@ def compare(
     }
     if drawing is not None:
         try:
-            drawing.write_text(plot.draw(facts, rows))
+            pictures.write(drawing, plot.draw(facts, rows))
         except OSError as error:
-            raise ContestError(f"{drawing} cannot be written: {error.strerror}") from error
+            raise ContestError(f"{drawing}: cannot be written: {error.strerror}") from error
     if as_json:
         print_json({**facts, "rows": rows})
     else:
@@ -214,7 +213,10 @@ def _play_all(
     rows = []
     for number, one in enumerate(listed, start=1):
         say(f"{number}/{len(listed)} {one.name} ({one.meaning})")
+        began = time.monotonic()
         rows.append(play(one).row(addressing, framing=framing))
+        took = time_text(time.monotonic() - began, 2)
+        say(f"    {time_text(rows[-1]['seconds'], _DIGITS)} an iteration; it took {took} here")
     return rows
 
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.text import Text
 
+from testbed.cli.files import FILE
 from testbed.cli.options import (
     DEFAULT_JOB,
-    FILE,
     console_for,
     print_json,
     quantity_of,
     with_json,
 )
-from testbed.cli.view import show, show_rows
+from testbed.cli.view import count, show, show_rows
 from testbed.lifecycle.launcher import program_for
 from testbed.plans import bandwidth, jobfile
 from testbed.plans.analytic import Prediction, Setting, Work
@@ -29,7 +30,7 @@ from testbed.plans.model import predictions
 from testbed.plans.network import ModelError, Network
 from testbed.plans.placements import KINDS
 from testbed.plans.planning import Link, Need, needs, table
-from testbed.plans.verdict import link_name, why
+from testbed.plans.verdict import link_name, refusals, why
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology
@@ -196,7 +197,7 @@ def _on_topology(
         in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
         work = Work(chunks, plane.frame_bytes, compute, in_a_row, total)
     except ModelError as error:
-        raise click.ClickException(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {error}") from error
     predicted = predictions(network, work, replace(setting, slots=plane.slots))
     if as_json:
         print_json(
@@ -217,14 +218,29 @@ def _on_topology(
                 },
             }
         )
-        return
-    console = console_for()
-    what = f"{name}, {size_text(total)} of gradients"
-    if found:
-        _show_links(console, found, seconds, what, topology.name)
+    else:
+        what = f"{name}, {size_text(total)} of gradients"
+        console = console_for()
+        if found:
+            _show_links(console, found, seconds, what, topology.name)
+        _show_model(console, found, predicted, network, what, len(workers))
+    if reasons := refusals(predicted, found):
+        raise ModelError(f"{path}: no placement can be had here: {'; '.join(reasons)}")
+
+
+def _show_model(
+    console: Console,
+    found: list[Need],
+    predicted: list[Prediction],
+    network: Network,
+    what: str,
+    workers: int,
+) -> None:
+    """found: what is told above."""
     _say(
         console,
-        f"\n{what}, {len(workers):,} workers in {sum(map(bool, network.workers)):,} racks, by the"
+        f"\n{what}, {count(workers, 'worker')} in {count(sum(map(bool, network.workers)), 'rack')},"
+        " by the"
         " analytic model: an iteration's time, what it puts on the busiest link of each kind, one"
         " direction, and slots that a switch needs so that no window limits\n",
     )
@@ -281,7 +297,7 @@ def _show_links(
         " headers included\n",
     )
     columns = {
-        "placement": "placement", "tree": "tree", "servers": "servers", "worker": "worker",
+        "placement": "placement", "servers": "servers", "worker": "worker",
         "server": "server", "uplink": "uplink", "bottleneck": "bottleneck",
         "least": "at least", "fits": "fits",
     }  # fmt: skip
@@ -295,17 +311,20 @@ def _show_links(
 
 def _row(need: Need, seconds: float | None) -> Message:
     slowest = need.bottleneck
-    assert slowest is not None
+    if slowest is None:  # nobody has to send anything
+        where, least, fits = "-", "-", True
+    else:
+        where = f"{slowest.source} to {slowest.to}, {rate_text(slowest.rate)}"
+        least, fits = time_text(slowest.seconds), slowest.seconds <= (seconds or 0)
     return {
-        "placement": need.placement,
-        "tree": need.tree,
+        "placement": f"{need.placement} ({need.tree})",
         "servers": str(len(need.servers)),
         "worker": _load(need.worker, seconds),
         "server": _load(need.server, seconds),
         "uplink": _load(need.uplink, seconds),
-        "bottleneck": f"{slowest.source} to {slowest.to}, {rate_text(slowest.rate)}",
-        "least": time_text(slowest.seconds),
-        "fits": "" if seconds is None else "yes" if slowest.seconds <= seconds else "no",
+        "bottleneck": where,
+        "least": least,
+        "fits": "" if seconds is None else "yes" if fits else "no",
     }
 
 
@@ -333,4 +352,4 @@ def _say_together(console: Console, what: str, told: list[tuple[str, str]]) -> N
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True, markup=False)
+    show(console, Text(text))

@@ -14,6 +14,10 @@ from testbed.cli.view import show, show_rows
 from testbed.explaining.why import heading, sentences
 
 Message = dict[str, Any]
+_UNFINISHED = (
+    "The run goes on, or was killed: the end of each port's capture is not written, so of the last"
+    " packets some are missing here, and what is said not to have arrived may have."
+)
 _LONG_NS = 10_000_000  # told in milliseconds
 
 
@@ -46,6 +50,9 @@ def show_why(console: Console, told: Message) -> None:
 
 def show_trace(console: Console, job: str, chunk: int, told: Message) -> None:
     """What ``testbed.explaining.trace`` found of one iteration."""
+    if not told["whole"]:
+        show(console, Text(_UNFINISHED, style="yellow"))
+        show(console)
     for number, one in enumerate(told["rounds"]):
         if number:
             show(console)

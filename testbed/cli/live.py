@@ -17,6 +17,7 @@ from rich.text import Text
 
 from testbed.nodes.control import SupervisorGoneError, ask
 from testbed.records.record import RunDirectory
+from topologies.units import rate_text, size_text
 
 Message = dict[str, Any]
 PERIOD_SECONDS = 1.0
@@ -195,10 +196,10 @@ def _server_columns(growth: Growth) -> list[Column]:
         def value(one: Message) -> str:
             grown = growth.of("servers", one, lambda it: it[field])
             if grown is None or not growth.per_second:
-                return _number(None if grown is None else grown / 1e6, ",.2f")
-            return f"{8 * grown / 1e6:,.2f} ({_percent(8 * grown / one[rate])} of the link)"
+                return "-" if grown is None else size_text(grown)
+            return f"{rate_text(8 * grown)} ({_percent(8 * grown / one[rate])} of the link)"
 
-        return Column(f"{title} {'Mbit/s' if growth.per_second else 'MB'}", value)
+        return Column(title, value)
 
     return [
         Column("server", _name, left=True),

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 
 from testbed.cli.explained import show_trace
+from testbed.cli.files import FILE, FOLDER, PICTURE
 from testbed.cli.options import (
     DEFAULT_JOB,
-    FILE,
     building,
     clocked,
     console_for,
@@ -33,7 +33,7 @@ from testbed.nodes.control import ControlError
 from testbed.nodes.processes import python
 from testbed.nodes.targets import DEVICE_ID, Target, because, choose
 from testbed.plans.jobfile import JobFileError
-from testbed.records import record
+from testbed.records import pictures, record
 from testbed.records.record import RunDirectory, RunError
 from topologies.drawing import draw
 from topologies.spec import load as load_topology
@@ -47,7 +47,7 @@ from topologies.spec import read as read_topology
 @click.option(
     "--run",
     "directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Which run; default: the newest.",
 )
 @with_json
@@ -97,17 +97,19 @@ def shell(on: str | None, switch: str) -> None:
 
 @click.command()
 @click.argument("topology", type=FILE)
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="SVG file.")
+@click.option(
+    "-o", "--output", type=PICTURE, help=".svg, .png or .pdf. [default: SVG to standard output]"
+)
 def graph(topology: Path, output: Path | None) -> None:
-    """Draw a topology as SVG."""
+    """Draw a topology."""
     drawing = draw(load_topology(topology))
     if output is None:
         click.echo(drawing)
     else:
         try:
-            output.write_text(drawing)
+            pictures.write(output, drawing)
         except OSError as error:
-            raise RunError(f"{output} cannot be written: {error.strerror}") from error
+            raise RunError(f"{output}: cannot be written: {error.strerror}") from error
         click.echo(str(output))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from testbed.cli.files import OUTPUT_OR_DASH
 from testbed.cli.options import on_testbed
 from testbed.nodes.control import ControlError
 from testbed.records import record
@@ -70,7 +71,7 @@ def metrics(on: str | None, listen: tuple[str, int] | None) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    type=OUTPUT_OR_DASH,
     help="HTML file, - for standard output. [default: report.html in the run's directory]",
 )
 def report(run: str, output: Path | None) -> None:
@@ -89,5 +90,5 @@ def report(run: str, output: Path | None) -> None:
     try:
         path.write_text(page)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from error
+        raise RunError(f"{path}: cannot be written: {error.strerror}") from error
     click.echo(shown(path.resolve()))

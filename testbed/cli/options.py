@@ -8,13 +8,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
 
+from testbed.cli.files import FILE
 from testbed.cli.starting import ended_by_interrupt
 from testbed.nodes.processes import ROOT
 from testbed.records import record
@@ -35,13 +35,13 @@ FORESEEN = {
     "testbed.nodes.dataplane": "DataPlaneError",
     "testbed.nodes.targets": "TargetError",
     "testbed.plans.jobfile": "JobFileError",
+    "testbed.plans.network": "ModelError",
     "testbed.records.pcap": "CaptureError",
     "testbed.records.record": "RunError",
     "testbed.sweeps.errors": "SweepError",
     "testbed.virtual.errors": "VirtualError",
     "topologies.documents": "DocumentError",
 }
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

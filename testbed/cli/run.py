@@ -17,6 +17,7 @@ from testbed.faults.files import Fault
 from testbed.lifecycle.launcher import Launch, LaunchError, launch
 from testbed.nodes.control import ControlError, Emit
 from testbed.records.record import RunDirectory, shown
+from topologies.units import time_text
 
 Message = dict[str, Any]
 _POLL_SECONDS = 0.2
@@ -124,7 +125,7 @@ def run(
         nodes.append(count(facts["switches"], "switch", "switches"))
         view.note(
             f"{facts['topology']}: {', '.join(nodes)} ({facts['target']}), up after"
-            f" {facts['seconds_up']:.1f} s\n{shown(launched.run.path)}"
+            f" {time_text(facts['seconds_up'], 2)}\n{shown(launched.run.path)}"
         )
         summaries = follow(launched, jobs, view.event, faults)
         status = launched.down()

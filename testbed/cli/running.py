@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from testbed.cli.files import FILE, OUTPUT
 from testbed.cli.options import (
     DEFAULT_JOB,
-    FILE,
     console_for,
     launching,
     on_testbed,
@@ -19,8 +19,9 @@ from testbed.cli.options import (
     say,
     with_json,
 )
+from testbed.cli.results import show_faults, show_plans, show_results
 from testbed.cli.run import bringing_up, run
-from testbed.cli.view import View, show, show_faults, show_plans, show_results
+from testbed.cli.view import View, show
 from testbed.faults import files as faults
 from testbed.lifecycle.launcher import LaunchError, check_jobs
 from testbed.nodes.control import ControlError, ask, converse
@@ -36,7 +37,7 @@ from topologies.spec import load as load_topology
 )
 @click.option(
     "--trace",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=OUTPUT,
     metavar="FILE",
     help="Write what happens, for ui.perfetto.dev; compressed if FILE ends in .gz; needs --clock"
     " virtual.",

@@ -12,12 +12,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from testbed.cli.options import FILE, console_for, print_json, say, with_json
+from testbed.cli.files import FILE, PICTURE
+from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import count, show_rows
 from testbed.lifecycle.launcher import compile_once
 from testbed.nodes.dataplane import make_ready
+from testbed.records import pictures
 from testbed.records.record import shown
-from testbed.sweeps import effects, plot, table
+from testbed.sweeps import curves, effects, plot, table
 from testbed.sweeps.cluster import RayCrew
 from testbed.sweeps.conduct import Crew, State, conduct, pending
 from testbed.sweeps.errors import SweepError
@@ -25,6 +27,7 @@ from testbed.sweeps.local import LocalCrew
 from testbed.sweeps.store import FAILED, Store, default_folder, opened
 from testbed.sweeps.sweepfile import SweepFile, SweepFileError, load
 from testbed.sweeps.trials import Trial, trials
+from testbed.sweeps.wording import axis_name, value_text
 
 Message = dict[str, Any]
 _MINUTE = 60.0
@@ -37,8 +40,11 @@ _MINUTE = 60.0
 @click.option(
     "--to",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Where results are kept. [default: runs/sweeps/NAME]",
+)
+@click.option(
+    "--plot", "drawing", type=PICTURE, help="Draw it into this file, too (.svg, .png or .pdf)."
 )
 @click.option("--dry-run", is_flag=True, help="List the trials, and run none.")
 @with_json
@@ -47,6 +53,7 @@ def sweep(
     jobs: int | None,
     address: str | None,
     folder: Path | None,
+    drawing: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -84,7 +91,7 @@ def sweep(
         with view:
             state = conduct(store, listed, crew, view.take)
         rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
-        _write(found, store, rows)
+        _write(found, store, drawing, rows)
     for text in effects.equal(found.axes, rows):
         say(f"note: {text}")
     if as_json:
@@ -110,29 +117,45 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     if as_json:
         print_json({"sweep": file.spec.name, "folder": str(store.path), "trials": rows})
         return
-    told = [{"trial": one.id, "done": "no" if one.id in todo else "yes", "values": one.label}
-            for one in listed]  # fmt: skip
-    show_rows(console_for(), told, {"trial": "trial", "done": "done", "values": "values"})
+    axes = {axis.path: axis for axis in file.axes if len(axis.values) > 1}
+    titles = {path: axis_name(axis) for path, axis in axes.items()}
+    told = [
+        {
+            "trial": one.id,
+            "done": "no" if one.id in todo else "yes",
+            **{
+                path: value_text(axis, table.plain(one.measures[path]))
+                for path, axis in axes.items()
+            },
+        }
+        for one in listed
+    ]
+    show_rows(console_for(), told, {"trial": "trial", "done": "done", **titles})
 
 
-def _write(file: SweepFile, store: Store, rows: list[table.Row]) -> None:
+def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> None:
     table.write_csv(store.csv, rows)
     written = [store.csv]
     if table.can_write_parquet():
         table.write_parquet(store.parquet, rows)
         written.append(store.parquet)
-    over, why = plot.drawable(file.axes, file.spec.plot, rows)
-    if over is None:
-        say(f"no plot: {why}")
+    found = curves.figure(file.axes, file.spec.plot, rows)
+    if isinstance(found, str):
+        say(f"no plot: {found}")
     else:
-        store.plot.write_text(plot.draw(file.spec.name, file.axes, over, file.spec.plot, rows))
-        written.append(store.plot)
+        about = f"{found.y.title} of sweep {file.spec.name} over {found.x.title}"
+        drawn = plot.draw(about, found)
+        for note in found.notes:
+            say(f"plot: {note}")
+        for path in (store.plot, *([drawing] if drawing is not None else [])):
+            pictures.write(path, drawn)
+            written.append(path)
     for path in written:
         say(shown(path.resolve()))
 
 
 def _left(seconds: float | None) -> str:
-    if seconds is None:
+    if not seconds:  # not known yet, or over
         return ""
     if seconds < _MINUTE:
         return f", about {seconds:.0f} s left"

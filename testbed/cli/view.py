@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a run: a live view on a terminal, plain lines elsewhere, and tables."""
+"""What a person sees of a run that goes on, on a terminal or as lines elsewhere; and tables."""
 
 from __future__ import annotations
 
 import io
-import statistics
+import math
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import groupby
 from types import TracebackType
 from typing import Any
 
@@ -19,13 +16,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from topologies.units import time_text
+
 Message = dict[str, Any]
 _LINE_SECONDS = 1.0
 _WAITING_SECONDS = 5.0
+_WITHIN_SECONDS = 10.0
 _STATES = {"starting": "starting workers", "checking": "training again without a network"}
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
 _GAP = 2  # between columns
-MOST_LINK_ROWS = 40  # what a reader takes in, and a terminal has
+_FEW_ROWS = 3  # for which nobody has to look along a column
 # Wider than anything that is printed: where no terminal is, nobody wraps or cuts.
 ENDLESS = 10_000
 
@@ -51,7 +51,8 @@ def _lines(what: RenderableType) -> list[str]:
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def _fits(console: Console, what: RenderableType) -> bool:
+def fits(console: Console, what: RenderableType) -> bool:
+    """Whether it can be shown without cutting or wrapping anything."""
     return not console.is_terminal or max(map(cell_len, _lines(what))) <= console.width
 
 
@@ -89,6 +90,8 @@ class View:
                 self.note(message["text"])
             return
         job = self._jobs.setdefault(message["job"], {})
+        if message["event"] == "progress":  # what was told within an iteration is of another one
+            job.pop("iterations_done", None)
         job.update(message)
         if not self._console.is_terminal:
             self._line(message["job"], job)
@@ -107,7 +110,10 @@ class View:
         waits = job["event"] == "waiting"
         if waits and state == "waiting" and now - then < _WAITING_SECONDS:
             return
-        if not (measured or waits) and job["event"] == state:
+        within = job["event"] == "within"
+        if within and now - then < _WITHIN_SECONDS:
+            return
+        if not (measured or waits or within) and job["event"] == state:
             return
         self._printed[name] = (now, job["event"])
         if measured:
@@ -121,7 +127,7 @@ class View:
         """Bars and figures of all jobs, no wider than the console; below, what jobs wait for."""
         titles = list(_figures({}))
         rows = [
-            (name, f"{job.get('iteration', 0)}/{job.get('iterations', '-')}", _figures(job))
+            (name, f"{math.floor(_done(job))}/{job.get('iterations', '-')}", _figures(job))
             for name, job in self._jobs.items()
         ]
         names = max(cell_len(name) for name in ["job", *self._jobs])
@@ -142,18 +148,38 @@ class View:
             table.add_column(title, justify="left" if left else "right", no_wrap=True)
         for name, iteration, figures in rows:
             job = self._jobs[name]
-            bar = ProgressBar(job.get("iterations") or 1, job.get("iteration", 0), width=width)
+            bar = ProgressBar(job.get("iterations") or 1, _done(job), width=width)
             table.add_row(name, bar, iteration, *(figures[title] for title in titles))
         states = ((name, _state(job)) for name, job in self._jobs.items())
         notes = [Text(f"{name}: {state}", style="dim") for name, state in states if state]
         return Group(table, *notes)
 
 
+def _done(job: Message) -> float:
+    """Iterations, with what is known of the one under way."""
+    return max(float(job.get("iteration", 0)), float(job.get("iterations_done", 0)))
+
+
 def _state(job: Message) -> str:
     """What a job does that its figures do not say."""
+    if job["event"] in ("within", "progress") and "iterations_done" in job:
+        return _within(job)
     if job["event"] == "waiting":
         return f"waiting for {job['seconds']:.0f} s: {job['why']}"
     return _STATES.get(job["event"], "")
+
+
+def _within(job: Message) -> str:
+    """How far the iteration under way is, by what was told last."""
+    done, iterations = job["iterations_done"], job["iterations"]
+    number = math.floor(done)
+    left = job["left_seconds"]
+    end = "" if left is None else f", about {time_text(max(left, 1.0), 2)} left"
+    return (
+        f"iteration {number + 1} of {iterations}: {math.floor(100 * (done - number))} % of its"
+        f" chunks, at {time_text(job['virtual_seconds'], 4)} of virtual time;"
+        f" {time_text(job['wall_seconds'], 2)} so far{end}"
+    )
 
 
 def _figures(job: Message) -> dict[str, str]:
@@ -170,189 +196,8 @@ def _figures(job: Message) -> dict[str, str]:
     }
 
 
-def show_results(console: Console, jobs: Sequence[Message], links: list[Message]) -> None:
-    """The tables at the end: figures of jobs that are done, and what links carried meanwhile."""
-    together = _results(jobs)
-    apart = [_results([job]) for job in jobs]
-    for table in [together] if _fits(console, together) else apart:
-        show(console)
-        show(console, table)
-    bound = [job["machine"] for job in jobs if job["machine"]["cpu_bound"]]
-    if bound:
-        text = "The CPU was the bottleneck: times are this machine's, not the network's."
-        why = "; ".join(bound[0].get("cpu_bound_by", ()))
-        show(console, Text(f"{text[:-1]} ({why})." if why else text, style="yellow"))
-    for job in jobs:
-        if job["matches_reference"] is None:
-            text = (
-                f"{job['job']}: whether its weights are right is not known: {job['no_reference']}."
-            )
-            show(console, Text(text, style="yellow"))
-    show(console)
-    show(console, link_table(links))
-    for why in sorted({row["unknown"] for row in links if row["bytes"] is None}):
-        show(console, Text(f"unknown: {why}.", style="dim"))
-    meanwhile = sorted({name for job in jobs for name in job["alongside"]} - _names(jobs))
-    if meanwhile:
-        show(
-            console, Text(f"These include what {', '.join(meanwhile)} sent meanwhile.", style="dim")
-        )
-    direct = sum(job["chunks"]["in_float32"] for job in jobs)
-    if direct:
-        text = (
-            f"{count(direct, 'chunk')} did not fit fixed point and went to servers in float32:"
-            " these bytes are beyond what is expected."
-        )
-        show(console, Text(text, style="dim"))
-
-
-def _names(jobs: Iterable[Message]) -> set[str]:
-    return {job["job"] for job in jobs}
-
-
-def _results(jobs: Sequence[Message]) -> Table:
-    table = _plain("", *(job["job"] for job in jobs))
-    rows: list[tuple[str, list[str]]] = [
-        ("topology", [f"{job['topology']}, {count(job['racks'], 'rack')}" for job in jobs]),
-        ("workers, servers", [f"{job['workers']}, {job['servers']}" for job in jobs]),
-        ("target, clock", [f"{job['target']}, {job['clock']}" for job in jobs]),
-        ("iterations", [f"{job['iterations']:,}" for job in jobs]),
-        *_averaged(jobs),
-        *_apart(jobs),
-        ("time per iteration", [_milliseconds(job["seconds_per_iteration"]) for job in jobs]),
-        *([("CPU busy", [_busy(job["machine"]) for job in jobs])] if _measured(jobs) else []),
-        *_learned(jobs),
-        ("matches reference", [_yes(job["matches_reference"]) for job in jobs]),
-        ("chunks summed by switches", [_chunks(job, "aggregated_in_network") for job in jobs]),
-        ("chunks by servers alone", [_chunks(job, "served_by_server") for job in jobs]),
-        ("packets sent again", [_chunks(job, "retransmitted") for job in jobs]),
-    ]
-    for title, values in rows:
-        table.add_row(title, *values)
-    return table
-
-
-def _learned(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
-    """Rows of what models are worth, where one has learned anything."""
-    if all(job["test_accuracy"] is None for job in jobs):
-        return []
-    told = [
-        ("-", "-")
-        if job["test_accuracy"] is None
-        else (
-            f"{job['test_accuracy']:.4f}",
-            f"{job['test_loss']:.4f} ({job['test_bits']:.3f} bits)",
-        )
-        for job in jobs
-    ]
-    return [("test accuracy", [one for one, _ in told]), ("test loss", [two for _, two in told])]
-
-
-def _averaged(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
-    """A row of how many workers were in the sums, where that changed: 8, 7, 8."""
-    runs = [[str(n) for n, _ in groupby(job.get("workers_per_iteration", ()))] for job in jobs]
-    return [("averaged over", [", ".join(one) for one in runs])] if any(r[1:] for r in runs) else []
-
-
-def _apart(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
-    """A row of how far ahead of the slowest worker others were, where they do not wait for it."""
-    seen = [job.get("staleness_seen") for job in jobs]
-    told = [f"{one['max']}, mean {one['mean']:.2f}" if one else "" for one in seen]
-    return [("gradients ahead", told)] if any(told) else []
-
-
-def _measured(jobs: Sequence[Message]) -> bool:
-    """Whether how busy the machine was says anything: in virtual time it does not."""
-    return all("cpu_busy" in job["machine"] for job in jobs)
-
-
-def _busy(machine: Message) -> str:
-    share = f"{100 * machine['cpu_busy']:.0f} %"
-    return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
-
-
-def sending_ends(links: Sequence[Message]) -> list[str]:
-    """Who sends on each: the node, or its interface where several links join the same two."""
-    pairs = Counter((row["from"], row["to"]) for row in links)
-    return [row["interface" if pairs[row["from"], row["to"]] > 1 else "from"] for row in links]
-
-
-def link_table(links: list[Message]) -> Table:
-    """Bytes per link direction beside what they should be; a rack's hosts share a row.
-
-    Where that would be a table longer than `MOST_LINK_ROWS`, racks share rows, too.
-    """
-    known = all(row["expected_bytes"] is not None and row["bytes"] is not None for row in links)
-    table = _plain("link", "MB", *(("expected", "difference") if known else ()))
-    for names, group in _grouped(links):
-        told = [row["bytes"] / 1e6 for row in group if row["bytes"] is not None]
-        carried = _range(told) if told else "unknown"
-        if not known:
-            table.add_row(names, carried)
-            continue
-        wanted = [row["expected_bytes"] for row in group]
-        expected = _range([one / 1e6 for one in wanted])
-        worst = max(group, key=lambda row: abs(row["bytes"] - row["expected_bytes"]))
-        table.add_row(names, carried, expected, deviation(worst))
-    return table
-
-
-def _grouped(links: list[Message]) -> list[tuple[str, list[Message]]]:
-    rows = _alike(links, folded=("w", "s"))
-    return rows if len(rows) <= MOST_LINK_ROWS else _alike(links, folded=("w", "s", "tor", "core"))
-
-
-def _alike(links: list[Message], folded: tuple[str, ...]) -> list[tuple[str, list[Message]]]:
-    """Links with a name each, together where ends differ only in numbers of `folded` kinds."""
-    groups: dict[tuple[str, ...], list[Message]] = {}
-    named = []
-    for row, sender in zip(links, sending_ends(links), strict=True):
-        kinds = [(name, name.rstrip("0123456789")) for name in (row["from"], row["to"])]
-        ends = tuple(f"{kind}*" if kind in folded else name for name, kind in kinds)
-        if sender != row["from"]:
-            ends = sender, row["to"]
-        groups.setdefault(ends, []).append({**row, "from": sender})
-    for rows in groups.values():
-        senders, receivers = (_run([row[end] for row in rows]) for end in ("from", "to"))
-        named.append((f"{senders} to {receivers}", rows))
-    return named
-
-
-def _run(names: list[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    return unique[0] if len(unique) == 1 else f"{unique[0]}..{unique[-1]}"
-
-
-def deviation(row: Message) -> str:
-    """How far a link's bytes are from what was expected, as text."""
-    carried, wanted = row["bytes"], row["expected_bytes"]
-    if carried == wanted:
-        return "0 %"
-    percent = f"{(carried - wanted) / wanted * 100:+.2f} %" if wanted else ""
-    return percent if percent.strip("+-0. %") else f"{carried - wanted:+,} B"
-
-
-def _range(values: list[float]) -> str:
-    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
-    return low if low == high else f"{low}..{high}"
-
-
-def _milliseconds(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds) * 1e3:.1f} ms (median)"
-
-
-def _yes(matches: bool | None) -> str:
-    if matches is None:
-        return "[yellow]not known[/]"  # a line below the tables says why
-    return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
-
-
-def _chunks(job: Message, which: str) -> str:
-    known = job["chunks"][which]
-    return "unknown" if known is None else f"{known:,}"
-
-
-def _plain(first: str, *others: str) -> Table:
+def plain_table(first: str, *others: str) -> Table:
+    """Without rules; the first column is to the left, others to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     table.add_column(first, overflow="fold")
     for title in others:
@@ -361,21 +206,24 @@ def _plain(first: str, *others: str) -> Table:
 
 
 def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) -> None:
-    """Rows as a table, or one below the other where that is too wide; columns: field -> title.
+    """Rows as a table; where that is too wide, as several of some columns each, the first in all of
+    them, or else one row below the other. columns: field -> title.
 
     Columns without any value are left out.
     """
     titles = {name: title for name, title in columns.items() if any(_cell(r, name) for r in rows)}
-    table = _plain(*(titles or columns).values())
-    for column in table.columns:
-        column.justify = "left"
-    for row in rows:
-        table.add_row(*(Text(_cell(row, name)) for name in titles))
-    if _fits(console, table):
+    if not titles:
+        show(console, _of(rows, columns))
+        return
+    tables = _split(console, rows, titles)
+    for number, table in enumerate(tables):
+        if number:
+            show(console)
         show(console, table)
+    if tables:
         return
     for number, row in enumerate(rows):
-        block = _plain("", "")
+        block = plain_table("", "")
         block.show_header = False
         for name, title in titles.items():
             if _cell(row, name):
@@ -386,27 +234,32 @@ def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) ->
         show(console, block)
 
 
-def show_faults(console: Console, faults: list[Message]) -> None:
-    """What happened, and how long the job took to go on."""
-    columns = {
-        "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
-        "rejoined_after": "back after (s)",
-        "epochs": "epoch", "aggregating": "slots aggregating", "partial": "slots partial",
-        "resent_packets": "packets again", "resent_bytes": "bytes again",
-    }  # fmt: skip
-    if all(row.get("rejoined_after") is None for row in faults):
-        del columns["rejoined_after"]
-    rows = [{**row, "epochs": f"{row['epoch_before']} to {row['epoch_after']}"} for row in faults]
-    show_rows(console, rows, columns)
+def _of(rows: list[Message], titles: dict[str, str]) -> Table:
+    table = plain_table(*titles.values())
+    for column in table.columns:
+        column.justify = "left"
+    for row in rows:
+        table.add_row(*(Text(_cell(row, name)) for name in titles))
+    return table
 
 
-def show_plans(console: Console, plans: list[Message]) -> None:
-    """Where a job's sums were completed, from plan to plan."""
-    columns = {
-        "epoch": "epoch", "tree": "tree", "roots": "sums end at",
-        "by_switch": "completed at a switch", "by_server": "at a server",
-    }  # fmt: skip
-    show_rows(console, plans, columns)
+def _split(console: Console, rows: list[Message], titles: dict[str, str]) -> list[Table]:
+    """As many columns in a table as fit beside the first; none if one of them does not."""
+    first, *others = titles
+    tables: list[Table] = []
+    while others or not tables:
+        fitting = len(others)
+        while True:
+            names = [first, *others[:fitting]]
+            table = _of(rows, {name: titles[name] for name in names})
+            if fits(console, table):
+                break
+            fitting -= 1
+            if fitting < 1 or len(rows) < _FEW_ROWS:  # of which each is better read in whole
+                return []
+        tables.append(table)
+        others = others[fitting:]
+    return tables
 
 
 def _cell(row: Message, name: str) -> str:

@@ -104,5 +104,7 @@ def run_virtually(
             log = run.logs / "virtual.log"
             raise LaunchError(f"{error}\nits log: {shown(log)}") from error
         except (KeyboardInterrupt, EndedError) as error:
-            run.note_failure(f"ended by {getattr(error, 'name', 'SIGINT')}", None)
+            text = f"ended by {getattr(error, 'name', 'SIGINT')}"
+            view.note(f"{text}; its record is {shown(run.path)}")
+            run.note_failure(text, None)
             raise

@@ -33,6 +33,7 @@ from protocol.header import (
     Phase,
 )
 from testbed.nodes.control import ask
+from testbed.records import series
 from testbed.records.pcap import packets
 from testbed.records.record import RunDirectory
 from topologies.addressing import Addressing
@@ -364,7 +365,9 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
     """What a run's captures have of a job's chunk in an iteration (None: the last), from 1.
 
     ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), ``rounds`` with ``hops``
-    (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with payload.
+    (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with payload;
+    ``whole`` is false if captures lack their ends, as the run was killed or is in virtual time and
+    goes on.
     Raises TraceError, CaptureError, DocumentError and, if a live testbed does not answer,
     ControlError.
     """
@@ -397,18 +400,27 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
         for one in chosen
     ]
     about = {"job": job, "number": number, "clock": facts.get("clock"), "chunk": chunk}
-    return {**about, "iterations": last, "rounds": rounds}
+    return {**about, "whole": _is_whole(run), "iterations": last, "rounds": rounds}
+
+
+def _is_whole(run: RunDirectory) -> bool:
+    """Whether all that its ports have seen so far can be read: in virtual time and of a run that
+    was killed the ends of captures are missing, and there is no summary."""
+    return run.summary.exists() or (run.alive and run.facts.get("clock") != "virtual")
 
 
 def _number(run: RunDirectory, job: str) -> int:
     """A job's number, by its name."""
     if run.alive and run.facts.get("clock") != "virtual":
         jobs = ask(run, "jobs")
-    else:
+    elif run.summary.exists():
         try:
             jobs = json.loads(run.summary.read_text())["jobs"]
         except (OSError, ValueError, KeyError) as error:
             raise TraceError(f"{run.summary} does not tell of jobs: {error}") from error
+    else:
+        known = series.read(run.path / series.FILE).jobs
+        jobs = [{"job": name, "number": curve.number} for name, curve in known.items()]
     numbers = {one["job"]: one.get("number") for one in jobs}
     if not numbers.get(job):
         names = ", ".join(name for name, number in numbers.items() if number) or "none"

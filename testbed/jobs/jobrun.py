@@ -122,7 +122,7 @@ class JobRun:
         names = [*self.place.nodes.switches, *self.servers]
         found = {name: self.place.nodes.at(name) for name in names}
         self._watches = {name: CpuWatch(one.pid) for name, one in found.items() if one is not None}
-        self.place.series.state(self.name, self.state)
+        self.place.series.state(self.name, self.state, self.number)
         self.emit({"event": "running", "job": self.name})
 
     def _heed(self) -> tuple[float, dict[str, Share | None], int]:

@@ -108,7 +108,7 @@ async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
             failure, (ProcessError, TimeoutError, OSError)
         ):
             log.error("unexpected", exc_info=failure)
-    run.sweep()
+    run.drop_sockets()
     if owner is not None:
         run.give_to(*owner)
     log.info("down")

@@ -238,6 +238,8 @@ class SwitchProcess:
         for port in self.ports:
             words += ["--port-rate", f"{port.number}={port.outgoing.rate}"]
             words += ["--port-queue", f"{port.number}={port.outgoing.queue_bytes}"]
+            if port.peer_is_host:  # whose token bucket lets a frame go when it begins to leave
+                words += ["--port-rate-in", f"{port.number}={port.incoming.rate}"]
         return words
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from testbed.plans.analytic import HOST, PROCESS, Prediction
 from testbed.plans.network import SERVER, WORKER, Network
+from testbed.plans.planning import Need
 from topologies.units import rate_text, size_text, time_text
 
-__all__ = ["link_name", "why"]
+__all__ = ["link_name", "refusals", "why"]
 
 _ALIKE = 1.001  # times as long, that nobody would notice
 
@@ -20,6 +21,20 @@ def link_name(name: str) -> str:
     if level == name:
         return name
     return "ToR uplink" if level == "1" else f"core uplink {int(level) - 1}"
+
+
+def refusals(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
+    """Why no placement can be had, each reason once; empty if one can, with or without a prediction
+    of its time. needs: the same placements, planned, or none."""
+    asked = [one for one in found if one.tree]
+    known = {(one.placement, one.tree): one.bytes for one in asked if one.refused}
+    planned = [one for one in needs if not known.get((one.placement, one.tree))]
+    if not all([*(one.refused for one in asked), *(one.refused for one in planned)]):
+        return []
+    by_plan = {(one.placement, one.tree): one.refused for one in needs if one.refused}
+    by_model = {(one.placement, one.tree): one.refused for one in asked if one.refused}
+    reasons = (by_model | by_plan).values()
+    return list(dict.fromkeys(one.partition(";")[0] for one in reasons))
 
 
 def why(found: Sequence[Prediction], network: Network) -> str:
@@ -47,16 +62,21 @@ def why(found: Sequence[Prediction], network: Network) -> str:
         other = slower[0]
         text += (
             f" Next is {other.name} with {time_text(other.seconds)},"
-            f" {other.seconds / best.seconds:.3g} times as long: {_busy(other, network)}"
+            f" {_times(other, best)} as long: {_busy(other, network)}"
         )
         text += f"; {_window(other)}." if other.limit == "window" else "."
     without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
     if without is not None and best.seconds:
         text += (
             f" Of the baselines {without.name} is the quickest with {time_text(without.seconds)},"
-            f" {without.seconds / best.seconds:.3g} times as long: {_busy(without, network)}."
+            f" {_times(without, best)} as long: {_busy(without, network)}."
         )
     return text
+
+
+def _times(one: Prediction, best: Prediction) -> str:
+    ratio = one.seconds / best.seconds
+    return f"{ratio:.3f} times" if 0.99 < ratio < 1.01 else f"{ratio:.3g} times"
 
 
 def _seconds(one: Prediction) -> float:

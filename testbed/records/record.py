@@ -4,7 +4,8 @@
 ``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` when asked for, the files
 the run was started with, ``series.jsonl`` and ``summary.json``. ``runs/latest`` points to the
 newest. As long as a testbed lives, its processes hold a lock on the file ``.lock`` in its
-directory: that is how others find it, and how they know after a crash that it is gone.
+directory: that is how others find it, and how they know after a crash that it is gone. When it is,
+the file goes, too: whoever started it removes it, or who looks for testbeds next.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, TextIO
 from testbed.nodes.processes import ROOT
 
 LOCK = ".lock"
+FACTS = "testbed.json"
 _PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
 
 
@@ -86,7 +88,7 @@ class RunDirectory:
     def facts(self) -> dict[str, Any]:
         """What the testbed was started with; empty if the start did not come that far."""
         try:
-            found: dict[str, Any] = json.loads((self.path / "testbed.json").read_text())
+            found: dict[str, Any] = json.loads((self.path / FACTS).read_text())
             return found
         except (OSError, ValueError):
             return {}
@@ -105,7 +107,7 @@ class RunDirectory:
 
     def wait_until_gone(self) -> None:
         """Blocks until the testbed is gone, and all of its processes with it."""
-        with (self.path / LOCK).open() as file:
+        with suppress(FileNotFoundError), (self.path / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
 
     @contextmanager
@@ -175,7 +177,15 @@ class RunDirectory:
         return found
 
     def sweep(self) -> None:
-        """Removes the sockets that a testbed which is gone left behind."""
+        """Removes what only a testbed that lives needs, its sockets and its lock, if it is gone."""
+        with suppress(OSError), (self.path / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.facts:  # else somebody is about to start it, and waits for the lock
+                self.drop_sockets()
+                (self.path / LOCK).unlink()
+
+    def drop_sockets(self) -> None:
+        """Removes its sockets, which nobody uses any more."""
         shutil.rmtree(self.sockets, ignore_errors=True)
 
     def give_to(self, user: int, group: int) -> None:
@@ -190,7 +200,8 @@ def all_runs() -> list[RunDirectory]:
     folder = runs_folder()
     try:
         found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
-        return [RunDirectory(p) for p in sorted(found) if (p / LOCK).exists()]
+        marks = LOCK, FACTS  # of one that is about to start, or that has
+        return [RunDirectory(p) for p in sorted(found) if any((p / m).exists() for m in marks)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -203,7 +214,7 @@ def live_runs() -> list[RunDirectory]:
     for run in all_runs():
         if run.alive:
             live.append(run)
-        elif run.sockets.exists():
+        else:
             run.sweep()
     return live
 
@@ -223,7 +234,7 @@ def known(name: str) -> RunDirectory:
     if name == "latest":
         return newest()
     path = Path(name)
-    if path.is_dir() and (path / "testbed.json").exists():
+    if path.is_dir() and (path / FACTS).exists():
         return RunDirectory(path.resolve())
     for run in reversed(runs):
         if name in (run.path.name, run.name):
@@ -314,12 +325,13 @@ def _begin(
             name, number = f"{wanted}-{number}", number + 1
         run = RunDirectory(_make(folder, name))
         (run.path / LOCK).touch()
+        held.callback(run.sweep)  # when this process does not hold the lock any more
         held.enter_context(run.lock())  # before it has anything that another might sweep
         for part in (run.logs, run.sockets):
             part.mkdir()
         if "topology" in facts:  # it may be changed later
             shutil.copyfile(facts["topology"], run.topology)
-        (run.path / "testbed.json").write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
+        (run.path / FACTS).write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
         return run
 
 

@@ -32,8 +32,8 @@ _RECEIVE_ERRORS = re.compile(r"^Udp: (?=.*RcvbufErrors)(.*)\nUdp: (.*)$", re.M)
 
 @dataclass(frozen=True)
 class Share:
-    """Of a process. waited: sum over its threads, which mostly wait for each other; worked: of the
-    thread that did most."""
+    """Of a process. waited: how many of its threads waited for a CPU on average, mostly no more
+    than one, as they wait for each other; worked: by the thread that did most."""
 
     worked: float
     waited: float
@@ -100,7 +100,7 @@ def reasons(busy: float, shares: Mapping[str, Share | None], lost: int) -> list[
     if known:
         name = max(known, key=lambda one: known[one].waited)
         if known[name].waited > MOST_WAITED:
-            found.append(f"{name} waited for a CPU for {known[name].waited:.0%} of the time")
+            found.append(f"{name} {waiting(known[name].waited)}")
         name = max(known, key=lambda one: known[one].worked)
         if known[name].worked > MOST_WORKED:
             found.append(f"{name} worked for {known[name].worked:.0%} of the time")
@@ -109,6 +109,13 @@ def reasons(busy: float, shares: Mapping[str, Share | None], lost: int) -> list[
     if lost:
         found.append(f"{lost:,} packets found the queue of a process full")
     return found
+
+
+def waiting(waited: float) -> str:
+    """In words, of a process; see ``Share``."""
+    if waited > 1:  # more than there is time: several threads at once
+        return f"had {waited:.1f} threads waiting for a CPU at a time, on average"
+    return f"waited for a CPU for {waited:.0%} of the time"
 
 
 def machine(busy: float, shares: Mapping[str, Share | None], lost: int) -> dict[str, Any]:

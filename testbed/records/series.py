@@ -3,7 +3,8 @@
 
 A JSON object a line, each with ``t``, seconds since the testbed was started:
 
-- ``{"t", "job", "state"}``: a job runs, or is over (done, failed, stopped);
+- ``{"t", "job", "state"}``: a job runs, or is over (done, failed, stopped); when it begins to run,
+  also ``number``, by which its packets are known;
 - ``{"t", "job", "first", "ended", "loss", "accuracy"}``: iterations from number ``first`` on that
   all workers have done: when the last of them ended each, and the mean loss; ``accuracy`` has the
   iterations that it was measured at;
@@ -45,9 +46,10 @@ class SeriesWriter:
         self._path = path
         self._broken = False
 
-    def state(self, job: str, state: str) -> None:
-        """A job has come to another state."""
-        self._write(self._clock(), {"job": job, "state": state})
+    def state(self, job: str, state: str, number: int | None = None) -> None:
+        """A job has come to another state. number: its, where it has one."""
+        known = {} if number is None else {"number": number}
+        self._write(self._clock(), {"job": job, "state": state, **known})
 
     def iterations(self, job: str, done: Sequence[Iteration]) -> None:
         """A job's workers have all done these."""
@@ -95,6 +97,7 @@ class Curve:
     of the testbed."""
 
     states: list[tuple[float, str]] = field(default_factory=list)
+    number: int | None = None  # of its packets
     iterations: list[Iteration] = field(default_factory=list)
 
     @property
@@ -160,6 +163,7 @@ def read(path: Path) -> Series:
         curve = series.jobs.setdefault(row["job"], Curve())
         if "state" in row:
             curve.states.append((row["t"], row["state"]))
+            curve.number = row.get("number", curve.number)
             continue
         done = zip(row["ended"], row["loss"], strict=True)
         for number, (ended, loss) in enumerate(done, row["first"]):

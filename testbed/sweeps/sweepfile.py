@@ -50,11 +50,12 @@ class _Strict(BaseModel):
 
 
 class PlotSpec(_Strict):
-    """x: an axis; None: the first whose values are numbers. y: a column of the results."""
+    """x: an axis; None: the first whose values are numbers. y: a column of the results. log: which
+    scales are logarithmic; None: those whose values span decades."""
 
     x: str | None = None
     y: str = "iteration_median_s"
-    log: list[Literal["x", "y"]] = Field(default=[], max_length=2)
+    log: list[Literal["x", "y"]] | None = Field(default=None, max_length=2)
 
 
 def _seeds(value: object) -> object:

@@ -25,10 +25,14 @@ _UNITS = {
         "rate": "bit_per_s",
         "delay": "s",
         "mtu": "bytes",
+        "server_rate": "bit_per_s",
+        **dict.fromkeys(("switch_latency", "host_per_packet", "host_per_byte"), "s"),
         **dict.fromkeys(("loss", "duplicate", "reorder", "corrupt"), "share"),
     },
     "job": {"window": "chunks", **dict.fromkeys(("patience", "lease", "compute"), "s")},
 }
+# Decimals of seconds: simulated time counts picoseconds.
+_PICOSECONDS, _MICROSECONDS = 12, 6
 _JOB_RATES = "optimizer"  # its rates are no links'
 
 
@@ -36,10 +40,14 @@ def column(axis: Axis) -> str:
     """The column of an axis: ``topology_defaults_rate_bit_per_s``."""
     if axis.path == SEEDS:
         return "seed"
-    last = [part for part in axis.location if isinstance(part, str)][-1]
-    unit = _UNITS[axis.kind].get(last, "") if axis.location[0] != _JOB_RATES else ""
     name = re.sub(r"[^A-Za-z0-9]+", "_", axis.path).strip("_")
-    return f"{name}_{unit}" if unit else name
+    return f"{name}_{unit(axis)}" if unit(axis) else name
+
+
+def unit(axis: Axis) -> str:
+    """Of an axis's numbers, where its field's name does not say it: ``bit_per_s``; "" if none."""
+    last = [part for part in axis.location if isinstance(part, str)][-1]
+    return _UNITS[axis.kind].get(last, "") if axis.location[0] != _JOB_RATES else ""
 
 
 def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
@@ -48,7 +56,7 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
         "trial": trial.id,
         "state": result["state"],
         "attempts": result["attempts"],
-        **{column(axis): _plain(trial.measures[axis.path]) for axis in axes},
+        **{column(axis): plain(trial.measures[axis.path]) for axis in axes},
     }
     summary = result["summary"]
     if summary is None:
@@ -63,8 +71,8 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
             for name in ("topology", "racks", "workers", "servers", "job", "tree", "placement")
         },
         "iterations": summary.get("iterations"),
-        "iteration_median_s": times and statistics.median(times),
-        "iteration_mean_s": times and statistics.fmean(times),
+        "iteration_median_s": times and round(statistics.median(times), _PICOSECONDS),
+        "iteration_mean_s": times and round(statistics.fmean(times), _PICOSECONDS),
         "iteration_longest_s": times and max(times),
         "virtual_time_s": summary.get("virtual", {}).get("seconds"),
         "chunks_summed_in_network": chunks.get("aggregated_in_network"),
@@ -78,7 +86,7 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
         "matches_reference": summary.get("matches_reference"),
         "weights_sha256": summary.get("weights_sha256"),
         "error": result["error"] or None,
-        "wall_time_s": result["seconds"],
+        "wall_time_s": round(result["seconds"], _MICROSECONDS),
     }
 
 
@@ -88,7 +96,8 @@ def columns() -> list[str]:
     return list(row(Trial("", "", {}, {}, "", ""), (), nothing))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of an axis as a table has it: groups of fields as JSON."""
     group = isinstance(value, (list, dict))
     return json.dumps(value, sort_keys=True, default=str) if group else value
 

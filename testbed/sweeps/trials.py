@@ -65,6 +65,10 @@ def _told(value: Any) -> str:
 def trials(file: SweepFile) -> list[Trial]:
     """Every trial; raises ``SweepFileError`` if any of them could not run."""
     try:
+        for kind in KINDS:
+            if not file.base(kind).exists():
+                text = f"{file.base(kind)}: no such file"
+                raise DocumentError([file.document.problem((kind,), text)])
         bases = {kind: load_document(file.base(kind), _Anything) for kind in KINDS}
     except DocumentError as error:
         raise SweepFileError(error.problems) from error

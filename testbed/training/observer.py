@@ -3,12 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class Observer:
     """One that takes no notice. Layers are named as in ``Perceptron.layers``; iterations count from
-    1."""
+    1.
+
+    chunks_done: for whoever wants to know, from when it is `begun`: chunks so far whose sums are
+    there.
+    """
+
+    chunks_done: Callable[[], int] = staticmethod(lambda: 0)
+
+    def begun(self, chunks_done: Callable[[], int]) -> None:
+        """It is in its job, and about to train."""
+        self.chunks_done = chunks_done
 
     def begins(self, kind: str, what: str, iteration: int) -> None:
         """From now on it does something of a kind: `compute`, or `wait` for a layer."""

@@ -49,12 +49,14 @@ class Emit(Protocol):
 
 
 class _Reporter:
-    """Writes progress, not more often than somebody could follow."""
+    """Writes progress, not more often than somebody could follow, and at the end: after so many
+    iterations."""
 
     def __init__(
         self,
         statistics: Callable[[], dict[str, Any]],
         plan: Callable[[], int],
+        iterations: int,
         per_pass: float,
         diary: Diary,
         emit: Emit,
@@ -63,6 +65,7 @@ class _Reporter:
         self._emit, self._clock = emit, clock
         self._statistics = statistics
         self._plan = plan
+        self._iterations = iterations
         self._per_pass = per_pass
         self._diary = diary
         self._next = 0.0
@@ -73,7 +76,8 @@ class _Reporter:
         now = self._clock()
         self._losses.append(progress.loss)
         self._spans.append((progress.began, progress.ended))
-        if now < self._next and progress.quality is None:
+        last = progress.iteration == self._iterations
+        if now < self._next and progress.quality is None and not last:
             return
         self._next = now + _REPORT_SECONDS
         self._emit(
@@ -231,11 +235,13 @@ def work(
                 *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations),
                 observer,
             )
+            observer.begun(lambda: client.chunks_done)
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
             cpu_watch = CpuWatch() if world is REAL else None
             reporter = _Reporter(
                 lambda: dict(client.statistics),
                 lambda: client.epoch,
+                job.iterations,
                 replica.per_pass,
                 desk.diary,
                 emit,

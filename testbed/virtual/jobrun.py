@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from testbed.jobs import results
 from testbed.jobs.forecast import Forecast
 from testbed.jobs.progress import Progress
 from testbed.nodes.serverhost import JobError
+from testbed.plans.expected import Workload
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.records import outcomes
@@ -31,12 +33,12 @@ from testbed.records.series import SeriesWriter
 from testbed.training import reference, worker, workloads
 from testbed.training.attendance import Attendance, entries
 from testbed.training.exact import InexactSumError
-from testbed.training.observer import NOBODY, Observer
+from testbed.training.observer import Observer
 from testbed.training.trainer import digest
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
 from testbed.virtual.tracing import Tracer
-from testbed.virtual.trains import SECOND
+from testbed.virtual.trains import SECOND, picoseconds
 
 Message = dict[str, Any]
 _PLACES = 9  # of seconds in a series: nanoseconds
@@ -70,7 +72,7 @@ class VirtualJob:
         self._network, self._dataplane = network, dataplane
         self._folder, self._emit = folder, emit
         self._tracer = tracer
-        self._observers: Sequence[Observer] = [NOBODY] * len(placement.workers)
+        self._observers: Sequence[Observer] = [Observer() for _ in placement.workers]
         self._service = Service("", 0, "", ())
         self._parser = worker.parser()
         self._errors: dict[int, str] = {}
@@ -100,6 +102,25 @@ class VirtualJob:
     def spec(self) -> JobSpec:
         """What its file says."""
         return self.file.spec
+
+    @property
+    def iterations(self) -> int:
+        """How many it has, with those before a checkpoint."""
+        return self.spec.iterations
+
+    def iterations_done(self) -> float | None:
+        """See ``testbed.virtual.pulse``."""
+        if self.state != "running":
+            return None
+        workload, before = self._workload, self.forecast.before
+        # Where workers do not wait for each other, initial parameters come as sums do.
+        first = workload.iterations - (self.iterations - before)
+        done = min(one.chunks_done() for one in self._observers) / workload.chunks - first
+        return min(self.iterations, before + max(0.0, done))
+
+    @cached_property
+    def _workload(self) -> Workload:
+        return self.forecast.workload
 
     # --- in virtual time ---
 
@@ -208,7 +229,7 @@ class VirtualJob:
             self._started[rank] = report["plan"]
             if len(self._started) == len(self.placement.workers):
                 self.state = "running"
-                self._series.state(self.name, self.state)
+                self._series.state(self.name, self.state, self.number)
                 self._emit({"event": "running", "job": self.name})
         elif what == "progress":
             self.attendance.take(rank, report["attendance"])
@@ -234,6 +255,8 @@ class VirtualJob:
             self._errors.setdefault(rank, report["error"])
         elif what == "done":
             self.attendance.take(rank, report["attendance"])
+            # Differences of times, in floats: whole picoseconds again.
+            report["seconds"] = [picoseconds(one) / SECOND for one in report["seconds"]]
             self.results[rank] = report
 
     def _count(self) -> outcomes.Counts:
@@ -338,7 +361,8 @@ class VirtualJob:
             ),
         }
         if self.state != "done":
-            return {**about, "chunks": {}, "links": [], "machine": {}}
+            done = {"iterations_done": self._progress.iteration}
+            return {**about, **done, "chunks": {}, "links": [], "machine": {}}
         apart, served = not self.spec.consistency.together, self._service.tree == "none"
         workers, one = self.placement.workers, results.fullest(self.results)["statistics"]
         again = outcomes.sent_again(self.forecast.trees, self._counted)

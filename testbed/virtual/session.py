@@ -30,11 +30,14 @@ from testbed.virtual.errors import LinkError, VirtualError
 from testbed.virtual.jobrun import VirtualJob
 from testbed.virtual.links import LinkSpec
 from testbed.virtual.network import Network
+from testbed.virtual.pulse import Pulse
 from testbed.virtual.traceevents import TraceFile
 from testbed.virtual.tracing import Tracer
 from testbed.virtual.trains import SECOND
 from topologies.addressing import Addressing
 from topologies.spec import TopologyFile
+
+log = logging.getLogger("virtual")
 
 Message = dict[str, Any]
 _NEW_OBJECTS = 200_000  # until cycles are looked for
@@ -89,6 +92,7 @@ class Session:
         ]
         for job in self.jobs:
             job.alongside = sorted(other.name for other in self.jobs if other is not job)
+        self._pulse = Pulse(self.jobs, self.network.engine.settled, emit)
         self._over = False
         self._seconds = 0.0
         self._heeds: list[Callable[[], object]] = []
@@ -100,6 +104,7 @@ class Session:
         """
         began = time.monotonic()
         failure: VirtualError | None = None
+        stopped = False
         with _logged(self.run.logs / "virtual.log", self.network), _collecting_rarely():
             try:
                 self.network.controller.begin()
@@ -108,12 +113,21 @@ class Session:
                     self.network.engine.run(self._ended)
             except VirtualError as error:
                 failure = error
+            except (KeyboardInterrupt, SystemExit):
+                stopped = True
+                log.info("ended at %.9f s by a signal", self.network.engine.settled() / SECOND)
+                # What tasks say that are ended in the middle of what they do tells nothing.
+                logging.getLogger().setLevel(logging.CRITICAL)
+                self._seconds = self.network.engine.settled() / SECOND
+                raise
             finally:
                 self._simulated = time.monotonic() - began
                 self._carried = self.network.carried()
                 self.network.close()
                 if self._tracer is not None:
                     self._tracer.close()
+                if stopped:  # by a signal: what is known
+                    self._write("", self._simulated)
             for job in self.jobs if failure is None else ():
                 job.finish(alone=len(self.jobs) == 1)
         failed = next((job for job in self.jobs if job.state == "failed"), None)
@@ -153,6 +167,7 @@ class Session:
             heed()
         if self._tracer is not None:
             self._tracer.tick()
+        self._pulse.beat()
         return self._over
 
     def _conduct(self) -> None:

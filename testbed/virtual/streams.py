@@ -8,208 +8,193 @@ of segments in flight, which is fixed: large enough and it is the network that l
 for the queues and nothing is ever lost. So there is no slow start, no loss recovery and no
 connection setup (docs/compare.md). Frames hold headers only: the data of a segment is taken from
 the sender's memory when the segment is there.
+
+What goes frame by frame is in C (native/streams.c), as that of switches is: there is no virtual
+time without a compiler.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections import deque
-from typing import Any, NamedTuple
+from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
+from ctypes import c_void_p as pointer
+from functools import cache
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from protocol.frames import ETHERTYPE_IPV4, Interface
+from switch.compile import CompilerError
+from switch.lines import address
+from switch.native import build
 from testbed.virtual.errors import VirtualError
-from testbed.virtual.trains import Frames
+from testbed.virtual.trains import Frames, Lengths, Times, Train
 
-__all__ = ["HEADERS", "Inbound", "Outbound", "Segments", "StreamError", "decode", "encode", "head"]
+__all__ = ["HEADERS", "Content", "StreamError", "Streams", "head"]
 
 # Bytes of a frame before its data: Ethernet, IPv4, and TCP with the timestamps that all systems
 # send by default (RFC 7323, 3.2).
 HEADERS = 14 + 20 + 32
-_IP_AND_TCP = HEADERS - 14
 _TCP = 6
-_PUSH, _ACK = 0x08, 0x10
-_WRAP = 1 << 32
-
-Integers = npt.NDArray[np.int64]
+_NO_MEMORY, _MISSING = -1, -2
+_FOLDER = Path(__file__).parent / "native"
 
 
 class StreamError(VirtualError):
     """A stream that lost something, which its window should have prevented."""
 
 
-class Segments(NamedTuple):
-    """Frames of streams, as arrays. data: bytes of it; 0: an acknowledgment. number: where the data
-    begins, or ends that has arrived, mod 2^32. push: whether it is the last of what was sent."""
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        lib = ctypes.CDLL(str(build("streams", _FOLDER, _FOLDER)))
+    except CompilerError as error:
+        raise VirtualError(str(error)) from error
+    number, size = c_uint32, c_uint64
+    for name, result, arguments in (
+        ("create", pointer, [size]),
+        ("destroy", None, [pointer]),
+        ("connect", c_int, [pointer, number, number, ctypes.c_char_p, c_int64, c_int64]),
+        ("put", c_int, [pointer, number, c_int64, c_int64]),
+        ("want", c_int, [pointer, number, c_int64]),
+        ("take", c_int64, [pointer, pointer, pointer, size, size]),
+        ("next", c_int64, [pointer]),
+        ("arrive", c_int64, [pointer, c_int64, POINTER(c_uint32), POINTER(c_int64)]),
+        ("leaving", size, [pointer, size]),
+        ("leave", None, [pointer, size, pointer, pointer, pointer]),
+    ):
+        function = getattr(lib, f"streams_{name}")
+        function.restype, function.argtypes = result, arguments
+    return lib
 
-    ports: Integers  # sender's, receiver's: 16 bits each
-    data: Integers
-    number: Integers
-    push: npt.NDArray[np.bool_]
 
-    def select(self, rows: Any) -> Segments:
-        """Those of `rows` (a slice, a mask or indices)."""
-        return Segments(self.ports[rows], self.data[rows], self.number[rows], self.push[rows])
+class Streams:
+    """The ends of a host's streams, each known by the ports of what arrives: the sender's and the
+    receiver's, 16 bits each.
 
-
-class Outbound:
-    """A stream at its sender. window: segments in flight. segment: bytes of data in a full one.
-
-    content: what the other end takes, in the order in which it was sent.
+    interfaces: how many it has. Raises MemoryError anywhere, VirtualError if there is no compiler.
     """
 
-    def __init__(self, window: int, segment: int) -> None:
-        self.content: deque[memoryview] = deque()
-        self.sent = 0  # bytes
-        self._window, self._segment = window, segment
-        self._waiting: deque[tuple[int, int]] = deque()  # segments and bytes of each message left
-        self._flying = np.zeros(0, np.int64)  # where each segment in flight ends
+    def __init__(self, interfaces: int) -> None:
+        self._native = _library()
+        handle = self._native.streams_create(interfaces)
+        if not handle:
+            raise MemoryError("no memory for streams")
+        self._handle = pointer(handle)
+        self._interfaces = range(interfaces)
+        self._ends = 0
+        self._woken = (c_uint32 * 0)()
+        self._now = c_int64()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._native.streams_destroy(self._handle)
+
+    def connect(self, ports: int, interface: int, head: bytes, window: int, segment: int) -> None:
+        """An end, before anything has come. head: of its frames. window: its segments in flight at
+        most. segment: bytes of data in a full one."""
+        self._check(
+            self._native.streams_connect(self._handle, ports, interface, head, window, segment)
+        )
+        self._ends += 1
+        self._woken = (c_uint32 * self._ends)()
+
+    def put(self, ports: int, size: int, now: int) -> None:
+        """Sends a message of so many bytes, more than 0, to the peer of an end."""
+        self._check(self._native.streams_put(self._handle, ports, size, now))
+
+    def want(self, ports: int, upto: int) -> bool:
+        """Whether so many bytes, from the beginning, have arrived at an end; if not, `arrive` tells
+        when they have."""
+        return bool(self._native.streams_want(self._handle, ports, upto))
+
+    def take(self, times: Times, frames: Frames) -> int:
+        """Frames that arrive at these times, none before those of before; returns how many are of
+        no stream."""
+        times, frames = np.ascontiguousarray(times), np.ascontiguousarray(frames)
+        found: int = self._native.streams_take(
+            self._handle, address(times), address(frames), *frames.shape
+        )
+        self._check(found)
+        return found
+
+    @property
+    def next(self) -> int:
+        """When the first of those arrives that were taken (ps); NEVER if none is left."""
+        found: int = self._native.streams_next(self._handle)
+        return found
+
+    def arrive(self, before: int) -> tuple[list[int], int]:
+        """All that arrives before a time, or up to what brings what somebody waits for and all that
+        comes at that time; there is something. Returns the ports of ends that have it now, in
+        order, and when the last one arrived.
+
+        Raises StreamError for data out of order.
+        """
+        found = self._native.streams_arrive(self._handle, before, self._woken, byref(self._now))
+        self._check(found)
+        return self._woken[:found], self._now.value
+
+    def leave(self) -> list[tuple[int, Train]]:
+        """What is to be sent since this was asked last, of each interface that has something."""
+        return [
+            (number, self._train(number, count))
+            for number in self._interfaces
+            if (count := self._native.streams_leaving(self._handle, number))
+        ]
+
+    def _train(self, interface: int, count: int) -> Train:
+        times: Times = np.empty(count, np.int64)
+        lengths: Lengths = np.empty(count, np.int64)
+        frames: Frames = np.empty((count, HEADERS), np.uint8)
+        parts = address(times), address(lengths), address(frames)
+        self._native.streams_leave(self._handle, interface, *parts)
+        return Train(times, frames, lengths)
+
+    def _check(self, result: int) -> None:
+        if result == _NO_MEMORY:
+            raise MemoryError("no memory for streams")
+        if result == _MISSING:
+            raise StreamError("a segment of a stream is missing: some queue on its way was full")
+
+
+class Content:
+    """What one end of a stream sends, for the other end to take; in memory, not in frames.
+
+    taken: bytes.
+    """
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._messages: deque[memoryview] = deque()
+        self._offset = 0  # in the first of these
 
     def put(self, data: bytes) -> None:
-        """To be sent as one message."""
-        if data:
-            self.content.append(memoryview(data))
-            self._waiting.append((-(-len(data) // self._segment), len(data)))
-
-    def release(self, acks: Integers) -> tuple[Integers, Integers, npt.NDArray[np.bool_], Integers]:
-        """What may leave when these acknowledgments are there, one after the other; none: what may
-        leave by itself.
-
-        Returns of each segment its data's bytes, where it begins, whether it ends a message, and
-        the row of the acknowledgment that made room.
-        """
-        if len(acks):
-            ends = self.sent - (self.sent - acks) % _WRAP
-            passed = np.searchsorted(self._flying, ends, "right")
-        else:
-            passed = np.zeros(1, np.int64)
-        room = self._window - len(self._flying) + passed
-        sizes, push = self._take(int(room[-1]))
-        ends = self.sent + np.cumsum(sizes)
-        rows = np.searchsorted(room, np.arange(1, len(sizes) + 1), "left")
-        self._flying = np.concatenate([self._flying[int(passed[-1]) :], ends])
-        self.sent += int(sizes.sum())
-        return sizes, ends - sizes, push, rows
-
-    def _take(self, most: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        sizes: list[Integers] = []
-        last: list[int] = []
-        total = 0
-        while self._waiting and total < most:
-            count, left = self._waiting.popleft()
-            taken = min(count, most - total)
-            part = np.full(taken, self._segment, np.int64)
-            total += taken
-            if taken < count:
-                self._waiting.appendleft((count - taken, left - taken * self._segment))
-            else:
-                part[-1] = left - (taken - 1) * self._segment
-                last.append(total - 1)
-            sizes.append(part)
-        push = np.zeros(total, np.bool_)
-        push[last] = True
-        return np.concatenate(sizes) if sizes else np.zeros(0, np.int64), push
-
-
-class Inbound:
-    """A stream at its receiver. wanted: bytes from the beginning that somebody waits for; 0: none.
-
-    Raises StreamError for data out of order.
-    """
-
-    def __init__(self, source: Outbound) -> None:
-        self.arrived = 0  # bytes
-        self.taken = 0
-        self.wanted = 0
-        self._content = source.content
-        self._offset = 0  # in the first of these
-        self._odd = 0  # segments that were not acknowledged yet
-
-    def completes(self, data: Integers) -> int | None:
-        """The row of the segment that brings what is waited for; None if none of them does."""
-        if not self.wanted:
-            return None
-        row = int(np.searchsorted(np.cumsum(data), self.wanted - self.arrived, "left"))
-        return row if row < len(data) else None
-
-    def accept(
-        self, data: Integers, number: Integers, push: npt.NDArray[np.bool_]
-    ) -> tuple[Integers, Integers]:
-        """Segments are here. Returns the rows of those that are acknowledged, and up to where."""
-        ends = self.arrived + np.cumsum(data)
-        if ((ends - data - number) % _WRAP).any():
-            raise StreamError("a segment of a stream is missing: some queue on its way was full")
-        rows = np.arange(len(data))
-        before = np.full(len(data), -1 - self._odd)  # the last one that ended a message
-        before[1:][push[:-1]] = rows[:-1][push[:-1]]
-        since = rows - np.maximum.accumulate(before)
-        acked = push | (since % 2 == 0)
-        self._odd = 0 if acked[-1] else 1
-        self.arrived = int(ends[-1])
-        chosen = np.flatnonzero(acked)
-        return chosen, ends[chosen]
+        """One more message."""
+        self._messages.append(memoryview(data))
 
     def read(self, into: memoryview) -> None:
         """Copies the next bytes, which have arrived."""
         self.taken += len(into)
         while into:
-            first = self._content[0]
+            first = self._messages[0]
             part = first[self._offset : self._offset + len(into)]
             into[: len(part)] = part
             into = into[len(part) :]
             self._offset += len(part)
             if self._offset == len(first):
-                self._content.popleft()
+                self._messages.popleft()
                 self._offset = 0
 
 
-def head(interface: Interface, target: int, ports: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    """What frames from an interface to an IPv4 address and port have in common."""
-    fields = struct.pack(
+def head(interface: Interface, target: int, ports: tuple[int, int]) -> bytes:
+    """What frames from an interface to an IPv4 address and port have in common, (HEADERS,)."""
+    return struct.pack(
         ">6s6sHBBHHHBBHIIHHIIBBHHHBBBBII",
         *(interface.gateway, interface.mac, ETHERTYPE_IPV4),
         *(0x45, 0, 0, 0, 0x4000, 64, _TCP, 0, interface.ipv4, target),
         *(*ports, 0, 0, 0x80, 0, 0xFFFF, 0, 0),
         *(1, 1, 8, 10, 0, 0),  # timestamps (RFC 7323, appendix A)
     )
-    return np.frombuffer(fields, np.uint8)
-
-
-def encode(heads: Frames, segments: Segments) -> Frames:
-    """Frames, (n, HEADERS), from a head of each."""
-    frames: Frames = heads.copy()
-    total = segments.data + _IP_AND_TCP
-    words = frames[:, 14:34].view(">u2").astype(np.int64)
-    sums = words.sum(axis=1) + total
-    sums = (sums & 0xFFFF) + (sums >> 16)
-    sums = ~((sums & 0xFFFF) + (sums >> 16)) & 0xFFFF
-    ack = segments.data == 0
-    flags = np.where(ack, _ACK, np.where(segments.push, _PUSH, 0))
-    number = segments.number % _WRAP
-    for at, values, kind in (
-        (16, total, ">u2"),
-        (24, sums, ">u2"),
-        (38, np.where(ack, 0, number), ">u4"),
-        (42, np.where(ack, number, 0), ">u4"),
-        (47, flags, "u1"),
-    ):
-        width = np.dtype(kind).itemsize
-        frames[:, at : at + width].view(kind)[:, 0] = values
-    return frames
-
-
-def decode(frames: Frames) -> tuple[Segments, npt.NDArray[np.bool_]]:
-    """What frames say, and which of them are of streams at all."""
-    if frames.shape[1] < HEADERS:
-        none = np.zeros(len(frames), np.int64)
-        return Segments(none, none, none, none > 0), none > 0
-    words = np.ascontiguousarray(frames[:, :HEADERS]).view(">u2").astype(np.int64)
-    good = (words[:, 6] == ETHERTYPE_IPV4) & (words[:, 11] & 0xFF == _TCP)
-    data = words[:, 8] - _IP_AND_TCP
-    at = np.where(data > 0, 19, 21)
-    rows = np.arange(len(frames))
-    number = words[rows, at] << 16 | words[rows, at + 1]
-    push = words[:, 23] & _PUSH > 0
-    return Segments(words[:, 17] << 16 | words[:, 18], data, number, push), good

@@ -19,6 +19,8 @@ from testbed.virtual.errors import TraceFileError
 
 _MICROSECOND = 10**6  # ps
 _LEVEL = 6  # of gzip
+_ROOM = 1 << 20  # bytes of events that wait to be written
+_WRITTEN = 1 << 16  # from so many on: whole events only, also of a run that is killed
 
 
 class TraceFile:
@@ -27,7 +29,9 @@ class TraceFile:
 
     Each is told with a time `at` (ps): the file has those of one time by process, thread and the
     order in which these told them. `flush` writes what nothing can come before any more, so memory
-    holds what is younger. Raises TraceFileError if it cannot be written.
+    holds what is younger. The file always ends with a whole event, so that viewers open that of a
+    run that was killed, too; the bracket at its end may be missing. Raises TraceFileError if it
+    cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,8 +39,9 @@ class TraceFile:
         self._waiting: list[tuple[int, int, str, int, str]] = []
         self._told: Counter[tuple[int, str]] = Counter()
         self._separator = "[\n"
+        self._unwritten = 0
         try:
-            self._raw = path.open("wb")
+            self._raw = path.open("wb", _ROOM)
         except OSError as error:
             raise TraceFileError(f"--trace {path}: cannot be written: {error.strerror}") from error
         out: Any = self._raw
@@ -111,7 +116,10 @@ class TraceFile:
         if not due:
             return
         try:
-            self._file.write(self._separator + ",\n".join(one[4] for one in due))
+            self._unwritten += self._file.write(self._separator + ",\n".join(one[4] for one in due))
+            if self._unwritten >= _WRITTEN:
+                self._unwritten = 0
+                self._file.flush()
         except OSError as error:
             raise TraceFileError(f"{self.path}: cannot be written: {error.strerror}") from error
         self._separator = ",\n"

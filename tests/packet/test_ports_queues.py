@@ -61,6 +61,30 @@ def test_rate_is_kept(join: bool) -> None:
         assert deepest > count // 2
 
 
+def test_a_round_trip_is_that_of_the_closed_form() -> None:
+    """Each link delivers a frame when its last bit is there, as links in virtual time do: those to
+    the switch, whose senders are not shaped here, and those from it."""
+    rate, train = 800_000, 3
+    line = WIRE * 8 / rate  # 10.4 ms
+    expected = (train + 1) * line  # the last of a train, then one more line
+    paced = {"rate": rate, "rate_in": rate}
+    with switched({1: paced, 2: paced}) as setup:
+        near, far = setup.rig.udp(1), setup.rig.udp(2)
+        there_and_back = []
+        # What makes a packet late is the machine, so one in time is enough; none may be early.
+        while not there_and_back or min(there_and_back) > 1.1 * 2 * expected:
+            assert len(there_and_back) < 20, there_and_back
+            begin = time.monotonic()
+            send_train(near, far.getsockname(), SIZE, pattern(train * SIZE))
+            receive_datagrams(far, train)
+            send_train(far, near.getsockname(), SIZE, pattern(train * SIZE))
+            receive_datagrams(near, train)
+            there_and_back.append(time.monotonic() - begin)
+            # The target lets go what a timer would tell of too late, within 50 us a line.
+            assert there_and_back[-1] > 2 * expected - 4 * 50e-6
+        assert setup.ports.statistics()[1].rx_packets == train * len(there_and_back)
+
+
 def test_queue_is_bounded_and_drops_are_counted() -> None:
     with switched({2: {"rate": 1_000_000, "queue_bytes": 20 * WIRE}}) as setup:
         sender, receiver = setup.rig.udp(1), setup.rig.udp(2)

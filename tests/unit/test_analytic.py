@@ -236,6 +236,22 @@ def test_the_command_says_which_placement_wins_and_why() -> None:
     assert "need a TOPOLOGY" in alone.output
 
 
+def test_where_no_placement_can_be_had_the_command_fails_and_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "wide.yaml"
+    file.write_text("name: wide\nracks: [{workers: 40, servers: 1}]\n")
+    for options in ([], ["--json"]):
+        run = CliRunner().invoke(main, ["plan", str(file), "--size", "1 MB", *options])
+        assert run.exit_code == 1
+        assert f"error: {file}: no placement can be had here: tor0 would have 40 ch" in run.stderr
+        assert "None of the placements can be had here." in run.stdout
+    told = json.loads(run.stdout)["model"]["predictions"]
+    assert all(row["refused"] for row in told if row["tree"])
+    # Servers alone need no slots of a switch, but may not have that many children either.
+    file.write_text("name: wide\nracks: [{workers: 32, servers: 1}]\n")
+    slots = ["plan", str(file), "--size", "1 MB", "--window", "32768"]
+    assert CliRunner().invoke(main, slots).exit_code == 0
+
+
 def test_costs_are_those_of_the_file_unless_options_say_otherwise(tmp_path: Path) -> None:
     file = tmp_path / "costly.yaml"
     file.write_text(

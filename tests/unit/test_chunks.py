@@ -96,7 +96,7 @@ def test_pacing_hands_over_the_links_rate_and_no_more() -> None:
     now, sent = 0.0, 0
     while now < 1.0:
         while pacer.room(now) > 0:
-            pacer.spend(now, packet)
+            pacer.hand_over(now, packet)
             sent += packet
         now = max(pacer.next_time(), now + 1e-9)
     assert rate <= sent * 8 <= rate * 1.004 + 2 * packet * 8

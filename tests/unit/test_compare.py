@@ -19,6 +19,7 @@ from rich.console import Console
 
 from controller.admission import Resources
 from controller.dataplane import DataPlane
+from protocol.frames import Interface
 from testbed.baselines import tcp, virtual
 from testbed.baselines.contest import (
     BASELINES,
@@ -38,7 +39,8 @@ from testbed.plans import jobfile
 from testbed.plans.expected import Direction
 from testbed.records.links import Carried
 from testbed.virtual.engine import Engine
-from testbed.virtual.streams import Inbound, Outbound
+from testbed.virtual.streams import HEADERS, Content, StreamError, Streams, head
+from testbed.virtual.trains import NEVER, Train, joined
 from topologies.addressing import Addressing
 from topologies.spec import parse
 
@@ -54,6 +56,8 @@ uplinks: {rate: 400 Mbit/s}
 """
 JOB = "{name: sums, iterations: 1, batch: 6}"
 WORK = Work((10_000, 11), 2)
+WIRE = Interface(bytes(6), bytes(6), 1)
+THERE, BACK = 1 << 16 | 2, 2 << 16 | 1  # ports of frames each way
 
 
 def played(names: Sequence[str], engine: Engine | None = None) -> list[Outcome]:
@@ -94,7 +98,7 @@ def test_nothing_depends_on_the_engine_s_order():
 @settings(max_examples=60, deadline=None)
 @given(
     messages=st.lists(st.integers(1, 50), min_size=1, max_size=12),
-    window=st.integers(1, 9),
+    window=st.integers(2, 9),
     cuts=st.lists(st.integers(1, 7), min_size=1, max_size=8),
 )
 def test_segments_at_once_are_as_one_by_one(
@@ -103,38 +107,73 @@ def test_segments_at_once_are_as_one_by_one(
     """Trains of any length: the same segments, caused by the same acknowledgments, and bytes that
     arrive as they were sent. Never more are in flight than the window."""
 
-    def carry(sizes: list[int]) -> list[tuple[int, int, bool, int]]:
-        out = Outbound(window, 8)
-        into = Inbound(out)
+    def carry(sizes: list[int]) -> tuple[Train, Train]:
+        sender, receiver, content = Streams(1), Streams(1), Content()
+        sender.connect(BACK, 0, head(WIRE, 2, (1, 2)), window, 8)
+        receiver.connect(THERE, 0, head(WIRE, 1, (2, 1)), window, 8)
         sent = bytes(np.random.default_rng(len(messages)).bytes(sum(messages)))
         at = 0
         for size in messages:
-            out.put(sent[at : at + size])
+            content.put(sent[at : at + size])
+            sender.put(BACK, size, 0)
             at += size
-        left = list(zip(*map(np.ndarray.tolist, out.release(np.zeros(0, np.int64))), strict=True))
-        found = [(size, begin, push, -1) for size, begin, push, _ in left]
-        assert len(left) <= window
-        acks, turn = 0, 0
-        while left:
-            count = sizes[turn % len(sizes)]
-            turn += 1
-            now, left = left[:count], left[count:]
-            data, begins, push = (np.array([one[i] for one in now]) for i in range(3))
-            _, upto = into.accept(data, begins, push.astype(bool))
-            fresh = out.release(upto) if len(upto) else ()
-            for size, begin, ends, row in zip(*map(np.ndarray.tolist, fresh), strict=True):
-                found.append((size, begin, ends, acks + row))
-                left.append((size, begin, ends, row))
-            acks += len(upto)
+        assert not receiver.want(THERE, len(sent))
+        left = joined([train for _, train in sender.leave()])
+        segments, acks = [left], []
+        came = turn = 0
+        while len(left):
             assert len(left) <= window
-        came = bytearray(len(sent))
-        into.read(memoryview(came))
-        assert came == sent
-        return found
+            count = min(sizes[turn % len(sizes)], len(left))
+            turn += 1
+            # The time of each is how many segments have arrived, and so what caused the others.
+            times = np.arange(came, came + count)
+            assert receiver.take(times, left.frames[:count]) == 0
+            receiver.arrive(NEVER)
+            came += count
+            left = left.select(slice(count, None))
+            for _, back in receiver.leave():
+                acks.append(back)
+                assert sender.take(back.times, back.frames) == 0
+                sender.arrive(NEVER)
+                for _, more in sender.leave():
+                    segments.append(more)
+                    left = joined([left, more])
+        assert receiver.want(THERE, len(sent))
+        taken = bytearray(len(sent))
+        content.read(memoryview(taken))
+        assert taken == sent
+        return joined(segments), joined(acks)
 
     singly = carry([1])
-    assert carry(cuts) == singly
-    assert carry([10**6]) == singly
+    count = [-(-size // 8) for size in messages]
+    assert [sum(one.lengths) for one in singly] == [
+        sum(messages) + HEADERS * sum(count),
+        HEADERS * sum(-(-one // 2) for one in count),
+    ]
+    for other in (carry(cuts), carry([10**6])):
+        for one, same in zip(singly, other, strict=True):
+            for field in ("times", "lengths", "frames"):
+                assert np.array_equal(getattr(one, field), getattr(same, field))
+
+
+def test_frames_of_nobody_and_gaps():
+    """What is of no stream is counted; what is missing in one is an error, not wrong data."""
+    sender, receiver = Streams(1), Streams(1)
+    sender.connect(BACK, 0, head(WIRE, 2, (1, 2)), 9, 8)
+    receiver.connect(THERE, 0, head(WIRE, 1, (2, 1)), 9, 8)
+    sender.put(BACK, 40, 0)
+    ((_, train),) = sender.leave()
+    # The IPv4 header is whole: its words add up to nothing (RFC 1071).
+    words = train.frames[:, 14:34].copy().view(">u2").astype(np.int64).sum(axis=1)
+    assert ((words & 0xFFFF) + (words >> 16) == 0xFFFF).all()
+    other = train.frames[:1].copy()
+    other[:, 35] += 1  # another sender's port
+    assert receiver.take(train.times[:1], other) == 1
+    assert receiver.take(train.times[:1], other[:, :60]) == 1
+    assert receiver.next == NEVER
+    receiver.take(train.times[[0, 2]], train.frames[[0, 2]])
+    with pytest.raises(StreamError, match="missing"):
+        receiver.arrive(NEVER)
 
 
 def called(tmp_path: Path, topology: str, *options: str) -> Any:
@@ -160,6 +199,7 @@ def test_the_command_prints_and_draws(tmp_path: Path):
     [
         (SMALL.replace("3 us", "3 us, loss: 0.01"), [], "--clock emulated"),
         (SMALL.replace("64 KiB", "2 KiB"), ["--only", "ps"], "queue_bytes"),
+        (SMALL.replace("64 KiB", "12 KiB"), ["--only", "ps"], "room for 1.3 segments of each"),
         (SMALL, ["--only", "gloo"], "--clock emulated"),
         pytest.param(
             SMALL,

@@ -58,8 +58,8 @@ def test_rates_are_what_counters_grew_by_in_a_second() -> None:
     assert core["dropped/s"] == "4"
     assert core["CPU"] == "25 %"
     server = row(of, "s0")
-    assert server["received Mbit/s"] == "2.00 (10 % of the link)"
-    assert server["sent Mbit/s"] == "0.00 (0 % of the link)"
+    assert server["received"] == "2 Mbit/s (10 % of the link)"
+    assert server["sent"] == "0 bit/s (0 % of the link)"
     job = row(of, "digits")
     assert (job["iteration"], job["in network"], job["workers"]) == ("3/100", "75.0 %", "8 of 8")
 
@@ -68,7 +68,7 @@ def test_one_snapshot_alone_shows_counts() -> None:
     of = lines(later(), None)
     assert row(of, "core0")["contributions"] == "360"
     assert row(of, "core0")["sums"] == "40"
-    assert row(of, "s0")["received MB"] == "0.50"
+    assert row(of, "s0")["received"] == "504 kB"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 140])

@@ -40,8 +40,11 @@ def test_a_script_of_bmv2_with_limits_and_flushing_starts_and_is_told():
 
 
 def test_rates_and_queues_belong_to_ports():
-    options = parsed("--no-p4 -i 1@a -i 2@b --port-rate 2=20000000 --port-queue 2=131072 --plain")
-    assert options.ports[1] == PortSettings("a")
+    options = parsed(
+        "--no-p4 -i 1@a -i 2@b --port-rate 2=20000000 --port-queue 2=131072 --plain"
+        " --port-rate-in 1=1000000"
+    )
+    assert options.ports[1] == PortSettings("a", rate_in=1_000_000)
     assert options.ports[2] == PortSettings("b", rate=20_000_000, queue_bytes=131072)
     assert options.plain
 

@@ -109,16 +109,25 @@ def test_a_run_in_virtual_time_is_no_testbed_that_could_be_asked(runs: Path) -> 
             record.find("other")
 
 
-def test_sockets_of_a_crashed_run_are_swept_by_whoever_looks_next(runs: Path) -> None:
-    with record.create("bed", chosen=False, facts={}) as crashed:
-        pass
-    (crashed.sockets / "control").touch()
+def test_of_a_run_that_is_over_no_lock_and_sockets_stay_even_if_it_was_killed(runs: Path) -> None:
+    begin = (
+        "import os; from testbed.records import record;"
+        " held = record.create('bed', chosen=False, facts={}); held.__enter__(); os.kill(0, 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", begin], check=False, start_new_session=True)
+    assert killed.returncode == -9
+    (crashed,) = record.all_runs()
+    assert sorted(one.name for one in crashed.path.iterdir()) == [
+        *(".lock", "logs", "sockets", "testbed.json")
+    ]
     with record.create("bed", chosen=False, facts={}) as run:
         assert run.name == "bed"
-        assert not crashed.sockets.exists()
         assert record.live_runs()[0].sockets.exists()
+    for over in (crashed, run):
+        assert not over.alive
+        assert sorted(one.name for one in over.path.iterdir()) == ["logs", "testbed.json"]
     assert record.live_runs() == []
-    assert not run.sockets.exists()
+    assert [one.path for one in record.all_runs()] == [crashed.path, run.path]
 
 
 @pytest.mark.parametrize("place", ["a file", "a folder below a file", "nobody's", "latest"])

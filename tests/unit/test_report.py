@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.cli.main import main
+from testbed.jobs.progress import Iteration
 from testbed.records import record
 from testbed.records.record import RunDirectory, RunError
 from testbed.records.report import make
@@ -88,7 +89,7 @@ def test_a_job_that_was_done_is_told_with_its_figures() -> None:
     tiles = dict(zip(page.all("dt"), page.all("dd"), strict=True))
     assert tiles["test accuracy"] == "0.9000"
     assert tiles["iterations"] == "4"
-    assert tiles["median iteration"] == "750.0 ms"
+    assert tiles["median iteration"] == "750 ms"
     assert tiles["summed by switches"] == "100.0 %"
     assert tiles["packets sent again"] == "3"
     assert {"Loss", "Test accuracy", "tor0", "tor1", "core0"} <= set(page.all("strong"))
@@ -201,6 +202,22 @@ def test_bytes_that_a_fault_took_along_are_unknown_and_it_is_said_why() -> None:
     assert page.row(">tor0 to core0<")[1] == "-"
     assert "Unknown: tor0 has lost what it had counted." in page.all("p")
     assert "deviation" not in page.all("th")
+
+
+def test_of_a_job_that_learns_nothing_no_empty_curves_are_drawn_and_nobody_is_warned() -> None:
+    row = {**small_run.job(), "payload": "none", "workload": "layers", "test_accuracy": None}
+    row |= {"matches_reference": None, "no_reference": "without payload there are no sums"}
+    with small_run.begun() as (run, writer):
+        writer.state("digits", "running")
+        writer.iterations("digits", [Iteration(1, writer.started + 1, None, None)])
+        run.write_summary(small_run.summary(jobs=[row]))
+    page = Page(make(run))
+    assert page.verdict == "done: chunks only occupied the wire, so there are no sums to check"
+    assert page.all("p", "plain") == [page.verdict]
+    assert {"Loss", "Test accuracy"}.isdisjoint(page.all("strong"))
+    assert "Training" not in page.all("h2")
+    assert "not known" not in page.text
+    assert any(text.startswith("It trains nothing: ") for text in page.all("p", "soft"))
 
 
 def test_weights_that_differ_are_what_is_said_first() -> None:
@@ -364,7 +381,7 @@ def test_what_is_no_run_is_refused_with_what_there_is(tmp_path: Path) -> None:
     assert f"{tmp_path} is no run directory" in said
     status, said = rackhub("report", "-o", str(tmp_path / "no" / "page.html"))
     assert status == 1
-    assert "page.html cannot be written: No such file or directory" in said
+    assert "page.html: cannot be written: No such file or directory" in said
     (run.path / "series.jsonl").write_text('{"t": 1.0}\n')
     with pytest.raises(RunError, match=r"series\.jsonl cannot be read: 'job'"):
         make(run)

@@ -114,6 +114,15 @@ def test_bad_input_is_refused_with_file_line_field_and_reason(
     assert not runs.exists()
 
 
+def test_a_base_that_is_not_there_is_told_with_its_field(base: Path, runs: Path) -> None:
+    (base / "small.yaml").unlink()
+    result = dry_run(base, AXES)
+    assert result.exit_code == 1
+    says = f"sweep.yaml:2: topology: {base / 'small.yaml'}: no such file"
+    assert says in result.output
+    assert not runs.exists()
+
+
 def test_what_is_wrong_with_many_trials_is_told_once(base: Path) -> None:
     result = dry_run(base, f"{AXES}  topology.defaults.mtu: [100, 1500]\n")
     (line,) = result.output.splitlines()

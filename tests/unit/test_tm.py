@@ -57,8 +57,8 @@ class Queue:
         self, name: str, length: int = 100, priority: int = 0, port: int = 1, now: int = 0
     ) -> bool:
         packet = self.packets[name] = Packet(port=port, priority=priority, length=length)
-        micro, nano = ctypes.c_uint64(now // 1000), ctypes.c_uint64(now)
-        return bool(self.native.tm_enqueue(self.memory, ctypes.byref(packet), micro, nano))
+        micro = ctypes.c_uint64(now // 1000)
+        return bool(self.native.tm_enqueue(self.memory, ctypes.byref(packet), micro))
 
     def get(self) -> str | None:
         at = self.native.tm_dequeue(self.memory, self.port)
@@ -71,7 +71,7 @@ class Queue:
         return int(self.native.tm_ready_ns(self.port))
 
     def charge(self, length: int, now: int) -> None:
-        self.native.tm_charge(self.port, length, ctypes.c_uint64(now))
+        self.native.tm_charge(self.memory, self.port, length, ctypes.c_uint64(now))
 
 
 def test_first_in_first_out_with_depths_as_simple_switch_counts_them() -> None:
@@ -129,36 +129,60 @@ def paced() -> Queue:
     return Queue(rate=8_000_000)  # 1 byte a microsecond
 
 
-def test_rate_spaces_packets_by_their_bytes(paced: Queue) -> None:
+def test_a_packet_has_left_when_its_last_bit_has(paced: Queue) -> None:
     now = SECOND
     for name in "abcd":
         paced.put(name, now=now)
-    assert paced.ready() == now  # an idle port sends at once
-    paced.get()
-    paced.charge(100, now)
+    # One is on the line at once, the others wait behind each other.
+    assert [paced.packets[name].enq_qdepth for name in "abcd"] == [0, 0, 1, 2]
     assert paced.ready() == now + 100_000
     # Served late, it keeps its schedule ...
     now += 150_000
-    paced.get()
+    assert paced.get() == "a"
+    paced.charge(100, now)
+    assert paced.ready() == SECOND + 200_000
+    # ... by the bytes that egress has made of it, ...
+    assert paced.get() == "b"
     paced.charge(1000, now)
-    assert paced.ready() == SECOND + 1_100_000
+    assert paced.ready() == SECOND + 1_200_000
     # ... but does not save up time for more than 10 ms of it.
     now += SECOND
-    paced.get()
+    assert paced.get() == "c"
     paced.charge(100, now)
     assert paced.ready() == now - 10_000_000 + 100_000
 
 
 def test_idle_time_earns_nothing(paced: Queue) -> None:
-    paced.put("a", now=SECOND)
+    for now in (SECOND, 5 * SECOND):
+        paced.put("a", now=now)
+        assert paced.ready() == now + 100_000
+        paced.get()
+        paced.charge(100, now + 100_000)
+        assert paced.ready() == 2**64 - 1
+    # Nor does what egress drops: the next one has the line from when it came.
+    paced.put("dropped", now=10 * SECOND)
+    paced.put("b", now=10 * SECOND + 40_000)
     paced.get()
-    paced.charge(100, SECOND)
-    later = 5 * SECOND
-    paced.put("b", now=later)
-    paced.get()
-    paced.charge(100, later)
-    paced.put("c", now=later)
-    assert paced.ready() == later + 100_000
+    paced.charge(0, 10 * SECOND + 100_000)
+    assert paced.ready() == 10 * SECOND + 140_000
+
+
+def test_a_packet_on_the_line_is_neither_overtaken_nor_dropped() -> None:
+    """The queue holds what waits; egress of the one that leaves may clone into its own port."""
+    queue = Queue(limit=200, rate=8_000_000)
+    assert [queue.put(name) for name in "abcd"] == [True, True, True, False]
+    assert queue.put("urgent", priority=7)
+    assert queue.freed == ["d", "c"]
+    assert queue.get() == "a"
+    assert not queue.put("clone")
+    queue.charge(100, 100_000)
+    assert queue.put("clone")
+    order = []
+    while (name := queue.get()) is not None:
+        order.append(name)
+        queue.charge(100, 1_000_000)
+    assert order == ["urgent", "b", "clone"]
+    assert queue.ready() == 2**64 - 1
 
 
 def test_empty_port_is_never_ready() -> None:

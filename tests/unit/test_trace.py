@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from protocol.frames import Interface, to_frames
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
-from testbed.explaining.trace import rows, trace
+from testbed.cli.explained import show_trace
+from testbed.explaining.trace import TraceError, read, rows, trace
 from testbed.plans.expected import Direction
+from testbed.records import record, series
 from testbed.records.pcap import CaptureError, Writer, packets
+from testbed.records.series import SeriesWriter
 from testbed.records.transmissions import Transmissions, of_captures
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
@@ -152,6 +157,29 @@ def test_a_lost_partial_sum_is_seen_asked_for_and_sent_again(tmp_path: Path) -> 
     assert links[Direction("tor0", up.interface)] == Transmissions(1, whole, 2, head + whole)
     (idle,) = ADDRESSING.ports_between("tor1", "core0")
     assert links[Direction("tor1", idle.interface)] == Transmissions()
+
+
+def test_of_a_run_that_was_killed_what_its_captures_have_is_told_and_that_they_lack_their_ends(
+    runs: Path,
+) -> None:
+    facts = {"topology": str(ROOT / "topologies" / "two-racks.yaml"), "pcap": True}
+    facts["clock"] = "virtual"
+    with record.create("bed", chosen=False, facts=facts) as run:
+        net = Network(run.path)
+        net.send(0, "w0", "tor0", frame(Op.CONTRIBUTE, "w0", "s0", job=2))
+        (port,) = ADDRESSING.ports_between("tor0", "w0")
+        capture(net.write() / f"{port.interface}_out.pcap", [(1, b"a packet")], cut=3)
+        with pytest.raises(TraceError, match=r"no job .second. with a number in .*: none"):
+            read(run, "second", 5, None)
+        for number, job in enumerate(("first", "second"), start=1):
+            SeriesWriter(run.path / series.FILE).state(job, "running", number)
+    told = read(run, "second", 5, None)
+    assert [hop["what"] for hop in told["rounds"][0]["hops"]] == ["CONTRIBUTE of w0 to tor0"]
+    assert told["whole"] is False
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    show_trace(terminal, "second", 5, told)
+    assert isinstance(terminal.file, io.StringIO)
+    assert terminal.file.getvalue().startswith("The run goes on, or was killed: ")
 
 
 def test_of_several_processes_of_a_server_the_one_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -183,6 +184,23 @@ def test_a_trace_is_the_same_if_switches_run_apart(
     text, session = traced(tmp_path, monkeypatch, change=apart)
     assert session.network.engine.rounds > ran[1].network.engine.rounds
     assert text == ran[0]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_what_a_killed_run_has_written_ends_with_a_whole_event(tmp_path: Path, name: str) -> None:
+    """As viewers need it: they add the missing bracket, and take a compressed file's beginning."""
+    with TraceFile(tmp_path / name) as file:
+        seen = set()
+        for time in range(20_000):
+            file.counter(time, 1, "eth0, queued", time, "bytes", time * 17 % 1000)
+            file.flush(time)  # all of before
+            if time % 100 == 0:
+                data = (tmp_path / name).read_bytes()
+                text = data if name.endswith(".json") else zlib.decompressobj(31).decompress(data)
+                if text:
+                    seen.add(len(json.loads(text + b"]")))
+    assert len(seen) > 10  # it is written now and then, not only at the end
+    assert max(seen) > 15_000
 
 
 def test_a_file_that_ends_in_gz_is_compressed(tmp_path: Path) -> None:

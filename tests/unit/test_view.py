@@ -10,7 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from testbed.cli.view import View, count, deviation, link_table, show_results, show_rows
+from testbed.cli.results import deviation, link_table, show_results
+from testbed.cli.view import View, count, show_rows
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [
@@ -71,7 +72,7 @@ def test_the_median_of_an_even_number_of_iterations_is_between_the_middle_two() 
     out = console(None)
     show_results(out, [job(seconds_per_iteration=[0.04, 0.01, 0.02, 0.03])], LINKS)
     (line,) = [text for text in lines(out) if text.startswith("time per iteration")]
-    assert line.split("  ")[-1].strip() == "25.0 ms (median)"
+    assert line.split("  ")[-1].strip() == "25 ms (median)"
 
 
 def test_racks_share_rows_where_they_are_many_and_the_worst_link_still_shows() -> None:
@@ -83,8 +84,8 @@ def test_racks_share_rows_where_they_are_many_and_the_worst_link_still_shows() -
     few, many = shown(3), shown(64)
     assert [line.split("  ")[0] for line in few[-3:]] == [f"tor{n} to core0" for n in range(3)]
     assert [line.split() for line in many[1:]] == [
-        ["w0..w63", "to", "tor0..tor63", "4.000", "4.000", "0", "%"],
-        ["tor0..tor63", "to", "core0", "4.000..5.000", "4.000", "+25.00", "%"],
+        ["w0..w63", "to", "tor0..tor63", "4", "MB", "4", "MB", "0", "%"],
+        ["tor0..tor63", "to", "core0", "4..5", "MB", "4", "MB", "+25.00", "%"],
     ]
 
 
@@ -185,6 +186,45 @@ def test_weights_that_nothing_can_be_compared_with_are_said_to_be_such_and_why()
     assert said in lines(piped)
 
 
+def test_chunks_without_payload_are_no_cause_for_alarm_and_idle_hosts_have_no_rows() -> None:
+    piped = console(None)
+    chunks = job(payload="none", matches_reference=None, no_reference="without payload")
+    idle = [link("s0", "tor0", 0, 0), link("tor0", "s0", 0, 0)]
+    show_results(piped, [chunks], [LINKS[0], *idle])
+    text = "\n".join(lines(piped))
+    assert "not known" not in text
+    assert "digits: chunks only occupied the wire, so there are no sums to check." in text
+    assert "What links carried in all, in 3 iterations, in frames without FCS:" in lines(piped)
+    assert lines(piped)[-2:] == [
+        "w0 to tor0     5 MB      5 MB         0 %",
+        "Nothing went to or from s0.",
+    ]
+
+
+def test_how_far_an_iteration_is_shows_at_a_terminal_at_once_and_elsewhere_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker tells of an iteration when it is over, and of chunks a bit earlier."""
+    within = {"event": "within", "job": "digits", "iterations": 3, "iterations_done": 1.4375,
+              "virtual_seconds": 0.0947912, "wall_seconds": 65.2, "left_seconds": 73.1}  # fmt: skip
+    told = "digits: iteration 2 of 3: 43 % of its chunks, at 94.79 ms of virtual time; 1.1 min so"
+    terminal, piped = console(120), console(None)
+    now = 1000.0
+    monkeypatch.setattr("testbed.cli.view.time.monotonic", lambda: now)
+    with View(terminal) as live, View(piped) as plain:
+        for view in (live, plain):
+            view.event({"event": "running", "job": "digits"})
+            view.event(within)
+        _, row, note = rendered(live.picture(), 120)
+        assert note.startswith(told)
+        assert " 1/3" in row
+        assert lines(piped) == ["digits: running"]
+        for seconds in (9.0, 9.0):
+            now += seconds
+            plain.event(within)
+    assert lines(piped)[1:] == [f"{told} far, about 1.2 min left"]
+
+
 def test_links_shared_with_another_job_are_said_to_be() -> None:
     piped = console(None)
     unknown = [link("w0", "tor0", 5_000_000, None)]
@@ -230,3 +270,21 @@ def test_jobs_that_do_not_fit_beside_each_other_are_shown_one_below_the_other() 
         assert max(cell_len(line.rstrip()) for line in lines(of)) <= 120
         assert "one-rack, 1 rack" in "\n".join(lines(of))
     assert max(map(cell_len, lines(narrow))) <= 70
+
+
+def test_a_table_of_many_rows_that_is_too_wide_is_one_of_some_columns_below_the_other() -> None:
+    """Whoever compares rows sees them below each other, with the name of each beside them."""
+    names = [f"column{number}" for number in range(12)]
+    many = [{"name": f"row{n}", **{one: f"{one}-{n}" for one in names}} for n in range(3)]
+    terminal = console(60)
+    show_rows(terminal, many, {one: one for one in ("name", *names)})
+    tables = "\n".join(line.rstrip() for line in lines(terminal)).split("\n\n")
+    assert len(tables) > 1
+    told = [table.split("\n") for table in tables]
+    assert max(len(line) for table in told for line in table) <= 60
+    assert [[line.split()[0] for line in table] for table in told] == [
+        ["name", "row0", "row1", "row2"] for _ in told
+    ]
+    for n in range(3):
+        found = [word for table in told for word in table[1 + n].split()[1:]]
+        assert found == [many[n][one] for one in names]

@@ -27,6 +27,7 @@ enum {
     LOCK_PACKETS = 256, // then control calls get their turn
     ROUNDS = 4,         // of recirculation before the interfaces get theirs
     CPU_RESERVE = 64 * 1024, // of the event ring is kept for the log
+    LEAST_WAIT_NS = 50000,
 };
 
 struct receive_buffers {
@@ -82,9 +83,15 @@ static uint64_t wall_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t now_us(const struct ports *ports) {
-    return (ports->now_ns - ports->program.start_ns) / 1000;
+static uint64_t to_us(const struct ports *ports, uint64_t ns) {
+    return (ns - ports->program.start_ns) / 1000;
 }
+
+static uint64_t now_us(const struct ports *ports) {
+    return to_us(ports, ports->now_ns);
+}
+
+static void take_in(struct ports *ports);
 
 static void add_pending(struct ports *ports, struct port *port) {
     if (!port->pending) {
@@ -160,13 +167,15 @@ static void complete(uint8_t *packet, size_t length, struct sw_leaving *leaving)
 static void leave(struct ports *ports, struct port *port, struct sw_packet *packet, uint8_t *room) {
     struct transmit *t = &port->transmit;
     struct sw_leaving leaving;
+    // On a line it began to leave some time ago.
+    uint64_t begun_ns = port->queue.rate ? port->queue.begun_ns : ports->now_ns;
     ports->passing = true;
-    size_t length = ports->program.send(ports->program.sw, packet, now_us(ports), room,
+    size_t length = ports->program.send(ports->program.sw, packet, to_us(ports, begun_ns), room,
                                         SW_MAX_FRAME, &leaving);
     ports->passing = false;
+    tm_charge(&ports->tm, &port->queue, (uint32_t)length, ports->now_ns);
     if (length == 0)
         return;
-    tm_charge(&port->queue, (uint32_t)length, ports->now_ns);
     if (port->cpu || port->capture_out.file >= 0)
         complete(room, length, &leaving);
     if (port->capture_out.file >= 0) {
@@ -181,13 +190,18 @@ static void leave(struct ports *ports, struct port *port, struct sw_packet *pack
         transmit_add(t, length, &leaving);
 }
 
+// Whether it is time: to wait for less than this costs more than it is worth.
+static bool is_due(const struct ports *ports, uint64_t at_ns) {
+    return at_ns != UINT64_MAX && at_ns <= ports->now_ns + LEAST_WAIT_NS;
+}
+
 // Sends what the port may send now. Switch locked.
 static void serve(struct ports *ports, struct port *port) {
     struct transmit *t = &port->transmit;
     if (port->queue.rate && ports->now_ns < port->wake_ns)
         return;
     bool blocked = port->blocked;
-    while (!port->blocked && tm_ready_ns(&port->queue) <= ports->now_ns) {
+    while (!port->blocked && is_due(ports, tm_ready_ns(&port->queue))) {
         uint8_t *room = transmit_room(t);
         if (!room) {
             flush(ports, port);
@@ -197,13 +211,10 @@ static void serve(struct ports *ports, struct port *port) {
     }
     if (port->blocked && !blocked)
         tm_keep(&ports->tm, &port->queue);
-    // What is left of a paced port goes in one piece a little later, not packet by packet.
-    port->wake_ns = 0;
-    if (port->queue.rate && port->queue.packets) {
+    // A backlog of a paced port goes in one piece a little later, not packet by packet.
+    port->wake_ns = port->queue.line ? port->queue.free_ns : 0;
+    if (port->queue.packets && port->queue.rate && port->wake_ns < ports->now_ns + port->quantum_ns)
         port->wake_ns = ports->now_ns + port->quantum_ns;
-        if (port->wake_ns < port->queue.free_ns)
-            port->wake_ns = port->queue.free_ns;
-    }
 }
 
 // Whether a packet need not wait: nothing else does, and the port may send. (Clones that egress
@@ -226,7 +237,7 @@ void forward_enqueue(void *context, struct sw_packet *packet, uint64_t us) {
             return;
         }
     }
-    if (!tm_enqueue(&ports->tm, packet, us, ports->now_ns))
+    if (!tm_enqueue(&ports->tm, packet, us))
         return;
     struct port *port = ports->ports[number];
     // Everything else that waits now leaves, or is kept, before the next frame is looked at.
@@ -263,16 +274,19 @@ static void finish(struct ports *ports) {
 
 void forward_due(struct ports *ports) {
     struct ports_program *program = &ports->program;
-    if (!program->sw)
-        return;
     ports->now_ns = clock_ns();
+    if (!program->sw) {
+        take_in(ports);
+        return;
+    }
     program->lock(program->sw);
     for (uint32_t i = 0; i < ports->count; i++) {
         struct port *port = ports->ports[ports->numbers[i]];
-        if (port->queue.packets)
+        if (tm_ready_ns(&port->queue) != UINT64_MAX)
             add_pending(ports, port);
     }
     serve_pending(ports);
+    take_in(ports);
     finish(ports);
 }
 
@@ -290,8 +304,10 @@ uint64_t forward_next_ns(const struct ports *ports) {
     uint64_t next = UINT64_MAX;
     for (uint32_t i = 0; i < ports->count; i++) {
         const struct port *port = ports->ports[ports->numbers[i]];
-        if (port->queue.packets && !port->blocked && port->wake_ns < next)
+        if (tm_ready_ns(&port->queue) != UINT64_MAX && !port->blocked && port->wake_ns < next)
             next = port->wake_ns;
+        if (intake_ready_ns(&port->intake) < next)
+            next = intake_ready_ns(&port->intake);
     }
     return next;
 }
@@ -341,6 +357,37 @@ static void packet_in(struct ports *ports, struct port *port, struct sw_frame *f
     serve_pending(ports);
 }
 
+// Frames whose last bit is there now, in the order in which it came.
+static void take_in(struct ports *ports) {
+    for (;;) {
+        struct port *first = NULL;
+        uint64_t at_ns = UINT64_MAX;
+        for (uint32_t i = 0; i < ports->count; i++) {
+            struct port *port = ports->ports[ports->numbers[i]];
+            if (intake_ready_ns(&port->intake) < at_ns) {
+                first = port;
+                at_ns = intake_ready_ns(&port->intake);
+            }
+        }
+        if (!is_due(ports, at_ns))
+            return;
+        struct sw_frame one = {
+            .bytes = first->intake.line,
+            .length = first->intake.length,
+            .sum_field = SW_COMPLETE,
+        };
+        packet_in(ports, first, &one);
+        intake_next(&first->intake);
+    }
+}
+
+static void hold(struct port *port, const struct sw_frame *frame, uint64_t now_ns) {
+    if (frame->sum_field != SW_COMPLETE)
+        complete_sum(frame->bytes, frame->length, frame->sum_start, frame->sum_field);
+    if (!intake_put(&port->intake, frame->bytes, frame->length, now_ns))
+        port->statistics.rx_overrun++;
+}
+
 // Returns how many packets the frame was; the bytes of headers before their payload if several.
 static uint32_t frame_in(struct ports *ports, struct port *port, uint32_t index,
                          uint32_t *headers) {
@@ -382,7 +429,10 @@ static uint32_t frame_in(struct ports *ports, struct port *port, uint32_t index,
             .writable = 1,
             .fragile = segments.over ? segments.headers : 0,
         };
-        packet_in(ports, port, &one);
+        if (port->intake.rate && length <= SW_MAX_FRAME)
+            hold(port, &one, ports->now_ns);
+        else
+            packet_in(ports, port, &one);
     }
     ports->in_hand = NULL;
     return count;
@@ -427,6 +477,7 @@ void forward_receive(struct ports *ports, struct port *port) {
             program->lock(program->sw);
         }
     }
+    take_in(ports);
     if (program->sw)
         finish(ports);
     if (headers != buffers->headers)

@@ -127,6 +127,7 @@ int port_attach(struct ports *ports, const struct ports_program *program) {
     *current = *program;
     ports->tm.sw = program->sw;
     ports->tm.pool = program->pool;
+    ports->tm.start_ns = program->start_ns;
     ports->tm.free = program->packet_free;
     ports->tm.keep = program->packet_keep;
     program->set_traffic_manager(program->sw, forward_enqueue, ports);
@@ -137,6 +138,7 @@ static void destroy_port(struct port *port) {
     interface_close(&port->interface);
     capture_close(&port->capture_in);
     capture_close(&port->capture_out);
+    intake_destroy(&port->intake);
     transmit_destroy(&port->transmit);
     free(port);
 }
@@ -151,6 +153,8 @@ static uint64_t quantum(const struct ports_options *options) {
 
 static int fill_port(struct ports *ports, struct port *port, const struct ports_options *options) {
     int error = transmit_init(&port->transmit, options->train_bytes > 0, options->train_bytes);
+    if (!error)
+        error = intake_init(&port->intake, options->rate_in);
     if (!error && !port->cpu)
         error = open_port(ports, port);
     if (!error && options->capture_in)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "capture.h"
+#include "intake.h"
 #include "interface.h"
 #include "ports.h"
 #include "ring.h"
@@ -19,6 +20,7 @@ struct port {
     uint32_t number;
     bool cpu;
     struct interface interface;
+    struct intake intake;
     struct tm_port queue;
     struct transmit transmit;
     struct capture capture_in, capture_out;

@@ -42,6 +42,7 @@ struct ports_options {
     char interface[IFNAMSIZ]; // empty: the CPU port
     uint64_t rate;            // bit/s of the frames without FCS; 0: none
     uint64_t queue_bytes;
+    uint64_t rate_in;         // bit/s of the link that ends here: see intake.h; 0: nothing is held
     uint64_t train_bytes;     // longest joined frame; 0: do not join
     const char *capture_in;   // path of a pcap file, or NULL
     const char *capture_out;
@@ -52,7 +53,7 @@ struct ports_options {
 struct ports_statistics {
     uint64_t rx_packets, rx_bytes;
     uint64_t rx_frames;     // as the system handed them over; a GSO frame is one
-    uint64_t rx_overrun;    // frames: the receive buffer was full
+    uint64_t rx_overrun;    // frames: the receive buffer was full, or that for what is held
     uint64_t rx_bad_offload; // frames whose offload header disagrees with them
     uint64_t rx_truncated;  // frames longer than 64 KiB
     uint64_t rx_no_program; // packets while no program was attached

@@ -68,8 +68,33 @@ static bool make_room(struct traffic_manager *tm, struct tm_port *port,
     return true;
 }
 
-struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us,
-                           uint64_t now_ns) {
+static struct sw_packet *take(struct traffic_manager *tm, struct tm_port *port) {
+    if (port->packets == 0)
+        return NULL;
+    struct sw_packet *packet = port->head[highest(port->waiting)];
+    unlink_packet(tm, port, packet);
+    packet->next = NULL;
+    packet->deq_qdepth = port->packets;
+    return packet;
+}
+
+// Rounded up by less than a nanosecond a frame.
+static uint64_t line_ns(const struct tm_port *port, uint32_t bytes) {
+    return ((uint64_t)bytes * 8 * 1000000000u + port->rate - 1) / port->rate;
+}
+
+// The next packet goes on the line, which is free.
+static void begin(struct traffic_manager *tm, struct tm_port *port) {
+    port->line = take(tm, port);
+    if (!port->line)
+        return;
+    // A port that was idle earns nothing by it.
+    uint64_t came_ns = tm->start_ns + port->line->enq_us * 1000;
+    port->begun_ns = port->free_ns < came_ns ? came_ns : port->free_ns;
+    port->free_ns = port->begun_ns + line_ns(port, port->line->length);
+}
+
+struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us) {
     struct tm_port *port = packet->port < SW_PORTS ? tm->ports[packet->port] : NULL;
     if (!port) {
         tm->no_port++;
@@ -83,9 +108,6 @@ struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet,
         tm->free(tm->sw, packet);
         return NULL;
     }
-    // A port that was idle earns nothing by it.
-    if (port->packets == 0 && port->free_ns < now_ns)
-        port->free_ns = now_ns;
     uint32_t priority = packet->priority;
     packet->enq_us = now_us;
     packet->enq_qdepth = port->packets;
@@ -106,32 +128,30 @@ struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet,
         port->max_packets = port->packets;
     if (port->bytes > port->max_bytes)
         port->max_bytes = port->bytes;
+    if (port->rate && !port->line)
+        begin(tm, port);
     return port;
 }
 
 uint64_t tm_ready_ns(const struct tm_port *port) {
-    if (port->packets == 0)
-        return UINT64_MAX;
-    return port->rate ? port->free_ns : 0;
+    if (port->rate)
+        return port->line ? port->free_ns : UINT64_MAX;
+    return port->packets ? 0 : UINT64_MAX;
 }
 
 struct sw_packet *tm_dequeue(struct traffic_manager *tm, struct tm_port *port) {
-    if (port->packets == 0)
-        return NULL;
-    struct sw_packet *packet = port->head[highest(port->waiting)];
-    unlink_packet(tm, port, packet);
-    packet->next = NULL;
-    packet->deq_qdepth = port->packets;
-    return packet;
+    if (!port->rate)
+        return take(tm, port);
+    return port->line; // until tm_charge: egress may enqueue clones, which come behind it
 }
 
-void tm_charge(struct tm_port *port, uint32_t bytes, uint64_t now_ns) {
+void tm_charge(struct traffic_manager *tm, struct tm_port *port, uint32_t bytes, uint64_t now_ns) {
     if (!port->rate)
         return;
+    port->free_ns = port->begun_ns + line_ns(port, bytes);
     if (port->free_ns + TM_CATCH_UP_NS < now_ns)
         port->free_ns = now_ns - TM_CATCH_UP_NS;
-    // Rounded up by less than a nanosecond a frame.
-    port->free_ns += ((uint64_t)bytes * 8 * 1000000000u + port->rate - 1) / port->rate;
+    begin(tm, port);
 }
 
 void tm_keep(struct traffic_manager *tm, struct tm_port *port) {
@@ -144,7 +164,8 @@ void tm_keep(struct traffic_manager *tm, struct tm_port *port) {
 }
 
 void tm_flush(struct traffic_manager *tm, struct tm_port *port) {
-    struct sw_packet *packet;
-    while ((packet = tm_dequeue(tm, port)))
+    struct sw_packet *packet = port->line;
+    port->line = NULL;
+    for (packet = packet ? packet : take(tm, port); packet; packet = take(tm, port))
         tm->free(tm->sw, packet);
 }

@@ -4,7 +4,9 @@
 //
 // Packets wait here between ingress and egress, as in simple_switch, so that enq_qdepth and
 // deq_timedelta mean something. Ports do not know of each other: what one holds back delays no
-// other. Times are nanoseconds of one monotonic clock. Not thread safe: the caller locks.
+// other. Of a port with a rate one packet is on the line, beside those that wait: when its time there
+// is over it has left, as on a link, where a frame is there when its last bit is. Times are
+// nanoseconds of one monotonic clock. Not thread safe: the caller locks.
 
 #ifndef RACKHUB_TM_H
 #define RACKHUB_TM_H
@@ -30,7 +32,9 @@ struct tm_port {
     uint64_t held[TM_PRIORITIES]; // bytes by priority
     uint64_t limit;   // bytes that may wait
     uint64_t rate;    // bit/s, 0 = as fast as the interface takes them
-    uint64_t free_ns; // when what was sent so far has left at that rate
+    struct sw_packet *line; // the packet on it, if there is a rate; whatever waits, one is
+    uint64_t begun_ns;      // when it began, or the last one did
+    uint64_t free_ns;       // when it has left, or the last one had
 
     uint64_t enqueued;
     uint64_t dropped; // because the queue was full
@@ -43,6 +47,7 @@ struct traffic_manager {
     uint32_t packets;                // waiting on all ports
     uint32_t pool;                   // packets that the switch can hold
     uint64_t no_port;                // packets dropped because their port does not exist
+    uint64_t start_ns;               // time 0 of the switch's microseconds
     struct sw *sw;
     void (*free)(struct sw *, struct sw_packet *);
     void (*keep)(struct sw *, struct sw_packet *); // moves a payload on loan to memory of its own
@@ -58,8 +63,7 @@ void tm_port_init(struct tm_port *port, uint64_t limit, uint64_t rate);
 // NULL if the packet was dropped (and freed). A full queue drops the arriving packet; but packets
 // of a lower priority make room, latest first. A port may not hold more packets than the switch
 // has left for others either.
-struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us,
-                           uint64_t now_ns);
+struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us);
 
 // Counts a packet that need not wait, as the port is idle.
 static inline void tm_pass(struct tm_port *port, const struct sw_packet *packet) {
@@ -70,14 +74,16 @@ static inline void tm_pass(struct tm_port *port, const struct sw_packet *packet)
         port->max_bytes = packet->length;
 }
 
-// When the port may send its next packet: a time, possibly past, or UINT64_MAX if it is empty.
+// When the port's next packet has left: a time, possibly past, or UINT64_MAX if it is empty.
 uint64_t tm_ready_ns(const struct tm_port *port);
 
-// The next packet, the highest priority first; NULL if there is none. Says nothing of the rate.
+// That packet, NULL if there is none; says nothing of the time. Those that wait come on the line with
+// the highest priority first. After one of a port with a rate tm_charge is to be called.
 struct sw_packet *tm_dequeue(struct traffic_manager *tm, struct tm_port *port);
 
-// A frame of `bytes` was sent: the port is busy until it has left at the port's rate.
-void tm_charge(struct tm_port *port, uint32_t bytes, uint64_t now_ns);
+// The packet dequeued last had `bytes` at last, 0 if it was not sent: the next one begins when they
+// had left.
+void tm_charge(struct traffic_manager *tm, struct tm_port *port, uint32_t bytes, uint64_t now_ns);
 
 // What waits no longer refers to the frames it came in.
 void tm_keep(struct traffic_manager *tm, struct tm_port *port);

@@ -78,9 +78,9 @@ def chart(
     xs = [point[0] for line in lines for point in line.points] + [mark.x for mark in marks]
     ys = [p[1] for line in lines for p in line.points if p[1] is not None and math.isfinite(p[1])]
     sides = LEFT, WIDTH - RIGHT
-    across = _LogScale(_span(xs, x), *sides) if x.log else _Scale(_span(xs, x), *sides, 7)
+    across = LogScale(_span(xs, x), *sides) if x.log else LinearScale(_span(xs, x), *sides, 7)
     ends = height - BOTTOM, TOP
-    upwards = _LogScale(_span(ys, y), *ends) if y.log else _Scale(_span(ys, y), *ends, 5, True)
+    upwards = LogScale(_span(ys, y), *ends) if y.log else LinearScale(_span(ys, y), *ends, 5, True)
     _grid(svg, across, upwards, x, y, height)
     _marks(svg, across, marks, height)
     for line in lines:
@@ -91,8 +91,8 @@ def chart(
 # --- scales ---
 
 
-class _Scale:
-    """From values to places. whole_ticks: it reaches from tick to tick."""
+class LinearScale:
+    """From values, of a span, to places. whole_ticks: it reaches from tick to tick."""
 
     def __init__(
         self,
@@ -121,8 +121,8 @@ class _Scale:
         return f"{tick:,.{self._digits}f}"
 
 
-class _LogScale:
-    """Like ``_Scale``, by the logarithms of values above 0."""
+class LogScale:
+    """Like ``LinearScale``, by the logarithms of values above 0."""
 
     def __init__(self, span: tuple[float, float], start: float, end: float) -> None:
         powers = range(math.floor(math.log10(span[0])), math.ceil(math.log10(span[1])) + 1)
@@ -145,7 +145,7 @@ class _LogScale:
         return f"{tick / 10.0**power:g}{_PREFIXES.get(power, '')}"
 
 
-Scale = _Scale | _LogScale
+Scale = LinearScale | LogScale
 
 
 def _step(least: float) -> float:

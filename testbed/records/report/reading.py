@@ -93,6 +93,7 @@ def _ended(run: RunDirectory, summary: Message | None) -> str:
     failure = (summary or {}).get("failure")
     if failure is None and summary is not None:
         return ""
-    process = (failure or {}).get("process") or "supervisor"
+    virtual = run.facts.get("clock") == "virtual"
+    process = (failure or {}).get("process") or ("virtual" if virtual else "supervisor")
     said = failure["message"] if failure else "It ended without a summary: it was killed."
     return f"{said}\n{tail(run.logs / f'{process}.log')}"

@@ -7,14 +7,17 @@ import math
 import statistics
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from testbed.cli.results import sums
 from testbed.cli.view import count
 from testbed.records.report.charts import Axis, Line, Mark, chart
 from testbed.records.report.loads import loads, size
 from testbed.records.report.reading import Story
 from testbed.records.series import Curve, Series, covered
+from topologies.units import time_text
 
 Message = dict[str, Any]
 
@@ -25,6 +28,7 @@ MOST_OTHERS = 50
 STYLES = 8
 _FAR = 10.0
 _FEWEST_SAMPLES = 2
+_TIMES = {"wall_seconds": "wall time", "simulated_seconds": "simulating took"}
 _SECONDS = Axis("seconds since the first job ran")
 
 
@@ -63,6 +67,7 @@ def tell(story: Story) -> Message:
         "machine": _machine(summary.get("machine", {})),
         "styles": STYLES,
         "size": size,
+        "time": partial(time_text, digits=4),
     }
 
 
@@ -103,13 +108,16 @@ def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
     undone = [job["name"] for job in jobs if job["state"] != "done"]
     if undone:
         return {"kind": "open", "text": f"not done: {', '.join(undone)}"}
-    unknown = [job for job in jobs if job["matches"] is None]
+    unknown = [job for job in jobs if job["matches"] is None and job["summed"]]
     if unknown:
         names = ", ".join(job["name"] for job in unknown)
         reasons = {job["no_reference"] for job in unknown}
         why = reasons.pop() if len(reasons) == 1 else "each one has its reason below"
         text = f"done; whether the weights of {names} are right is not known: {why}"
         return {"kind": "open", "text": text}
+    if not any(job["summed"] for job in jobs):
+        text = "done: chunks only occupied the wire, so there are no sums to check"
+        return {"kind": "plain", "text": text}
     return {"kind": "good", "text": "done: weights match the reference, bit by bit"}
 
 
@@ -137,7 +145,9 @@ def _job(row: Message, current: Message | None) -> Message:
         "done": done,
         "accuracy": row.get("test_accuracy", row.get("accuracy")),
         "matches": row.get("matches_reference"),
-        "no_reference": row.get("no_reference", ""),
+        "summed": sums(row),
+        "no_reference": row.get("no_reference", "") if sums(row) else "",
+        "purpose": _purpose(row) if state == "done" else "",
         "median": statistics.median(seconds) if seconds else None,
         "slowest": max(seconds) if seconds else None,
         "machine": row.get("machine", {}),
@@ -148,6 +158,16 @@ def _job(row: Message, current: Message | None) -> Message:
         "rejoined_workers": row.get("rejoined_workers", {}),
         "restored": row.get("restored") or [],
     }
+
+
+def _purpose(row: Message) -> str:
+    """What a job is for that learns nothing; empty for others."""
+    if row.get("test_accuracy", row.get("accuracy")) is not None:
+        return ""
+    text = f"It trains nothing: gradients of workload {row['workload']} are all-reduced, for"
+    if sums(row):
+        return f"{text} their times and bytes; that sums are right is checked."
+    return f"{text} their times and bytes; chunks have no payload, and are as long on the wire."
 
 
 def _untold(name: str, curve: Curve) -> Message:
@@ -187,7 +207,7 @@ def _seconds(summary: Message, series: Series) -> float | None:
 
 
 def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
-    """Charts of loss and accuracy, of all jobs together; none if nothing was recorded."""
+    """Charts of loss and accuracy, of all jobs together, where there was any."""
     began = series.began
     curves = {name: curve for name, curve in series.jobs.items() if curve.iterations}
     if began is None or not curves:
@@ -197,27 +217,27 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
     x = Axis(_SECONDS.title, 0.0, end)
     loss, accuracy = [], []
     for number, (name, curve) in enumerate(curves.items()):
-        told = curve.iterations
-        points = [(one.ended - began, one.loss) for one in told if one.loss is not None]
+        done = curve.iterations
+        points = [(one.ended - began, one.loss) for one in done if one.loss is not None]
         loss.append(Line(name, points or [first], number % STYLES))
-        measured = [(one.ended - began, one.accuracy) for one in told if one.accuracy is not None]
+        measured = [(one.ended - began, one.accuracy) for one in done if one.accuracy is not None]
         accuracy.append(Line(name, measured or [first], number % STYLES, dots=True))
     legend = list(curves) if len(curves) > 1 else []
+    told = [
+        ("Loss", "Mean over workers, each iteration when its last worker ended it.", loss,
+         _loss_axis(loss)),
+        ("Test accuracy", "Measured after each pass through the training set.", accuracy,
+         Axis("", 0.0, 1.0)),
+    ]  # fmt: skip
     return [
         {
-            "title": "Loss",
-            "note": "Mean over workers, each iteration when its last worker ended it.",
-            "svg": chart("Loss of each job over time", loss, x, _loss_axis(loss), marks),
+            "title": title,
+            "note": note,
+            "svg": chart(f"{title} of each job over time", lines, x, y, marks),
             "legend": legend,
-        },
-        {
-            "title": "Test accuracy",
-            "note": "Measured after each pass through the training set.",
-            "svg": chart(
-                "Test accuracy of each job over time", accuracy, x, Axis("", 0.0, 1.0), marks
-            ),
-            "legend": legend,
-        },
+        }
+        for title, note, lines, y in told
+        if any(value is not None for line in lines for _, value in line.points)
     ]
 
 
@@ -344,7 +364,8 @@ def _machine(facts: Message) -> list[tuple[str, str]]:
             continue
         title = name.replace("_", " ")
         if name == "cpu_waited":
-            told.append((title, ", ".join(f"{k} {100 * v:.1f} %" for k, v in value.items())))
+            title = "threads waiting for a CPU"
+            told.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
         elif isinstance(value, list):
             if value:
                 told.append((title, "; ".join(map(str, value))))
@@ -354,6 +375,8 @@ def _machine(facts: Message) -> list[tuple[str, str]]:
             told.append((title, f"{100 * value:.0f} %"))
         elif isinstance(value, bool):
             told.append((title, "yes" if value else "no"))
+        elif isinstance(value, float) and name.endswith("_seconds"):
+            told.append((_TIMES.get(name, title.removesuffix(" seconds")), time_text(value)))
         elif isinstance(value, float):
             told.append((title, f"{value:,.1f}"))
         else:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run in virtual time tells how far it is, and comes to the same as if it did not."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.records import record
+from testbed.virtual import pulse
+from testbed.virtual.pulse import PERIOD_SECONDS, Pulse
+from testbed.virtual.trains import SECOND
+from tests.unit.virtual_session import run
+
+FILES = {
+    "topology.yaml": "name: small\nracks: [{workers: 2, servers: 1}]\ncores: 0\n"
+    "defaults: {rate: 1 Gbit/s, loss: 1 %}\n",
+    "job.yaml": "name: sizes\nworkload: layers\nlayers: [300 kB]\niterations: 2\nwindow: 16\n",
+}
+
+
+class Halfway:
+    """A job that goes on as somebody says."""
+
+    name, iterations = "job", 4
+
+    def __init__(self) -> None:
+        self.done: float | None = None
+
+    def iterations_done(self) -> float | None:
+        return self.done
+
+
+def test_what_is_left_follows_from_what_was_done_since_it_began() -> None:
+    told: list[dict[str, Any]] = []
+    job, times = Halfway(), iter([0.0, 0.5, 5.0, 6.0, 6.5, 9.0, 20.0])
+    beats = Pulse([job], lambda: 3 * SECOND, told.append, lambda: next(times))
+    for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # at 0.5 s it is not asked yet, nor at 6.5 s
+        job.done = done
+        beats.beat()
+    first, later = told  # nothing before it runs, and once all is there
+    assert first["iterations_done"] == 0.5
+    assert first["left_seconds"] is None
+    assert (later["wall_seconds"], later["virtual_seconds"]) == (9.0, 3.0)
+    assert later["left_seconds"] == (4 - 1.25) / ((1.25 - 0.5) / (9.0 - 6.0))
+    assert PERIOD_SECONDS > 0.5
+
+
+def test_a_run_that_is_ended_in_the_middle_says_how_far_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its links, its trace and its log, too; the job's number is that of packets in captures."""
+    monkeypatch.setattr(pulse, "PERIOD_SECONDS", 0.0)
+
+    def stop(message: dict[str, Any]) -> None:
+        if message["event"] == "within" and message["iterations_done"] > 1.5:
+            raise KeyboardInterrupt  # between two rounds, as a signal does
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, monkeypatch, FILES, emit=stop)
+    (directory,) = record.all_runs()
+    summary = json.loads(directory.summary.read_text())
+    (job,) = summary["jobs"]
+    assert (job["number"], job["state"], job["iterations_done"]) == (1, "running", 1)
+    assert min(row["bytes"] for row in summary["links"] if row["from"] == "w0") > 1.5 * 300_000
+    assert summary["virtual"]["seconds"] > 1.5 * 8 * 300_000 / 1e9
+    told = (directory.logs / "virtual.log").read_text()
+    assert told.splitlines()[-1].endswith(" s by a signal")
+    assert "Traceback" not in told
+    json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, told = [], []
+    for name, period in (("quiet", math.inf), ("loud", 0.0)):
+        monkeypatch.setattr(pulse, "PERIOD_SECONDS", period)
+        messages: list[dict[str, Any]] = []
+        session = run(tmp_path / name, monkeypatch, FILES, emit=messages.append)
+        summary = json.loads(session.run.summary.read_text())
+        for part in (summary, *summary["jobs"]):
+            part.pop("machine")
+        summary["virtual"].pop("trace")
+        series = (session.run.path / "series.jsonl").read_bytes()
+        found.append((summary, (tmp_path / name / "trace.json").read_bytes(), series))
+        told.append([one for one in messages if one["event"] == "within"])
+    assert found[0] == found[1]
+    ended = [row.get("ended", ()) for row in map(json.loads, found[0][2].splitlines())]
+    assert sum(map(len, ended)) == 2  # whoever reads the series knows of the last iteration, too
+    assert told[0] == []
+    shares = [one["iterations_done"] for one in told[1]]
+    assert shares == sorted(shares)
+    assert {math.floor(share) for share in shares} == {0, 1}
+    chunks = found[0][0]["chunks"]["aggregated_in_network"] // 2
+    assert all(share * chunks == pytest.approx(round(share * chunks)) for share in shares)
+    assert len(set(shares)) > 4  # within an iteration, too
