@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topologies.topology import Link, Node, Topology
+from topologies.topology import Costs, Link, Node, Topology
 from topologies.units import rate_text, time_text
 
-__all__ = ["SHARED", "alike", "faults", "in_box", "rates", "times"]
+__all__ = ["SHARED", "alike", "costs", "faults", "in_box", "rates", "times"]
 
 
 def times(number: int, text: str) -> str:
@@ -42,6 +42,17 @@ def faults(link: Link) -> str:
             words += [f"↑{name} {100 * up:g} %"] if up else []
             words += [f"↓{name} {100 * down:g} %"] if down else []
     return ", ".join(words)
+
+
+def costs(of: Costs) -> str:
+    """What takes time beside the bytes on links; empty if nothing does."""
+    hosts = [f"{time_text(of.host_per_packet)} a frame"] if of.host_per_packet else []
+    hosts += [f"{time_text(of.host_per_byte)} a byte"] if of.host_per_byte else []
+    parts = ["framing (24 bytes a frame)"] if of.framing else []
+    parts += [f"switches {time_text(of.switch_latency)} a packet"] if of.switch_latency else []
+    parts += [f"workers' hosts {' and '.join(hosts)}"] if hosts else []
+    parts += [f"servers {rate_text(of.server_rate)} of payloads"] if of.server_rate else []
+    return f"beside bytes on links: {', '.join(parts)}" if parts else ""
 
 
 def alike(topology: Topology, host: Node) -> tuple[Link, ...]:

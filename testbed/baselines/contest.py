@@ -298,6 +298,7 @@ def check_lossless(topology: Topology) -> None:
             if quality.impaired:
                 raise ContestError(
                     f"{topology.source}: {link.a} to {link.b} loses, doubles, reorders or corrupts"
-                    " packets, and streams in virtual time do not recover from that; use --clock"
-                    " emulated, or set loss, duplicate, reorder and corrupt to 0"
+                    " packets, and streams in virtual time do not recover from that; use --only"
+                    " in-network or --clock emulated, or set loss, duplicate, reorder and corrupt"
+                    " to 0"
                 )

@@ -265,12 +265,14 @@ def show_comparison(console: Console, facts: Message, rows: list[Message]) -> No
     clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
     many = facts["iterations"]
     measured = f"medians of {many} iterations" if many > 1 else "one iteration"
+    framed = " and framing" if facts["framing"] else ""
     show(
         console,
         f"{facts['topology']}: {count(facts['workers'], 'worker')} sum {size_text(facts['bytes'])}"
         f" in {count(facts['tensors'], 'tensor')}, {clock}; {measured}\n"
-        "least time: what the busiest link needs for its bytes; bytes: of an iteration, with all"
-        " headers, in the busier direction of the busiest link of a host and between switches\n",
+        f"least time: what the busiest link needs for its bytes{framed}; bytes: of an iteration,"
+        " with all headers, in the busier direction of the busiest link of a host and between"
+        " switches\n",
     )
     columns = {
         "name": "", "meaning": "", "time": "time", "least": "least time", "ratio": "ratio",

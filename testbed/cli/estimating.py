@@ -190,7 +190,8 @@ def _on_topology(
     plane = program_for([] if job is None else [job])[2]
     found: list[Need] = []
     if len(workers) <= _EACH_LINK:
-        found = list(needs(Addressing(topology), sizes, plane, workers, file))
+        framing = setting.costs.framing
+        found = list(needs(Addressing(topology), sizes, plane, workers, file, framing=framing))
     try:
         network = Network.of(topology, workers, servers)
         chunks = Workload(tuple(sizes), plane.lanes, 1, 1).chunks

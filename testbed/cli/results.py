@@ -20,6 +20,7 @@ Message = dict[str, Any]
 MOST_LINK_ROWS = 40  # what a reader takes in, and a terminal has
 MOST_NAMES = 8  # of nodes in a line, one by one
 _DIGITS = 4  # of times and bytes, as `rackhub compare` has them
+_ENOUGH = 3  # iterations, for their median to be one of the later ones
 
 
 def show_results(console: Console, jobs: Sequence[Message], links: list[Message]) -> None:
@@ -67,6 +68,11 @@ def show_links(console: Console, links: list[Message], during: str) -> None:
     idle = list(dict.fromkeys(row["from"] for row in links if row["from"] not in busy))
     show(console, Text(f"What links carried {during}, in frames without FCS:", style="dim"))
     show(console, link_table(used))
+    if dropped := [row for row in links if row.get("dropped")]:
+        worst = max(dropped, key=lambda row: row["dropped"])
+        text = f"Full queues dropped {count(sum(row['dropped'] for row in dropped), 'frame')}"
+        text += f", most of them ({worst['dropped']:,}) from {worst['from']} to {worst['to']}."
+        show(console, Text(text))
     if idle:
         more = f" and {len(idle) - MOST_NAMES:,} more" if len(idle) > MOST_NAMES else ""
         text = f"Nothing went to or from {', '.join(idle[:MOST_NAMES])}{more}."
@@ -220,6 +226,9 @@ def _range(sizes: list[int]) -> str:
 
 
 def _median(seconds: list[float]) -> str:
+    """Of so few that a first one with exponent rounds would count for half: each."""
+    if len(seconds) < _ENOUGH:
+        return ", ".join(time_text(one, _DIGITS) for one in seconds)
     return f"{time_text(statistics.median(seconds), _DIGITS)} (median)"
 
 

@@ -187,8 +187,9 @@ def _figures(job: Message) -> dict[str, str]:
         known = job.get(name)
         return format(known * factor, form) + unit if known is not None else "-"
 
+    learns = job.get("loss") is not None  # else there is no data to pass over
     return {
-        "passes": value("passes", ".1f"),
+        "passes": value("passes", ".1f") if learns else "-",
         "loss": value("loss", ".4f"),
         "accuracy": value("accuracy", ".3f"),
         "chunks/s": value("chunks_per_second", ",.0f"),

@@ -18,6 +18,7 @@ from testbed.records import record
 from testbed.records.record import RunDirectory, shown
 from testbed.virtual import session
 from testbed.virtual.traceevents import TraceFile
+from topologies import wording
 from topologies.spec import read as read_topology
 
 
@@ -97,6 +98,8 @@ def run_virtually(
             count(len(nodes.switches), "switch", "switches"),
         ]
         view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
+        if slowing := wording.costs(nodes.costs):
+            view.note(slowing)
         started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)
         try:
             return run, started.execute()

@@ -180,7 +180,8 @@ def _predict(
         return sliced(work.chunks, shared, window, shares)
 
     moved, lossless = moving(steps) + again, moving(alone)
-    busy = (work.chunks - 1) * alone[slowest]
+    busy = work.chunks * alone[slowest]
+    way = max(0.0, fill - alone[slowest])  # of a chunk, but for its turn there
     # What the slots and the window would have to be for the rate that the slowest link allows.
     rate = bits / step if step else 0.0
     needed = slots_for(rate, fill - setting.skew, setting.skew, bits)
@@ -188,13 +189,13 @@ def _predict(
     refused = traffic.refused
     if not refused and setting.slots and taken > setting.slots:
         refused = f"a window of {window} takes {taken} slots, a switch has {setting.slots}"
-    waiting = max(0.0, lossless - fill - busy)
+    waiting = max(0.0, lossless - way - busy)
     parts = {
-        "compute": work.compute, "bottleneck": busy, "fill": fill, "window": waiting,
+        "compute": work.compute, "bottleneck": busy, "fill": way, "window": waiting,
         "loss": moved - lossless,
     }  # fmt: skip
-    limit = "latency" if fill > busy + waiting else "link" if slowest in lines else "processor"
-    limit = "window" if waiting > max(busy, fill) / 100 else limit
+    limit = "latency" if way > busy + waiting else "link" if slowest in lines else "processor"
+    limit = "window" if waiting > max(busy, way) / 100 else limit
     slices = window // work.slice
     rough = ""
     if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:

@@ -16,9 +16,10 @@ from controller.dataplane import DataPlane
 from controller.trees import PlanRefusedError, TreeKind, plan_trees
 from testbed.plans import placements
 from testbed.plans.bandwidth import Model, minimum, uplink
-from testbed.plans.expected import Direction, Workload, expected
+from testbed.plans.expected import Direction, Load, Workload, expected
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.placements import KINDS
+from testbed.virtual.queues import FRAMING
 from topologies.addressing import Addressing
 from topologies.ring import units_by_rank
 from topologies.topology import LinkQuality
@@ -46,17 +47,19 @@ def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Messa
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of a link: bytes that an iteration puts on it, and its rate in bit/s."""
+    """One direction of a link: bytes that an iteration puts on it, its rate in bit/s, and the bytes
+    that frame them where these take time, too."""
 
     source: str
     to: str
     bytes: int
     rate: int
+    framing: int = 0
 
     @property
     def seconds(self) -> float:
         """How long that takes at least."""
-        return 8 * self.bytes / self.rate
+        return 8 * (self.bytes + self.framing) / self.rate
 
     def message(self) -> Message:
         """As JSON takes it."""
@@ -109,26 +112,33 @@ def needs(
     plane: DataPlane,
     workers: Sequence[str],
     file: JobFile | None,
+    *,
+    framing: bool = False,
 ) -> Iterator[Need]:
     """Of each placement with each of its trees, for tensors of so many elements.
 
-    file: whose own placement is the first.
+    file: whose own placement is the first. framing: preamble, FCS and gap take time, too.
     """
     slices = plane.chunks_per_slice(file.spec.slice_bytes if file is not None else 0)
     work = Workload(tuple(sizes), plane.lanes, 1, slices)
     topology = addressing.topology
     if file is not None:
         place = file.place(topology)
-        yield _need(addressing, work, place, AS_THE_FILE_SAYS, file.spec.tree, file.spec.streams)
+        spec = file.spec
+        yield _need(
+            addressing, work, place, AS_THE_FILE_SAYS, spec.tree, spec.streams, framing=framing
+        )
     for kind in KINDS:
         servers = placements.hosts(kind, topology, workers).default
         for tree in dict.fromkeys(kind.trees.values()):
-            yield _need(addressing, work, Placement(tuple(workers), servers), kind.name, tree, 0)
+            place = Placement(tuple(workers), servers)
+            yield _need(addressing, work, place, kind.name, tree, 0, framing=framing)
 
 
 def _need(
-    addressing: Addressing, work: Workload, place: Placement, name: str, tree: str, streams: int
-) -> Need:
+    addressing: Addressing, work: Workload, place: Placement, name: str, tree: str, streams: int,
+    *, framing: bool,
+) -> Need:  # fmt: skip
     units = units_by_rank(addressing, place.servers)
     addresses, names = [unit.address for unit in units], [unit.name for unit in units]
     try:
@@ -142,24 +152,28 @@ def _need(
         for iterations in (1, 2)
     )
     # The first one finds exponents, too; every other is like this.
-    loads = {way: load.bytes - once[way].bytes for way, load in twice.items()}
-    found = _busiest(addressing, loads, place)
+    loads = {
+        way: Load(load.bytes - once[way].bytes, load.packets - once[way].packets)
+        for way, load in twice.items()
+    }
+    found = _busiest(addressing, loads, place, FRAMING if framing else 0)
     return Need(
         name, tree, place.servers, found.get("worker"), found.get("server"), found.get("uplink")
     )
 
 
 def _busiest(
-    addressing: Addressing, loads: Mapping[Direction, int], place: Placement
+    addressing: Addressing, loads: Mapping[Direction, Load], place: Placement, framing: int
 ) -> dict[str, Link]:
+    """framing: bytes that take time with each frame."""
     found: dict[str, Link] = {}
-    for way, size in loads.items():
+    for way, load in loads.items():
         to, quality = _end(addressing, way)
         host = next(
             (name for name in (way.node, to) if name in (*place.workers, *place.servers)), ""
         )
         part = "server" if host in place.servers else "worker" if host else "uplink"
-        link = Link(way.node, to, size, quality.rate)
+        link = Link(way.node, to, load.bytes, quality.rate, framing * load.packets)
         if part not in found or link.seconds > found[part].seconds:
             found[part] = link
     return found

@@ -46,8 +46,12 @@ def why(found: Sequence[Prediction], network: Network) -> str:
     if not fit:
         return "None of the placements can be had here."
     best, *others = fit
-    text = f"{best.name} wins with {time_text(best.seconds)} an iteration: {_busy(best, network)}"
-    extra = {"window": _window(best), "loss": "what is lost costs " + _part(best, "loss")}
+    text = f"{best.name} wins with {time_text(best.seconds)} an iteration: "
+    if best.parts.get("compute"):
+        text += f"computing takes {_part(best, 'compute')} of each; "
+    text += _busy(best, network)
+    extra = {"window": _window(best)}
+    extra["loss"] = f"what is lost costs {_part(best, 'loss')} in the mean"
     extra["latency"] = (
         f"most of it is latency, {_part(best, 'fill')} of a chunk to the root and back"
     )

@@ -288,7 +288,21 @@ def test_people_are_told_quantities_as_they_write_them() -> None:
     # The tensor in whole chunks with all headers, 104 MB, at 10 Gbit/s; the ring's 14/8 of 97 MB in
     # segments of 8,948 bytes; and 100 ms to compute.
     assert (
-        "inc (two-level) wins with 183 ms an iteration: a worker's link (10 Gbit/s)" in run.output
-    )
-    assert "has 104 MB to carry, which takes 83.2 ms" in run.output
+        "inc (two-level) wins with 183 ms an iteration: computing takes 100 ms of each; a worker's"
+        " link (10 Gbit/s) has 104 MB to carry, which takes 83.2 ms."
+    ) in run.output
     assert re.search(r"ring +237 ms +172 MB", run.output)
+
+
+def test_both_tables_say_the_same_of_a_link_that_has_few_chunks_and_framing() -> None:
+    """Four chunks: the last one's turn on the busiest link is part of what that takes."""
+    file = str(ROOT / "topologies/two-racks-10g.yaml")
+    arguments = ["plan", file, "--size", "4 KiB", "--framing"]
+    told = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
+    frame = told["model"]["frame_bytes"]
+    (link,) = [one for one in told["placements"] if one["tree"] == "two-level"]
+    (model,) = [one for one in told["model"]["predictions"] if one["tree"] == "two-level"]
+    wire = pytest.approx(4 * 8 * (frame + 24) / 10e9)
+    assert link["seconds_on_links"] == model["seconds_of"]["bottleneck"] == wire
+    assert link["bottleneck"]["bytes"] == 4 * frame
+    assert sum(model["seconds_of"].values()) == pytest.approx(model["seconds"])

@@ -75,6 +75,24 @@ def test_the_median_of_an_even_number_of_iterations_is_between_the_middle_two() 
     assert line.split("  ")[-1].strip() == "25 ms (median)"
 
 
+def test_what_full_queues_dropped_is_told_with_where_most_of_it_was() -> None:
+    none, some = console(None), console(None)
+    show_results(none, [job()], [{**one, "dropped": 0} for one in LINKS])
+    show_results(
+        some, [job()], [{**one, "dropped": n} for one, n in zip(LINKS, (3, 1200), strict=True)]
+    )
+    assert not [line for line in lines(none) if "dropped" in line]
+    told = "Full queues dropped 1,203 frames, most of them (1,200) from tor0 to s0."
+    assert told in lines(some)
+
+
+def test_of_two_iterations_each_is_told_as_the_first_one_has_exponent_rounds() -> None:
+    out = console(None)
+    show_results(out, [job(seconds_per_iteration=[0.04, 0.01])], LINKS)
+    (line,) = [text for text in lines(out) if text.startswith("time per iteration")]
+    assert line.split("  ")[-1].strip() == "40 ms, 10 ms"
+
+
 def test_racks_share_rows_where_they_are_many_and_the_worst_link_still_shows() -> None:
     def shown(racks: int) -> list[str]:
         ups = [link(f"w{rack}", f"tor{rack}", 4_000_000, 4_000_000) for rack in range(racks)]
@@ -140,6 +158,14 @@ def test_the_live_view_keeps_its_heading_on_one_line(width: int) -> None:
     assert " 93/100" in row  # apart from the bar
     assert waiting[:2] == [heading, row]
     assert "digits: waiting for 5 s: w2 is stopped" in waiting[2]
+
+
+def test_a_job_that_learns_nothing_passes_over_no_data() -> None:
+    told = {"event": "progress", "job": "sizes", "iteration": 1, "iterations": 4, "passes": 1.0}
+    out = console(None)
+    with View(out) as view:
+        view.event({**told, "loss": None, "share_in_network": 1.0})
+    assert lines(out) == ["sizes: iteration 1/4, in network 100.0 %"]
 
 
 def test_a_cpu_that_was_the_bottleneck_is_said_and_no_other() -> None:

@@ -18,6 +18,7 @@ from testbed.records.report.loads import loads, size
 from testbed.records.report.reading import Story
 from testbed.records.series import Curve, Series, covered
 from topologies.units import time_text
+from topologies.wording import costs
 
 Message = dict[str, Any]
 
@@ -29,6 +30,12 @@ STYLES = 8
 _FAR = 10.0
 _FEWEST_SAMPLES = 2
 _TIMES = {"wall_seconds": "wall time", "simulated_seconds": "simulating took"}
+_COUNTS = {
+    "queries": "questions about chunks",
+    "congested": "results marked by ECN",
+    "packets": "packets on links",
+    "rounds": "rounds of the simulation",
+}
 _SECONDS = Axis("seconds since the first job ran")
 
 
@@ -82,6 +89,8 @@ def _facts(story: Story) -> list[str]:
         nodes = [count(len(topology.workers), "worker"), count(len(topology.servers), "server")]
         parts.append(", ".join([*nodes, count(len(topology.switches), "switch", "switches")]))
     parts.append(f"{facts['target']} target, {facts['clock']} clock")
+    if topology is not None and facts["clock"] == "virtual" and (more := costs(topology.costs)):
+        parts.append(more)
     started = datetime.fromtimestamp((story.run.path / "testbed.json").stat().st_mtime)
     parts.append(f"started {started:%Y-%m-%d %H:%M:%S}")
     return parts
@@ -362,7 +371,7 @@ def _machine(facts: Message) -> list[tuple[str, str]]:
     for name, value in facts.items():
         if value is None:
             continue
-        title = name.replace("_", " ")
+        title = _COUNTS.get(name, name.replace("_", " "))
         if name == "cpu_waited":
             title = "threads waiting for a CPU"
             told.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
