@@ -36,41 +36,34 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import socket
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from hosts import surroundings
+from hosts.beginning import Joined, declare, first_transport, with_consistency
 from hosts.calls import result_of
 from hosts.errors import (
     CallOrderError,
-    CheckpointError,
     ClientError,
     DoubleInitError,
     JobRefusedError,
-    UnknownKeyError,
     UseAfterLeaveError,
     WrongShapeError,
-    WrongTypeError,
 )
 from hosts.exchange import Exchange
 from hosts.explanation import Outline, Waiting
 from hosts.follower import WorkerFollower
 from hosts.jobservice import Service, create_service
-from hosts.keys import Keys, Shapes, Types, declared
+from hosts.keys import Keys, Shapes, Types
 from hosts.membership import OUTAGE_SECONDS
 from hosts.outside import HERE, Outside
 from hosts.participation import Participation
 from hosts.patience import Patience, Stall
-from hosts.saving import Restoration, save
-from hosts.tensors import Sums, Tensors
+from hosts.saving import Restoration, check_whole, save
+from hosts.tensors import Sums
 from hosts.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
@@ -83,14 +76,6 @@ __all__ = ["Client", "Joined", "Service", "Stall", "Sums"]
 
 _log = logging.getLogger(__name__)
 _LARGEST_RANK = 2**32 - 1  # that a request can name
-
-
-class Joined(NamedTuple):
-    """What a worker that joined a running job goes on from: so many rounds are complete, and what
-    another worker's application had before the next one."""
-
-    calls: int
-    arrays: dict[str, npt.NDArray[Any]]
 
 
 class Client:
@@ -149,7 +134,7 @@ class Client:
         self._left = False
         outside.check_service(service)
         self._endpoint = outside.endpoint(
-            address or _own_address(), link_rate=link_rate, queue_bytes=queue_bytes
+            address or surroundings.own_address(), link_rate=link_rate, queue_bytes=queue_bytes
         )
 
     def __enter__(self) -> Client:
@@ -231,44 +216,13 @@ class Client:
         for a consistency that there is not, or not without an optimizer.
         """
         part = self._connected()
-        if optimizer is not None and not isinstance(optimizer, OptimizerPlan):
-            raise WrongTypeError(
-                f"optimizer {optimizer!r:.80} is no protocol.optimizer.OptimizerPlan, such as"
-                ' OptimizerPlan("sgd", rate=0.1)'
-            )
         if part.follower is not None:
             raise DoubleInitError("init_service was called before; a job's keys do not change")
-        if consistency is not None:
-            wanted = Consistency.of(consistency)
-            if optimizer is None and not wanted.together:
-                raise ValueError(
-                    f"consistency {wanted}: without an optimizer at the servers there are only"
-                    " sums, which need every worker; pass optimizer="
-                )
-            if optimizer is not None:
-                optimizer = dataclasses.replace(optimizer, consistency=wanted)
-        arrays = keys if isinstance(keys, Mapping) else {}
-        keys = declared(keys, shapes, dtypes)
-        initial: dict[str, Floats] = {}
-        if optimizer is not None:
-            for name in keys:
-                key = arrays.get(name)
-                if not isinstance(key, np.ndarray):
-                    text = f"{name}: with an optimizer, keys are the initial parameters"
-                    raise WrongTypeError(text)
-                initial[name] = key
+        optimizer = with_consistency(optimizer, consistency)
         membership = part.membership
-        tensors = Tensors(keys, membership.lanes, payload=self._outside.payload)
-        if optimizer is not None:
-            try:
-                optimizer = optimizer.by_chunk(tensors.names, tensors.layout.counts)
-            except ValueError as error:
-                raise UnknownKeyError(f"init_service: {error}") from error
-        if restore is not None:
-            self._restoration = Restoration(restore, tensors, optimizer)
-            optimizer = self._restoration.optimizer
-            given = self._restoration.checkpoint.parameters
-            initial = {name: given[name].reshape(one.shape) for name, one in initial.items()}
+        tensors, optimizer, initial, self._restoration = declare(
+            keys, shapes, dtypes, optimizer, restore, membership.lanes, self._outside.payload
+        )
         exchange = self._exchange = Exchange(tensors, optimizer is not None, self._world)
         self._state, self._optimizer = state, optimizer
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
@@ -276,7 +230,15 @@ class Client:
             self._restoration.scale(exponents)
 
         def start(plan: WorkerPlan) -> WorkerTransport:
-            return self._start(plan, exponents, membership.lanes)
+            return first_transport(
+                plan,
+                exponents,
+                self._endpoint,
+                self._outside,
+                lanes=membership.lanes,
+                link_rate=self._link_rate,
+                queue_bytes=self._queue_bytes,
+            )
 
         part.begin(WorkerFollower(exponents, start), tensors.names)
         began = self._world.now()
@@ -391,11 +353,7 @@ class Client:
         for has failed with.
         """
         part, exchange = self._running()
-        if self._optimizer is not None and not self._optimizer.consistency.together:
-            raise CheckpointError(
-                f"{path}: not written: a checkpoint is of one step of all chunks, and with"
-                f" consistency {self._optimizer.consistency} other workers' go on meanwhile"
-            )
+        check_whole(path, self._optimizer)
         for call in part.under_way():
             call.future.result()
         with part.turn:
@@ -416,8 +374,8 @@ class Client:
         if self._left:
             return
         part = self._part
-        if part is not None and part.driving:
-            raise _in_callback()
+        if part is not None:
+            part.check_thread()
         if part is not None and not reason:
             for call in part.under_way():
                 error = call.future.exception()
@@ -476,10 +434,7 @@ class Client:
         server in float32; `retransmitted` packets were sent again; `socket` has the counters of
         `hosts.driver.Counters`.
         """
-        statistics = self._transport.statistics
-        # asdict would build a Counter from its items, counting those.
-        counts = dataclasses.asdict(dataclasses.replace(statistics, dropped=Counter()))
-        counts["dropped"] = dict(statistics.dropped)
+        counts = self._transport.statistics.counts()
         return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
 
     @property
@@ -498,40 +453,9 @@ class Client:
         None: no plan yet. From any thread, also while another is in `push_pull`. Raises
         UseAfterLeaveError, CallOrderError before connect_service.
         """
-        part = self._connected()
-        with part.turn:
-            transport = part.transport
-            outline = transport.outline(self._world.now(), most) if transport is not None else None
-        tell(outline)
+        tell(self._connected().outline(most))
 
     # -- inside -----------------------------------------------------------------------------------
-
-    def _start(self, plan: WorkerPlan, exponents: Exponents, lanes: int) -> WorkerTransport:
-        """The transport of the first plan."""
-        if plan.lanes != lanes:
-            raise ValueError(f"it has {plan.lanes} lanes per chunk, the data plane {lanes}")
-        window = sum(stream.window for stream in plan.streams)
-        self._endpoint.configure(plan.lanes, self._link_rate or plan.link_rate)
-        if window > self._endpoint.capacity():
-            _log.warning(
-                "the receive buffer of %d bytes holds %d chunks, the job's windows are %d: results "
-                "that arrive while this worker computes may be lost and asked for again; raise "
-                "net.core.rmem_max or ask for a smaller window",
-                self._endpoint.receive_buffer,
-                self._endpoint.capacity(),
-                window,
-            )
-        exponents.world = plan.world
-        rate = self._link_rate or plan.link_rate
-        backlog = self._outside.backlog(rate, self._queue_bytes, 4 * plan.lanes)
-        return WorkerTransport(
-            plan,
-            exponents,
-            link_rate=self._link_rate or None,
-            backlog=backlog,
-            payload=self._outside.payload,
-            headroom=self._outside.headroom,
-        )
 
     def _provide(self) -> Arrays:
         if self._state is None:
@@ -557,8 +481,7 @@ class Client:
 
     def _running(self) -> tuple[Participation, Exchange]:
         part = self._connected()
-        if part.driving:
-            raise _in_callback()
+        part.check_thread()
         if part.transport is None or self._exchange is None:
             raise CallOrderError("call init_service first")
         return part, self._exchange
@@ -570,22 +493,3 @@ class Client:
         if part.transport is None:
             self._not_left()
         return part.running_transport()
-
-
-def _in_callback() -> CallOrderError:
-    return CallOrderError(
-        "a future's callback makes no calls: it runs in the thread that calls wait for"
-    )
-
-
-def _own_address() -> str:
-    """The IPv4 address that packets to elsewhere leave from. Raises OSError if there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # TEST-NET-1 (RFC 5737); connecting sends nothing
-        except OSError as error:
-            raise OSError(
-                error.errno, f"this host has no default route ({error.strerror}); pass address="
-            ) from error
-        address: str = probe.getsockname()[0]
-        return address

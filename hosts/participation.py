@@ -18,6 +18,7 @@ from hosts.boundary import Rounds
 from hosts.calls import Call, Calls
 from hosts.driver import Attachment, drive
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
+from hosts.explanation import Outline
 from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import Membership
 from hosts.outside import HERE, Outside
@@ -90,10 +91,18 @@ class Participation:
             raise CallOrderError("call init_service first")
         return transport
 
-    @property
-    def driving(self) -> bool:
-        """Whether this is the driver's thread, which nothing may keep waiting."""
-        return self._world.current() is self._driver
+    def outline(self, most: int) -> Outline | None:
+        """What the transport knows of at most so many chunks of each stream; None: no plan yet."""
+        with self.turn:
+            transport = self.transport
+            return None if transport is None else transport.outline(self._world.now(), most)
+
+    def check_thread(self) -> None:
+        """Raises CallOrderError in the driver's thread, which nothing may keep waiting."""
+        if self._world.current() is self._driver:
+            raise CallOrderError(
+                "a future's callback makes no calls: it runs in the thread that calls wait for"
+            )
 
     def begin(self, follower: WorkerFollower, names: list[str]) -> None:
         """From now on instructions are carried out. names: of the keys, by number."""

@@ -32,8 +32,9 @@ import numpy.typing as npt
 
 from hosts.round_trip import RoundTrips, Times
 from hosts.slots import DIRECT, Rows, Slots
+from hosts.verification import Mask
 from protocol.header import Array, Phase, phases
-from protocol.plan import MOST_CHILDREN
+from protocol.plan import MOST_CHILDREN, WorkerPlan
 
 _AGGREGATING = np.uint8(Phase.AGGREGATING)
 _FINAL = np.uint8(Phase.FINAL)
@@ -42,15 +43,15 @@ KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
 
 
 class Questions:
-    """Of the streams of `slots`, whose deadlines say when a number is overdue; servers: how many
-    the plan has; rank: this worker's. Arrays are public for `Columns`."""
+    """Of the streams of `slots`, whose deadlines say when a number is overdue. Arrays are public
+    for `Columns`."""
 
-    def __init__(self, slots: Slots, servers: int, rank: int) -> None:
+    def __init__(self, slots: Slots, plan: WorkerPlan) -> None:
         self._slots = slots
-        self._rank = rank
-        self.servers = servers
+        self._rank, self._pulls = plan.rank, plan.pipeline.pulls
+        self.servers = len(plan.servers)
         # When what has its result left, the latest of each way: stream, server and kind.
-        self.latest = np.full(KINDS * len(slots.windows) * servers, -np.inf)
+        self.latest = np.full(KINDS * len(slots.windows) * self.servers, -np.inf)
         self._news = False  # since `overtaken` was asked
 
     def late(self, now: float, trips: RoundTrips) -> tuple[Rows, Rows | None]:
@@ -81,7 +82,7 @@ class Questions:
         now: float,
         rows: Rows,
         headers: Array,
-        direct: npt.NDArray[np.bool_],
+        direct: Mask,
         trips: RoundTrips,
     ) -> None:
         """STATEs (n,), direct or not, that answer questions about these distinct rows: what is lost
@@ -131,9 +132,20 @@ class Questions:
         rows = np.isfinite(self._slots.deadline).nonzero()[0]
         return self._behind(rows, self.latest, trips.lowest)
 
-    def on_results(self, now: float, rows: Rows, trips: RoundTrips) -> None:
-        """Results of these distinct rows arrived."""
+    def on_results(self, now: float, rows: Rows, full: Mask, trips: RoundTrips) -> None:
+        """Results of these distinct rows arrived, with a payload or not."""
         slots = self._slots
+        times = np.maximum(now - slots.sent_last[rows], 0.0)
+        own: Mask = slots.clean[rows]
+        if self._pulls:  # what was asked for waited for nobody
+            asked = slots.asked[rows] == 1
+            since = np.maximum(now - slots.asked_last[rows], 0.0)
+            times, own = np.where(asked, since, times), own | asked
+        if own.any():
+            np.minimum.at(trips.lowest, slots.stream[rows[own]], times[own])
+        own &= full
+        if own.any():
+            trips.sample(now, slots.stream[rows[own]], times[own])
         streams = slots.stream[rows]
         arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
         self.restart(np.where(arrived, now + trips.timeouts, -np.inf), trips.timeouts)

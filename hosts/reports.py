@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -122,3 +122,10 @@ class Statistics:
     # unasked, wrong_workers, wrong_lanes, wrong_exponent, frozen (after the halt of an epoch).
     dropped: Counter[str] = field(default_factory=Counter)
     plans: list[Sums] = field(default_factory=list)  # those so far: `completed`, by plan
+
+    def counts(self) -> dict[str, Any]:
+        """All of them, by name, as plain values."""
+        # asdict would build a Counter from its items, counting those.
+        counts = asdict(replace(self, dropped=Counter()))
+        counts["dropped"] = dict(self.dropped)
+        return counts

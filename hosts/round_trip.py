@@ -9,6 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protocol.plan import WorkerPlan
+
+# So many may be before one's own in a queue on the way, which is no loss.
+LEAST_PACKETS = 64
+# Trees in which contributions of several workers take one link, one by one: who begins first has
+# filled its queue when the last one begins.
+_APART = ("none", "core", "core-server")
+
 Times = npt.NDArray[np.float64]
 Measured = tuple[Times, Times, Times, Times]
 
@@ -32,6 +40,20 @@ class RoundTrips:
         self.timeouts = np.full(streams, initial)
         self.lowest = np.full(streams, np.inf)
         self._late = np.full(streams, -np.inf)  # when a sample that waited was last counted
+
+    @classmethod
+    def of(
+        cls, plan: WorkerPlan, packet: float, initial: float, least: float, most: float
+    ) -> RoundTrips:
+        """Of the plan's streams. packet: seconds that one takes on the worker's link; the bounds
+        are raised to what packets that wait for each other there may take."""
+        window = sum(stream.window for stream in plan.streams)
+        before = plan.world * window if plan.tree in _APART else 0
+        least = max(least, max(LEAST_PACKETS, before) * packet)
+        # Where a server is the root its link takes what all workers may send, one by one, and as
+        # many results.
+        longest = least + 2 * plan.world * window * packet
+        return cls(len(plan.streams), max(initial, longest), least, max(most, longest))
 
     def fresh(self, streams: int) -> RoundTrips:
         """Of other streams, without samples, with the same bounds."""

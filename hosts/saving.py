@@ -42,6 +42,15 @@ _CALL_SECONDS = 10.0
 _AGAIN_SECONDS = 0.2
 
 
+def check_whole(path: str | Path, optimizer: OptimizerPlan | None) -> None:
+    """Raises CheckpointError where a checkpoint would not be of one step of all chunks."""
+    if optimizer is not None and not optimizer.consistency.together:
+        raise CheckpointError(
+            f"{path}: not written: a checkpoint is of one step of all chunks, and with"
+            f" consistency {optimizer.consistency} other workers' go on meanwhile"
+        )
+
+
 def save(
     path: str | Path,
     part: Participation,

@@ -9,6 +9,7 @@ queue; of the first interface, where it has several.
 from __future__ import annotations
 
 import os
+import socket
 from typing import NamedTuple
 
 from hosts.errors import ServiceUnavailableError
@@ -41,3 +42,16 @@ def interface() -> Interface:
     if given is not None and not given.isdecimal():
         raise ValueError(f"{QUEUE_BYTES}={given}: bytes of the interface's queue, a number")
     return Interface(os.environ.get(ADDRESS), None if given is None else int(given))
+
+
+def own_address() -> str:
+    """The IPv4 address that packets to elsewhere leave from. Raises OSError if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # TEST-NET-1 (RFC 5737); connecting sends nothing
+        except OSError as error:
+            raise OSError(
+                error.errno, f"this host has no default route ({error.strerror}); pass address="
+            ) from error
+        address: str = probe.getsockname()[0]
+        return address

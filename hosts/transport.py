@@ -58,9 +58,6 @@ from protocol.header import (
 from protocol.plan import MOST_CHILDREN, WorkerPlan
 
 # As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
-# So many may be before one's own in a queue on the way, which is no loss.
-LEAST_PACKETS = 64
-
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)
 _ECN = np.uint8(Flag.ECN)
 _FLAGGED = np.uint8(FLAGGED)
@@ -100,16 +97,11 @@ class WorkerTransport:
         rate = plan.link_rate if link_rate is None else link_rate
         packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
         seconds = 8 * packet / rate if rate else 0.0
-        least = max(rto_least, LEAST_PACKETS * seconds)
-        # Where a server is the root its link takes what all workers may send, one by one, and as
-        # many results.
-        longest = 2 * plan.world * sum(stream.window for stream in plan.streams) * seconds + least
-        initial, most = max(rto_initial, longest), max(rto_most, longest)
-        self.round_trips = RoundTrips(len(plan.streams), initial, least, most)
+        self.round_trips = RoundTrips.of(plan, seconds, rto_initial, rto_least, rto_most)
         self._exponents = exponents
         self._payload, self._headroom = payload, headroom
         self._slots = Slots(plan, payload=payload)
-        self._questions = Questions(self._slots, len(plan.servers), plan.rank)
+        self._questions = Questions(self._slots, plan)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
@@ -209,10 +201,10 @@ class WorkerTransport:
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
-        if wants is None and (self.plan.alone or not self._slots.width):
-            return []  # they are nobody else's, or have no payload that anybody could lack
+        if wants is None and self.plan.alone:
+            return []  # they are nobody else's
         if wants is None:
-            return kept(self._slots, last_kept(self._slots, self.levels()))
+            return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
         return self._completion.results(wants)
 
     def last_results(self) -> tuple[bytes, bytes]:
@@ -420,18 +412,7 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        times = np.maximum(now - slots.sent_last[rows], 0.0)
-        own = slots.clean[rows]
-        if self.plan.pipeline.pulls:  # what was asked for waited for nobody
-            asked = slots.asked[rows] == 1
-            since = np.maximum(now - slots.asked_last[rows], 0.0)
-            times, own = np.where(asked, since, times), own | asked
-        if own.any():
-            np.minimum.at(self.round_trips.lowest, slots.stream[rows[own]], times[own])
-        own &= batch.full
-        if own.any():
-            self.round_trips.sample(now, slots.stream[rows[own]], times[own])
-        self._questions.on_results(now, rows, self.round_trips)
+        self._questions.on_results(now, rows, batch.full, self.round_trips)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:
             flagged = (headers["flags"] & _FLAGGED) != 0

@@ -75,6 +75,7 @@ test_packages="
 tshark=tshark
 shellcheck=shellcheck
 clang=clang
+/usr/lib/$(uname -m)-linux-gnu/libcairo.so.2=libcairo2
 "
 
 missing() {

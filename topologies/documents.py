@@ -133,9 +133,12 @@ def load(path: str | Path, model: type[Model]) -> Document[Model]:
             text = f"is too long; allowed: {MOST_BYTES} bytes"
             raise DocumentError([Problem(str(path), 1, "", text)])
         text = data.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise DocumentError([Problem(str(path), 0, "", f"cannot be read: {reason}")]) from error
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+        raise DocumentError([Problem(str(path), 0, "", text)]) from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DocumentError([Problem(str(path), line, "", "not UTF-8 text")]) from error
     return parse(text, str(path), model)
 
 

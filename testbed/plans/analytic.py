@@ -161,7 +161,7 @@ def _predict(
     window = setting.window or _window(network, work, traffic)
     edges = tuple((lines[one].loss, count) for one, count in traffic.edges.items() if one in lines)
     lossy = Lossy(edges, len(traffic.hops))
-    again = lost(work.chunks, step, fill, window, lossy)
+    again = lost(work.chunks, step, fill, window, lossy, steps.get(WORKER))
 
     def moving(steps: Mapping[str, float]) -> float:
         if traffic.shards == 1:

@@ -22,7 +22,8 @@ import inspect
 import math
 from dataclasses import dataclass
 
-from hosts.transport import LEAST_PACKETS, WorkerTransport
+from hosts.round_trip import LEAST_PACKETS
+from hosts.transport import WorkerTransport
 
 __all__ = ["LEAST_RTO", "Lossy", "lost", "often_again"]
 
@@ -54,10 +55,13 @@ class Lossy:
         return -math.expm1(math.log1p(-self.chance) / 4 + 2.5 * self.way * math.log1p(-worst))
 
 
-def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> float:
+def lost(
+    chunks: int, step: float, fill: float, window: int, lossy: Lossy, own: float | None = None
+) -> float:
     """Seconds that losses add to an iteration, on average.
 
-    step: of a chunk at the bottleneck; fill: there and back alone.
+    step: of a chunk at the bottleneck; fill: there and back alone; own: of a chunk on a worker's
+    link, where it waits before its timer begins; None: that is the bottleneck.
     """
     chance = lossy.chance
     if not chance:
@@ -65,7 +69,8 @@ def lost(chunks: int, step: float, fill: float, window: int, lossy: Lossy) -> fl
     held = min(window, chunks)
     least = max(LEAST_RTO, LEAST_PACKETS * step)
     most = max(MOST_RTO, least)
-    timeout = min(max(least, 2 * max(fill, held * step)), most)
+    waits = 0.0 if own is None else held * max(0.0, step - own)
+    timeout = min(max(least, 2 * max(fill, waits)), most)
     # In the last window what is sent again is lost again in further rounds, each with a timer.
     further, power = 0.0, chance
     for _ in range(60):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.header import Phase
-from tests.unit.test_transport import contacted, lone, results_of, sent, state_of, submit
+from tests.unit.lone_worker import contacted, lone, results_of, sent, state_of, submit
 
 
 def test_an_outline_tells_what_was_sent_asked_and_heard_of_the_oldest_numbers() -> None:

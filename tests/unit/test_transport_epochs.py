@@ -13,15 +13,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_job import Job
 from simulated_network import Impairments
-from test_transport import contacted, lone, results_of, sent, submit
 
 from hosts.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import NO_EXPONENT, float_words, header_hashes, word_sums
-from protocol.header import HEADER, Batch, Flag, Op
+from protocol.header import HEADER, Batch, Flag, Op, Phase
 from protocol.plan import StreamPlan, WorkerPlan
 from tests.history import history
+from tests.unit.lone_worker import contacted, lone, results_of, sent, state_of, submit
 
 pytestmark = pytest.mark.unit
 
@@ -379,8 +379,6 @@ def test_how_long_there_has_been_no_sign_of_life() -> None:
     transport.poll(5.0)
     transport.poll(6.0)
     assert transport.unanswered(7.5) == 2.5
-    from test_transport import Phase, state_of
-
     transport.on_packets(7.0, state_of(transport, 0, 0, Phase.AGGREGATING, 1))
     assert transport.unanswered(7.5) == 0.5
     transport.poll(9.0)
