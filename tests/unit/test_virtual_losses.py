@@ -64,8 +64,8 @@ def test_reordering_alone_leads_to_no_retransmission_and_few_questions() -> None
         assert one["queries"] < 0.05 * one["sent"]
 
 
-# Seeds are chosen so that a chunk fails its check twice while a sum is there that no worker has got: in
-# training, or while a server's optimizer is given the initial parameters.
+# Seeds are chosen so that a chunk fails its check twice while a sum is there that no worker has
+# got: in training, or while a server with an optimizer is given the initial parameters.
 CORRUPT = {
     "topology.yaml": """
 name: corrupt
