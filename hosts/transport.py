@@ -201,10 +201,10 @@ class WorkerTransport:
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
-        if wants is None and (self.plan.alone or not self._slots.width):
-            return []  # they are nobody else's, or have no payload that anybody could lack
+        if wants is None and self.plan.alone:
+            return []  # they are nobody else's
         if wants is None:
-            return kept(self._slots, last_kept(self._slots, self.levels()))
+            return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
         return self._completion.results(wants)
 
     def last_results(self) -> tuple[bytes, bytes]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from controller.admission import Resources
@@ -68,6 +69,11 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     return tuple(dict.fromkeys(names))
 
 
+def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    before, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(before + comma + name) for name in _ALL if name.startswith(last)]
+
+
 @click.command(short_help="Compare sums in the network with ring, halving-doubling and servers.")
 @click.argument("topology", type=FILE)
 @click.option("--job", type=FILE, help="Whose gradients, workers and tree. [default: digits]")
@@ -79,6 +85,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
 @click.option(
     "--only",
     callback=_names,
+    shell_complete=_complete,
     metavar="NAME,..",
     help=f"Some of {', '.join(_ALL)}. [default: all but gloo]",
 )

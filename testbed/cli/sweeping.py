@@ -88,10 +88,14 @@ def sweep(
                 return RayCrew(address, jobs, say=view.say)
             return LocalCrew(jobs or len(os.sched_getaffinity(0)), store.logs)
 
-        with view:
-            state = conduct(store, listed, crew, view.take)
+        try:
+            with view:
+                state = conduct(store, listed, crew, view.take)
+        except KeyboardInterrupt:
+            say("what is done is kept: the same command goes on")
+            raise
         rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
-        _write(found, store, drawing, rows)
+        undrawn = _write(found, store, drawing, rows)
     for text in effects.equal(found.axes, rows):
         say(f"note: {text}")
     if as_json:
@@ -101,6 +105,8 @@ def sweep(
             f"{count(state.failed, 'trial')} of {state.trials:,} failed, each tried twice; their"
             f" logs are in {shown(path.resolve())}/trials/*/result.json"
         )
+    if drawing is not None and undrawn:
+        raise SweepError(f"--plot {drawing}: no plot: {undrawn}")
 
 
 def _check_plot(file: SweepFile) -> None:
@@ -115,7 +121,7 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     todo = {one.id for one in pending(store, listed)}
     rows = [{"trial": one.id, "done": one.id not in todo, "values": one.values} for one in listed]
     if as_json:
-        print_json({"sweep": file.spec.name, "folder": str(store.path), "trials": rows})
+        print_json({"sweep": file.spec.name, "folder": str(store.path.resolve()), "trials": rows})
         return
     axes = {axis.path: axis for axis in file.axes if len(axis.values) > 1}
     titles = {path: axis_name(axis) for path, axis in axes.items()}
@@ -133,7 +139,8 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     show_rows(console_for(), told, {"trial": "trial", "done": "done", **titles})
 
 
-def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> None:
+def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> str:
+    """Tables and drawings; returns why there is no drawing."""
     table.write_csv(store.csv, rows)
     written = [store.csv]
     if table.can_write_parquet():
@@ -152,6 +159,7 @@ def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table
             written.append(path)
     for path in written:
         say(shown(path.resolve()))
+    return found if isinstance(found, str) else ""
 
 
 def _left(seconds: float | None) -> str:

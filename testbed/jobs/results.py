@@ -147,8 +147,10 @@ def chunks(
 
 def planned_anew(first: int, results: Mapping[int, Message]) -> str:
     """That a job was, if so: then switches' counts and links' bytes say nothing of it, for what is
-    done in an epoch that ends may be done once more. first: its epoch when it began to train."""
+    done in an epoch that ends may be done once more. first: its epoch when it began to train,
+    before which servers with an optimizer were given initial parameters in that one or others."""
     plan = max((one["plan"] for one in results.values()), default=first)
+    first = min([first, *(one["statistics"]["plans"][0]["epoch"] for one in results.values())])
     return f"the job was planned anew on its way, epoch {plan}" if plan != first else ""
 
 

@@ -39,6 +39,6 @@ def write(path: Path, svg: str) -> None:
     import cairosvg
 
     if path.suffix == ".png":
-        path.write_bytes(cairosvg.svg2png(bytestring=svg.encode(), scale=_PIXELS))
+        path.write_bytes(cairosvg.svg2png(svg.encode(), scale=_PIXELS, background_color="white"))
     else:
-        path.write_bytes(cairosvg.svg2pdf(bytestring=svg.encode()))
+        path.write_bytes(cairosvg.svg2pdf(svg.encode()))

@@ -46,7 +46,8 @@ class Panel:
 @dataclass(frozen=True)
 class Figure:
     """labels: of styles, by their number; one that is empty if there is one curve. notes: what
-    somebody who looks at it has to know. Points are in units of the scales."""
+    somebody who looks at it has to know. Points are in units of the scales. names: of 0, 1 .. on
+    the x scale, where it has no numbers."""
 
     x: Measure
     y: Measure
@@ -55,6 +56,7 @@ class Figure:
     panels: tuple[Panel, ...]
     labels: tuple[str, ...]
     notes: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
     def values(self, place: int) -> list[float]:
         """All that points have at a place."""
@@ -64,32 +66,38 @@ class Figure:
 def figure(axes: Sequence[Axis], spec: PlotSpec, rows: Sequence[Row]) -> Figure | str:
     """The drawing, or why there is none."""
     named = [axis for axis in axes if spec.x in (None, axis.path)]
-    fit = [axis for axis in named if _numbers(column(axis), rows)]
-    fit.sort(key=lambda axis: axis.of_seeds)  # only if there is no other
+    fit = [axis for axis in named if len(_values(axis, rows)) > 1]
+    # Seeds, and what has no numbers, only if there is nothing else.
+    fit.sort(key=lambda axis: (axis.of_seeds, not _numbers(axis, rows)))
     if not fit:
-        return f"{spec.x or 'no axis'} has numbers to plot over"
-    x, y = column(fit[0]), spec.y
+        return f"{spec.x or 'no axis'} has several values to plot over"
+    over, y = fit[0], spec.y
+    numbers = _numbers(over, rows)
+    places: dict[Any, float] = {value: n for n, value in enumerate(_values(over, rows))}
     known = [row for row in rows if _is_number(row.get(y))]
-    log_x = _logarithmic("x", spec, [row[x] for row in known])
+    log_x = numbers and _logarithmic("x", spec, [row[column(over)] for row in known])
     log_y = _logarithmic("y", spec, [row[y] for row in known])
-    shown = [r for r in known if (r[x] > 0 or not log_x) and (r[y] > 0 or not log_y)]
+    shown = [r for r in known if not ((log_x and r[column(over)] <= 0) or (log_y and r[y] <= 0))]
     if not shown:
         return f"no trial has a number for {y} that such an axis can show"
-    others = [axis for axis in axes if axis is not fit[0] and len(_values(axis, rows)) > 1]
+    across = Measure(axis_name(over), 1)
+    if numbers:
+        across = of_axis(over, [row[column(over)] for row in shown], log=log_x)
+        places = {value: value / across.factor for value in places}
+    others = [axis for axis in axes if axis is not over and len(_values(axis, rows)) > 1]
     seeds = [column(axis) for axis in others if axis.of_seeds]
     others = [axis for axis in others if not axis.of_seeds]
     idle = [axis for axis in others if not _matters(axis, axes, y, shown)]
     others = [axis for axis in others if axis not in idle]
-    across = of_axis(fit[0], [row[x] for row in shown], log=log_x)
     upwards = of_column(y, [row[y] for row in shown], log=log_y)
     points: dict[Key, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in shown:
         key = tuple(row[column(axis)] for axis in others)
-        points[key][row[x] / across.factor].append(row[y] / upwards.factor)
+        points[key][places[row[column(over)]]].append(row[y] / upwards.factor)
     facets = _facets(others, [*points])
     inside = [n for n in range(len(others)) if n not in facets]
     order = [{v: n for n, v in enumerate(_values(axis, rows))} for axis in others]
-    keys = sorted(points, key=lambda key: [places[v] for places, v in zip(order, key, strict=True)])
+    keys = _by([*points], order, range(len(others)))
     styles = list(dict.fromkeys(tuple(key[n] for n in inside) for key in _by(keys, order, inside)))
     panels: dict[Key, list[Curve]] = {}
     for key in keys:
@@ -109,15 +117,16 @@ def figure(axes: Sequence[Axis], spec: PlotSpec, rows: Sequence[Row]) -> Figure 
         ),
         tuple(_label([others[n] for n in inside], key) for key in styles[:MOST_CURVES]),
         (
-            *_of_several(len({tuple(row[one] for one in seeds) for row in shown}), spread),
+            *_of_several(len({tuple(row[one] for one in seeds) for row in shown}), spread, numbers),
             *_of_idle(idle, rows),
             *_left_out(len(styles) - MOST_CURVES, len(rows) - len(shown)),
         ),
+        () if numbers else tuple(value_text(over, value) for value in places),
     )
 
 
-def _numbers(name: str, rows: Sequence[Row]) -> bool:
-    return all(_is_number(row[name]) for row in rows) and len({row[name] for row in rows}) > 1
+def _numbers(axis: Axis, rows: Sequence[Row]) -> bool:
+    return all(_is_number(row[column(axis)]) for row in rows)
 
 
 def _is_number(value: object) -> bool:
@@ -181,9 +190,10 @@ def _label(axes: Sequence[Axis], key: Key) -> str:
     return ", ".join(f"{axis_name(axis)} = {value_text(axis, value)}" for axis, value in told)
 
 
-def _of_several(seeds: int, spread: bool) -> Iterable[str]:
+def _of_several(seeds: int, spread: bool, numbers: bool) -> Iterable[str]:
     if seeds > 1 and spread:
-        yield f"lines: medians of {seeds} seeds; bands: from the lowest to the highest"
+        medians, ranges = ("lines", "bands") if numbers else ("marks", "lines")
+        yield f"{medians}: medians of {seeds} seeds; {ranges}: from the lowest to the highest"
     elif seeds > 1:
         yield f"the same with each of {seeds} seeds"
 

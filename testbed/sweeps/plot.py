@@ -5,7 +5,8 @@ program that reads SVG shows the same."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from xml.etree import ElementTree
 
 from testbed.records.report.charts import LinearScale, LogScale, Scale
@@ -29,6 +30,7 @@ _RIGHT, _TOP, _BOTTOM = 14.0, 12.0, 44.0
 _AXIS = 32.0  # for the title of the y scale
 _GAP, _TITLE, _LINE, _SAMPLE, _PAD = 18.0, 20.0, 18.0, 30.0, 10.0
 _RADIUS = 3.6
+_BESIDE = 9.0  # from mark to mark, where they have the same name
 _MOST_TICKS = 8  # for which values that are there are what is told of a scale
 
 
@@ -53,7 +55,7 @@ def draw(about: str, figure: Figure) -> str:
     middle = _TOP + (below - _TOP - _BOTTOM) / 2
     _write(picture, 14, middle, figure.y.title, "middle", turned=True)
     _write(picture, margin + (width - margin - _RIGHT) / 2, below - 8, figure.x.title, "middle")
-    ends = _legend(picture, figure.labels, (margin, below, width))
+    ends = _legend(picture, figure, (margin, below, width))
     height = _notes(picture, figure.notes, ends, margin) + 4
     for name, value in {
         "xmlns": "http://www.w3.org/2000/svg",
@@ -82,12 +84,13 @@ def _panel(
     right, bottom = left + width, top + height
     # The same scales in all panels, so that they can be compared.
     x_values = sorted(set(figure.values(0)))
-    ends = left + _PAD, right - _PAD
+    pad = width / (2 * len(figure.names)) if figure.names else _PAD
+    ends = left + pad, right - pad
     x: Scale = (
         LogScale(_ends(x_values), *ends) if figure.log_x else LinearScale(_ends(x_values), *ends, 6)
     )
     y = _upwards(figure, bottom, top)
-    if len(x_values) <= _MOST_TICKS:
+    if len(x_values) <= _MOST_TICKS or figure.names:
         x.ticks = x_values
     for tick in y.ticks:
         _add(picture, "line", x1=left, x2=right, y1=y(tick), y2=y(tick), stroke=_FAINT)
@@ -95,7 +98,7 @@ def _panel(
             _write(picture, left - 7, y(tick) + 4, _number(tick), "end")
     reached = -math.inf
     for tick in x.ticks:
-        text = _number(tick)
+        text = figure.names[int(tick)] if figure.names else _number(tick)
         half = _LETTER * len(text) / 2
         _add(picture, "line", x1=x(tick), x2=x(tick), y1=bottom, y2=bottom + 4, stroke=_INK)
         if told[1] and x(tick) - half > reached:
@@ -105,15 +108,22 @@ def _panel(
     _add(picture, "line", x1=left, x2=left, y1=top, y2=bottom, stroke=_INK)
     if panel.title:
         _write(picture, left + width / 2, top - 6, panel.title, "middle")
+
+    def across(at: float, number: int) -> float:
+        """Where a point is: beside those of other curves with the same name."""
+        return x(at) + (_BESIDE * (number - (len(figure.labels) - 1) / 2) if figure.names else 0)
+
     for curve in panel.curves:
-        _band(picture, curve, x, y)
+        place = partial(across, number=curve.number)
+        _band(picture, curve, place, y, apart=bool(figure.names))
     for curve in panel.curves:
         group = ElementTree.SubElement(picture, "g")
         ElementTree.SubElement(group, "title").text = ", ".join(
             filter(None, [panel.title, figure.labels[curve.number]])
         )
-        places = [(x(at), y(median)) for at, _, median, _ in curve.points]
-        _line(group, curve.number, places, places)
+        places = [(across(at, curve.number), y(median)) for at, _, median, _ in curve.points]
+        # Between names nothing is, not even a line.
+        _line(group, curve.number, [] if figure.names else places, places)
 
 
 def _upwards(figure: Figure, bottom: float, top: float) -> Scale:
@@ -132,16 +142,23 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + (abs(low) or 1.0))
 
 
-def _band(picture: ElementTree.Element, curve: Curve, x: Scale, y: Scale) -> None:
-    """From the lowest to the highest of seeds."""
+def _band(
+    picture: ElementTree.Element,
+    curve: Curve,
+    x: Callable[[float], float],
+    y: Scale,
+    *,
+    apart: bool,
+) -> None:
+    """From the lowest to the highest of seeds; apart: a line at each point."""
     if all(low == high for _, low, _, high in curve.points):
         return
     upper = [(x(at), y(high)) for at, _, _, high in curve.points]
     lower = [(x(at), y(low)) for at, low, _, _ in reversed(curve.points)]
     colour = _COLOURS[curve.number % len(_COLOURS)]
-    if len(curve.points) == 1:
-        ((at, high), (_, low)) = upper[0], lower[0]
-        _add(picture, "line", x1=at, x2=at, y1=low, y2=high, stroke=colour)
+    if apart or len(curve.points) == 1:
+        for (at, high), (_, low) in zip(upper, reversed(lower), strict=True):
+            _add(picture, "line", x1=at, x2=at, y1=low, y2=high, stroke=colour)
         return
     path = f"M{_path([*upper, *lower])}Z"
     around = ElementTree.SubElement(picture, "path", {"d": path, "fill": colour})
@@ -155,10 +172,11 @@ def _line(
     marked: Sequence[tuple[float, float]],
 ) -> None:
     colour = _COLOURS[number % len(_COLOURS)]
-    drawn = {"d": f"M{_path(places)}", "fill": "none", "stroke": colour, "stroke-width": "1.8"}
-    if dashes := _DASHES[(number + number // len(_COLOURS)) % len(_DASHES)]:
-        drawn["stroke-dasharray"] = dashes
-    ElementTree.SubElement(picture, "path", drawn)
+    if places:
+        drawn = {"d": f"M{_path(places)}", "fill": "none", "stroke": colour, "stroke-width": "1.8"}
+        if dashes := _DASHES[(number + number // len(_COLOURS)) % len(_DASHES)]:
+            drawn["stroke-dasharray"] = dashes
+        ElementTree.SubElement(picture, "path", drawn)
     hollow = number // len(_COLOURS) % 2 == 1
     for x, y in marked:
         _mark(picture, number % _MARKS, x, y, colour, _GROUND if hollow else colour)
@@ -186,11 +204,12 @@ def _mark(
 
 
 def _legend(
-    picture: ElementTree.Element, labels: Sequence[str], place: tuple[float, float, float]
+    picture: ElementTree.Element, figure: Figure, place: tuple[float, float, float]
 ) -> float:
     """Samples of lines with what they are, in as many columns as there is room for; returns where
     it ends. place: its left and top, and how wide the drawing is."""
     left, top, width = place
+    labels = figure.labels
     if len(labels) < 2:
         return top
     room = width - left - _RIGHT
@@ -201,7 +220,8 @@ def _legend(
         column, row = divmod(number, rows)
         x, y = left + column * room / columns, top + 14 + _LINE * row
         group = ElementTree.SubElement(picture, "g")
-        _line(group, number, [(x, y), (x + _SAMPLE, y)], [(x + _SAMPLE / 2, y)])
+        sample = [] if figure.names else [(x, y), (x + _SAMPLE, y)]
+        _line(group, number, sample, [(x + _SAMPLE / 2, y)])
         _write(picture, x + _SAMPLE + 8, y + 4, label, "start")
     return top + 14 + _LINE * rows
 

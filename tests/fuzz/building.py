@@ -19,7 +19,10 @@ HERE = Path(__file__).parent
 REGRESSIONS = HERE / "regressions"  # inputs that once broke something, by program
 OURS = ("harness.c", "control.c", "kernel.c", "mutate.c")
 # The rest of io/ is interfaces, which are the fuzzer's here, and a probe of the system.
-IO = ("capture.c", "forward.c", "offload.c", "port.c", "ports.c", "ring.c", "tm.c", "transmit.c")
+IO = (
+    "capture.c", "forward.c", "intake.c", "offload.c", "port.c", "ports.c", "receive.c", "ring.c",
+    "tm.c", "transmit.c",
+)  # fmt: skip
 CALLS = ("recvmmsg", "sendmmsg", "clock_gettime", "if_nametoindex")
 MEMORY = ("malloc", "calloc", "realloc", "aligned_alloc")
 

@@ -396,7 +396,7 @@ static void arrive(uint32_t wire, const struct record *record, const uint8_t *da
 static void receive(uint32_t wire) {
     struct port *port = wire ? ports->ports[wire] : NULL;
     if (port && port->interface.socket >= 0 && kernel_waits(wire))
-        forward_receive(ports, port);
+        receive_batch(ports, port);
 }
 
 static void happens(const struct record *record, uint32_t wire, const uint8_t *data) {
@@ -405,7 +405,7 @@ static void happens(const struct record *record, uint32_t wire, const uint8_t *d
     switch (record->operation % OPERATIONS) {
     case PACKET_OUT:
         (void)ports_packet_out(ports, data, record->length);
-        forward_packet_outs(ports);
+        receive_packet_outs(ports);
         break;
     case TIME:
         kernel_pass(record->numbers[0] * 1000ull);

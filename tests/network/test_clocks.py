@@ -21,56 +21,59 @@ from tests.network.testbeds import Rackhub
 pytestmark = pytest.mark.network
 
 Message = dict[str, Any]
-RATE = 500  # kbit/s: 57 chunks/s, some 0.4 ms of CPU each, which a busy machine has, too
+RATE = 1000  # kbit/s: 114 chunks/s, some 0.4 ms of CPU each, which a busy machine has, too
 TRIES = 2
 WITHIN = 0.10
-# 76 chunks: a port in emulation lets a frame go when its time on the line begins, so that a chunk
-# alone is there a few frames' times earlier.
+# Of 8 iterations under loss the lower quartile, and the mean. In virtual time, with the same seed
+# and links 0.15 and 0.6 ms longer, they were 0.97 to 1.04 and 0.84 to 1.23 times as long (10
+# pairs); and each repair is a few turns of a machine that is not quite idle.
+REPAIRS, TIMERS = 0.15, 0.40
 JOB = """\
 name: {name}
 workload: digits
 hidden: [256]
-iterations: 4
+iterations: {iterations}
 batch: 24
 optimizer: {{name: momentum, rate: 0.05}}
 """
-RACK = "racks: [{workers: 3, servers: 1}]"
 RACKS = "racks: [{workers: 2, servers: 1}, {workers: 1}]\ncores: 1"
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """topology: less its name and rates; jobs: what each has beside ``JOB``. loss: on every link;
-    which packets are lost depends on the order in which those of several workers come, so then
-    there is no saying how long an iteration should take."""
+    """topology: less its name and rates; jobs: what each has beside ``JOB``; loss: of each link."""
 
     topology: str
     jobs: Sequence[str] = ("",)
     loss: float = 0.0
+    iterations: int = 4
 
 
 SCENARIOS = {
-    "rack": Scenario(RACK),
     "racks": Scenario(RACKS),
-    "server-root": Scenario(RACKS, ["tree: tor\n"]),
-    "server-alone": Scenario(RACKS, ["tree: none\n"]),
-    "loss": Scenario(RACKS, loss=0.01),
-    # Over the same switches; the link that they share has room for both, whenever they begin.
+    # In one rack, with a server as root, with servers alone: over the same switches, and what they
+    # share, the links between these, has room for all of them, whenever they begin.
     "jobs": Scenario(
-        "racks: [{workers: 2, servers: 1}, {workers: 2}]\ncores: 1\nuplinks: {rate: 20 Mbit/s}",
-        ["placement: {workers: [w0, w2]}\n", "placement: {workers: [w1, w3]}\n"],
+        "racks: [{workers: 4, servers: 1}, {workers: 2, servers: 1}]\ncores: 1\n"
+        "uplinks: {rate: 20 Mbit/s}",
+        [
+            "placement: {workers: [w0, w1]}\n",
+            "placement: {workers: [w2, w4], servers: [s0]}\ntree: tor\n",
+            "placement: {workers: [w3, w5], servers: [s1]}\ntree: none\n",
+        ],
     ),
+    "loss": Scenario(RACKS, loss=0.01, iterations=9),
 }
 
 
 def run(rackhub: Rackhub, scenario: Scenario, clock: str) -> Message:
     """The summary of a run."""
-    links = f"defaults: {{rate: {RATE} kbit/s, loss: {scenario.loss}}}\n"
+    links = f"seed: 3\ndefaults: {{rate: {RATE} kbit/s, loss: {scenario.loss}}}\n"
     rackhub.topology.write_text(f"name: small\n{links}{scenario.topology}\n")
     arguments: list[str | Path] = []
     for number, more in enumerate(scenario.jobs):
         file = rackhub.folder / f"job{number}.yaml"
-        file.write_text(JOB.format(name=f"job{number}") + more)
+        file.write_text(JOB.format(name=f"job{number}", iterations=scenario.iterations) + more)
         arguments += ["--job", file]
     target = () if clock == "virtual" else ("--target", "embedded")
     told = rackhub.json("run", rackhub.topology, *arguments, "--clock", clock, "--pcap", *target)
@@ -83,9 +86,14 @@ def first(summary: Message) -> dict[str, int]:
     return {row["interface"]: row["first_bytes"] for row in summary["links"]}
 
 
-def seconds(summary: Message) -> list[float]:
-    """Of each job the median iteration, but for the first, which finds exponents."""
-    return [statistics.median(job["seconds_per_iteration"][1:]) for job in summary["jobs"]]
+def seconds(summary: Message) -> list[list[float]]:
+    """Each job's iterations, but for the first, which finds exponents."""
+    return [job["seconds_per_iteration"][1:] for job in summary["jobs"]]
+
+
+def quickest(times: Sequence[float]) -> float:
+    """The lower quartile."""
+    return statistics.quantiles(times, n=4)[0]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -109,10 +117,18 @@ def test_both_clocks_tell_the_same(tmp_path: Path, name: str) -> None:
             for summary in (virtual, emulated):
                 assert summary["chunks"]["retransmitted"] > 0
                 assert sum(row["again_packets"] for row in summary["links"]) > 0
-            return
         bound = {text for job in emulated["jobs"] for text in job["machine"]["cpu_bound_by"]}
         if not bound:
-            assert seconds(emulated) == pytest.approx(seconds(virtual), rel=WITHIN)
-            return
+            break
         why.append(", ".join(sorted(bound)))
-    pytest.skip(f"bytes and weights are the same, times could not be told: {'; '.join(why)}")
+    else:
+        pytest.skip(f"bytes and weights are the same, times could not be told: {'; '.join(why)}")
+    for one, other in zip(seconds(virtual), seconds(emulated), strict=True):
+        if scenario.loss:
+            # Most iterations ask for what they miss and have it two round trips later. A few end
+            # with a loss that only a timer tells of, which takes as long again: in which ones goes
+            # by a packet more or less before, so they are left out, and count for little below.
+            assert quickest(other) == pytest.approx(quickest(one), rel=REPAIRS)
+            assert statistics.mean(other) == pytest.approx(statistics.mean(one), rel=TIMERS)
+        else:
+            assert statistics.median(other) == pytest.approx(statistics.median(one), rel=WITHIN)

@@ -114,10 +114,23 @@ def test_seeds_are_a_median_and_a_band() -> None:
     assert found.notes == ("the same with each of 3 seeds",)
 
 
+def test_where_no_axis_has_numbers_marks_stand_over_names() -> None:
+    placement = axis("job.placement", "ncs", "cc")
+    found = drawn([TREE, placement], lambda one: 1.0 * len("".join(one.values())))
+    assert (found.x.title, found.names) == ("tree", ("two-level", "none"))
+    assert [[p[2] for p in curve.points] for curve in found.panels[0].curves] == [
+        [12.0, 7.0],
+        [11.0, 6.0],
+    ]
+    svg = ElementTree.fromstring(plot.draw("", found))
+    assert {"two-level", "none", *found.labels} <= {one.text for one in svg.iter() if one.text}
+    assert not [one for one in svg.iter() if one.get("fill") == "none"]  # nothing is in between
+
+
 def test_what_cannot_be_drawn_is_said() -> None:
-    assert figure([TREE], PlotSpec(), rows([TREE], lambda _: 1.0)) == (
-        "no axis has numbers to plot over"
-    )
+    alone = axis("job.tree", "none")
+    says = "no axis has several values to plot over"
+    assert figure([alone], PlotSpec(), rows([alone], lambda _: 1.0)) == says
     failed = [{**row, Y: None} for row in rows([RATE], lambda _: 1.0)]
     assert "no trial has a number" in str(figure([RATE], PlotSpec(), failed))
     found = figure([RATE], PlotSpec(), [*rows([RATE], lambda _: 1.0)[1:], failed[0]])

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 
-from controller.dataplane import DataPlane
-from testbed.nodes.dataplane import SOURCES
+from testbed.lifecycle.launcher import program_for
 from testbed.records import record
 from testbed.virtual.engine import Engine
 from testbed.virtual.session import Session, check
 from testbed.virtual.traceevents import TraceFile
 from testbed.virtual.trains import SECOND
 from topologies.spec import read
-
-BUILD = SOURCES / "build"
 
 
 class StoppedError(Exception):
@@ -38,7 +35,7 @@ def run(
     monkeypatch.setenv("RACKHUB_RUNS", str(folder / "runs"))
     for name, text in files.items():
         (folder / name).write_text(text)
-    plane = DataPlane.load(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
+    _, _, plane = program_for([folder / "job.yaml"], None, None)
     checked = check(read(folder / "topology.yaml"), [folder / "job.yaml"], plane)
     facts = {"topology": str(folder / "topology.yaml")}
     with (

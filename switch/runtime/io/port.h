@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ports.c (threads, commands, interfaces) and forward.c (packets) share.
+// What ports.c and port.c (threads, commands, interfaces), receive.c and forward.c (packets) share.
 
 #ifndef RACKHUB_PORT_H
 #define RACKHUB_PORT_H
@@ -66,6 +66,16 @@ struct ports {
 };
 
 uint64_t clock_ns(void); // monotonic
+uint64_t wall_ns(void);  // for captures
+
+// In microseconds of the program: at a time, and now.
+static inline uint64_t ports_us(const struct ports *ports, uint64_t ns) {
+    return (ns - ports->program.start_ns) / 1000;
+}
+
+static inline uint64_t ports_now_us(const struct ports *ports) {
+    return ports_us(ports, ports->now_ns);
+}
 
 __attribute__((format(printf, 3, 4))) void ports_log(struct ports *ports,
                                                      enum ports_event_kind kind,
@@ -86,15 +96,20 @@ int port_read(struct ports *ports, uint32_t number, struct ports_statistics *int
 void port_links_news(struct ports *ports);
 void port_flush_captures(struct ports *ports);
 
-// forward.c
+// receive.c
 
 struct receive_buffers *receive_buffers_create(void);
 void receive_buffers_destroy(struct receive_buffers *buffers);
 
 // Reads one batch from the port's interface and sends on what comes of it.
-void forward_receive(struct ports *ports, struct port *port);
+void receive_batch(struct ports *ports, struct port *port);
 // The same for packet-outs.
-void forward_packet_outs(struct ports *ports);
+void receive_packet_outs(struct ports *ports);
+// Takes in frames of whose links the last bit is there now. Switch locked, if there is one.
+void receive_due(struct ports *ports);
+
+// forward.c
+
 // Ports whose time has come, and packets that go round again.
 void forward_due(struct ports *ports);
 // The interface takes frames again.
@@ -103,5 +118,12 @@ void forward_writable(struct ports *ports, struct port *port);
 uint64_t forward_next_ns(const struct ports *ports);
 // The traffic manager's enqueue.
 void forward_enqueue(void *context, struct sw_packet *packet, uint64_t now_us);
+// Sends what ports may send of what was enqueued since the last call. Switch locked.
+void forward_serve_pending(struct ports *ports);
+// What came out of a batch: packets that go round again, then everything that waits to be sent.
+// Switch locked; unlocks it.
+void forward_finish(struct ports *ports);
+// Whether it is time: to wait for less than 50 us costs more than it is worth.
+bool forward_is_due(const struct ports *ports, uint64_t at_ns);
 
 #endif

@@ -39,6 +39,12 @@ uint64_t clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t wall_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 void ports_log(struct ports *ports, enum ports_event_kind kind, const char *format, ...) {
     char text[256];
     va_list arguments;
@@ -104,7 +110,7 @@ static void handle_event(struct ports *ports, const struct epoll_event *event) {
             return;
         handle_command(ports);
         if (ports->cpu_port < SW_PORTS && ports->ports[ports->cpu_port])
-            forward_packet_outs(ports);
+            receive_packet_outs(ports);
         return;
     case TAG_TIMER:
         ports->timer_ns = 0;
@@ -123,7 +129,7 @@ static void handle_event(struct ports *ports, const struct epoll_event *event) {
     if (event->events & EPOLLOUT)
         forward_writable(ports, port);
     if (event->events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-        forward_receive(ports, port);
+        receive_batch(ports, port);
 }
 
 static void *run(void *argument) {
