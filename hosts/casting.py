@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.recycling import Recycler
-from protocol.header import PEER, Array, Batch, Wire, opaque, parts_of
+from protocol.header import PEER, Array, Batch, Wire, Words, opaque, parts_of
 
 _WRITTEN_OUT = frozenset({"headers", "payloads", "full", "peers", "wire"})
 
@@ -46,12 +46,29 @@ class Cast(Batch):
     def __getattr__(self, name: str) -> Any:
         if name not in _WRITTEN_OUT:
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        n, k = len(self.packets), len(self.destinations)
-        wire = self._memory.empty((k * n, self.packets.shape[1]), np.uint8)
-        wire.reshape(k, n, -1)[:] = self.packets
-        headers, words = parts_of(wire)
-        headers["sender"] = np.arange(k).repeat(n)
-        headers["node"] = self.nodes.repeat(n)
-        peers = opaque(self.destinations).repeat(n).view(PEER)
+        k = len(self.destinations)
+        wire = self._memory.empty((len(self), self.packets.shape[1]), np.uint8)
+        wire.reshape(k, len(self.packets), -1)[:] = self.packets
+        destinations = np.arange(k).repeat(len(self.packets))
+        headers, words, peers = self._addressed(wire, destinations)
         super().__init__(headers, words, np.tile(self.whole, k), peers, wire)
         return getattr(self, name)
+
+    def by_packet(self) -> Batch:
+        """The same written out, one packet's destinations after the other's."""
+        k = len(self.destinations)
+        wire = self._memory.empty((len(self), self.packets.shape[1]), np.uint8)
+        wire.reshape(len(self.packets), k, -1)[:] = self.packets[:, None]
+        destinations = np.tile(np.arange(k), len(self.packets))
+        headers, words, peers = self._addressed(wire, destinations)
+        return Batch(headers, words, self.whole.repeat(k), peers, wire)
+
+    def _addressed(
+        self, wire: Wire, destinations: npt.NDArray[np.intp]
+    ) -> tuple[Array, Words, Array]:
+        """Headers, payloads and peers of packets for these destinations."""
+        headers, words = parts_of(wire)
+        headers["sender"] = destinations
+        headers["node"] = self.nodes[destinations]
+        peers = opaque(self.destinations)[destinations].view(PEER)
+        return headers, words, peers

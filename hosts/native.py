@@ -46,7 +46,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
         [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _SIZE, *[_POINTER] * 3],
     ),
     "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
-    "write_results": (ctypes.c_int, [_POINTER, _POINTER, _SIZE, _POINTER]),
+    "write_results": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
     "plain_results": (
         ctypes.c_int64,
         [

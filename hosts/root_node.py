@@ -13,6 +13,7 @@ wave, no slot twice in one (`_on_wave`), to the same effect.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections import Counter
 from typing import Any
 
@@ -23,8 +24,10 @@ from hosts.casting import Cast
 from hosts.merging import Integers, merging, span
 from hosts.native import library
 from hosts.recycling import Recycler
+from hosts.releases import Released
 from hosts.reports import Failure
 from hosts.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
+from hosts.stepping import EXACT, Clock, Seconds
 from hosts.steps import Steps
 from hosts.taking import Taker
 from hosts.waves import Groups, waves
@@ -131,6 +134,58 @@ class RootNode(ServedSlots):
             slots = (headers["seq"] & self._mask).astype(np.intp)
             results += self._answers(slots, headers["sender"].astype(np.intp))
         return results
+
+    def on_train(
+        self, times: Seconds, batch: Batch, clock: Clock, sizes: tuple[int, int]
+    ) -> Released | None:
+        """Contributions that arrive at these times (n,), ascending: the first ones, as far as they
+        are plain and their results find room, each of which leaves when its last copy is there.
+        None: that is not even one, and nothing was done. sizes: bytes of a frame without payload,
+        and with it."""
+        taker = self._taker
+        if taker is None or self._steps is not None or self._plan.pipeline.pulls:
+            return None
+        if float(times[-1]) * clock.second >= EXACT / 2:
+            return None
+        # What comes at one time is answered together.
+        together = np.flatnonzero(times[1:] <= times[:-1])
+        count = int(together[0]) if len(together) else len(times)
+        completing = self._completing(batch.headers[:count])
+        answers = len(completing)
+        while answers:
+            leave = times[completing[:answers]].repeat(self._children)
+            wide = batch.headers["lanes"][completing[:answers]] != 0
+            if clock.room(leave, np.where(wide, sizes[1], sizes[0]).repeat(self._children)):
+                break
+            count, answers = int(completing[answers // 2]), answers // 2
+        if not count:
+            return None
+        told = taker.take(batch.select(slice(count)))
+        if not told.count:
+            return None
+        self._count("claimed", told.claimed)
+        self._count("added", told.count - told.claimed)
+        rows = completing[: len(told.complete)]
+        results = self._results_of((batch.headers["seq"][rows] & self._mask).astype(np.intp))
+        sent = len(rows) > 0 and int(rows[-1]) == told.count - 1
+        if not results:
+            return Released(told.count, None, times[:0], sent, math.inf)
+        (cast,) = results
+        assert isinstance(cast, Cast)
+        leave = times[rows].repeat(self._children)
+        return Released(told.count, cast.by_packet(), leave, sent, math.inf)
+
+    def _completing(self, headers: Array) -> Indices:
+        """Rows of contributions that are the last of their sums, if all are plain, in order."""
+        slots = (headers["seq"] & self._mask).astype(np.intp)
+        match = self._match(headers)
+        there = np.where(match.newer, 0, _bits(self._in[slots]))
+        order = np.argsort(slots, kind="stable")
+        firsts = np.flatnonzero(np.diff(slots[order], prepend=-1))
+        lengths = np.diff(firsts, append=len(slots))
+        turns = np.empty(len(slots), np.intp)
+        turns[order] = np.arange(1, len(slots) + 1) - firsts.repeat(lengths)
+        return np.flatnonzero(there + turns == self._children)
 
     def _take(self, batch: Batch) -> tuple[Indices, Array]:
         """Slots, in ascending order, in which all copies are with these contributions; and the
@@ -352,8 +407,8 @@ class RootNode(ServedSlots):
         # Written as they are sent, so that nobody has to put headers and payloads together.
         size = HEADER_BYTES + 4 * self._plan.lanes
         packets = self._recycler.empty((len(slots), size), np.uint8)
-        if headers is None and self._taker is not None and self._taker.write(slots, packets):
-            whole = np.ones(len(slots), np.bool_)
+        if headers is None and self._taker is not None:
+            whole = self._taker.write(slots, packets)
         else:
             headers = self._sum_headers(slots) if headers is None else headers
             whole = carries_payload(headers)
@@ -419,3 +474,10 @@ class RootNode(ServedSlots):
             if failures + 1 == 2:
                 reason = f"child {sender}'s sum failed the check twice"
                 self.failures.append(Failure(self._stream, seq, int(header["chunk"]), reason))
+
+
+def _bits(numbers: npt.NDArray[np.uint32]) -> Indices:
+    """(n,) how many bits of each are set."""
+    bytes_ = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 4)
+    found: Indices = np.unpackbits(bytes_, axis=1).sum(axis=1, dtype=np.intp)
+    return found

@@ -19,12 +19,15 @@ import numpy.typing as npt
 
 from hosts.asynchronous_node import AsynchronousNode
 from hosts.native import alike, library
+from hosts.releases import Released
 from hosts.reports import Failure
 from hosts.root_node import RootNode
+from hosts.scheduler import WIRE_OVERHEAD
 from hosts.server_direct import DirectStream
 from hosts.shards import Chunks, Shards, Snapshot
+from hosts.stepping import Clock, Seconds
 from hosts.steps import Steps
-from protocol.header import VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
+from protocol.header import HEADER_BYTES, VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
 
@@ -358,6 +361,18 @@ class ServerState:
             part = batch if mine.all() else batch.select(mine)
             self.foreign -= len(part)
             self._output += self._jobs[number].on_packets(part)
+
+    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+        """Takes packets that arrive at these times (n,), the first ones, see `RootNode.on_train`;
+        None: the first is to be taken by itself."""
+        if self._native is None or self._output or not alike(self._native, batch.headers):
+            return None
+        header = batch.headers[0]
+        job = self._jobs.get(int(header["job"]))
+        root = job.root_for(header) if job is not None else None
+        small = HEADER_BYTES + WIRE_OVERHEAD
+        sizes = small, small + 4 * self.lanes
+        return None if root is None else root.on_train(times, batch, clock, sizes)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """Packets to send now; a server has no timers, so it wants to be asked after packets."""

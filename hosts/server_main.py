@@ -77,7 +77,13 @@ class ServerProcess:
         reason = "the server was told to stop"
         try:
             while not self._stopped:
-                drive(self.state, self._endpoint, self._interrupted, clock=self._world.now)
+                drive(
+                    self.state,
+                    self._endpoint,
+                    self._interrupted,
+                    clock=self._world.now,
+                    on_train=self.state.on_train,
+                )
                 for update in self.state.take_updates():
                     self._replicate(update)
                 while self._work:

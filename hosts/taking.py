@@ -105,16 +105,18 @@ class Taker:
         slots = np.ascontiguousarray(slots, np.int64)
         return bool(self._lib.seal_sums(self._at, slots.ctypes.data, len(slots)))
 
-    def write(self, slots: Indices, wire: Wire) -> bool:
+    def write(self, slots: Indices, wire: Wire) -> npt.NDArray[np.bool_]:
         """Writes the results of slots, as they are sent but for which child they are for; returns
-        whether it did: not if one of them has no payload.
+        (n,) which of them have a payload.
 
         wire: (n, HEADER_BYTES + 4 lanes), contiguous.
         """
         slots = np.ascontiguousarray(slots, np.int64)
-        return bool(
-            self._lib.write_results(self._at, slots.ctypes.data, len(slots), wire.ctypes.data)
+        whole = np.empty(len(slots), np.bool_)
+        self._lib.write_results(
+            self._at, slots.ctypes.data, len(slots), wire.ctypes.data, whole.ctypes.data
         )
+        return whole
 
 
 def _together(items: Array) -> Array:

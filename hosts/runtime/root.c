@@ -51,6 +51,7 @@ static void add_words(uint32_t *restrict row, const word *restrict words, uint32
         row[i] += four(words[i]);
 }
 
+// words NULL: zeros
 static void put(const struct root *root, uint32_t slot, uint32_t sender, int first,
                 const word *words) {
     if (root->putting == DISCARD)
@@ -59,7 +60,12 @@ static void put(const struct root *root, uint32_t slot, uint32_t sender, int fir
     if (root->putting == KEEP)
         at += (size_t)sender * (root->mask + 1);
     uint32_t *row = root->rows + at * root->width;
-    if (first || root->putting == KEEP)
+    int keeps = first || root->putting == KEEP;
+    if (!words && keeps)
+        memset(row, 0, root->width * sizeof *row);
+    else if (!words)
+        return;
+    else if (keeps)
         keep_words(row, words, root->width);
     else
         add_words(row, words, root->width);
@@ -75,8 +81,7 @@ static int from_child(const struct root *root, const struct header *header,
            root->mine[chunk];
 }
 
-// Takes contributions, one after the other, up to the first that is not plain: without payload or
-// flagged, not from the child it names, with a wrong checksum, beyond the bound within which no lane
+// Takes contributions, one after the other, up to the first that is not plain: flagged, not from the child it names, with a wrong checksum, beyond the bound within which no lane
 // can overflow, not like what is in its slot, there already, or for a slot whose sum is complete and
 // not yet a result. Nothing has been done with that one. `headers` are close together, `payloads`
 // of `root->width` words begin `stride` bytes apart.
@@ -90,8 +95,8 @@ int64_t take_contributions(const struct root *root, const struct header *headers
     *completed = *claimed = 0;
     for (size_t i = 0; i < n; i++) {
         const struct header *header = &headers[i];
-        const word *words = (const word *)(payloads + i * stride);
-        if (!full[i] || header->flags & (OVERFLOW | NONFINITE | ECN | DIRECT) ||
+        const word *words = full[i] ? (const word *)(payloads + i * stride) : NULL;
+        if ((!words && header->lanes) || header->flags & (OVERFLOW | NONFINITE | ECN | DIRECT) ||
             !from_child(root, header, &sources[i]))
             return (int64_t)i;
         uint32_t seq = four(header->seq), chunk = four(header->chunk);
@@ -106,8 +111,8 @@ int64_t take_contributions(const struct root *root, const struct header *headers
                    root->lanes[slot] != two(header->lanes)) {
             return (int64_t)i;
         }
-        int32_t least, most;
-        uint32_t sum = read_words(words, root->width, &least, &most);
+        int32_t least = 0, most = 0;
+        uint32_t sum = words ? read_words(words, root->width, &least, &most) : 0;
         uint32_t checksum = four(header->checksum);
         if (sum + two(header->workers) * chunk_hash(header) != checksum ||
             most > root->bound || least < -root->bound)
@@ -187,17 +192,16 @@ int seal_sums(const struct root *root, const int64_t *slots, size_t n) {
     return 1;
 }
 
-// Writes the results of slots as they are sent, but for which child they are for. Returns whether
-// it did: not if one of them has no payload.
-int write_results(const struct root *root, const int64_t *slots, size_t n, uint8_t *wire) {
+// Writes the results of slots as they are sent, but for which child they are for, and which of them
+// have their payload; the others have one that does not count.
+void write_results(const struct root *root, const int64_t *slots, size_t n, uint8_t *wire,
+                   uint8_t *whole) {
     size_t payload = 4 * (size_t)root->width, size = sizeof(struct header) + payload;
     for (size_t i = 0; i < n; i++) {
         struct header header = result_of(root, (size_t)slots[i]);
-        if (!carries_payload(&header))
-            return 0;
+        whole[i] = (uint8_t)carries_payload(&header);
         memcpy(wire + i * size, &header, sizeof header);
         memcpy(wire + i * size + sizeof header, root->results + (size_t)slots[i] * root->width,
                payload);
     }
-    return 1;
 }

@@ -48,6 +48,8 @@ class HostNode(TaskNode):
     time where that makes no difference, which is faster.
     """
 
+    patient = True
+
     def __init__(self, name: str, addressing: Addressing, *, payload: bool = True) -> None:
         super().__init__(name)
         self.payload = payload
@@ -335,6 +337,8 @@ class VirtualEndpoint:
         """Packets of which the first is here, and before the last of which nothing else happens at
         this host. Whether they are all for this endpoint, where somebody waits."""
         if not self._asked or self._inbox or self._pending or not self._waiters:
+            return False
+        if self._core is not None:  # it takes one after the other, and so has its own times
             return False
         self._ahead = train
         self.wake()

@@ -28,8 +28,6 @@ class _End(NamedTuple):
 class StreamNode(HostNode):
     """Its programs' ends of connections are made by ``connect``."""
 
-    patient = True
-
     def __init__(self, name: str, addressing: Addressing, *, payload: bool = True) -> None:
         super().__init__(name, addressing, payload=payload)
         self._ends: dict[int, _End] = {}  # by the ports of what comes: sender's, receiver's

@@ -15,6 +15,7 @@ from hosts.client import Client
 from hosts.jobservice import Service, create_service
 from hosts.native import VARIABLE
 from hosts.releases import release
+from hosts.root_node import RootNode
 from testbed.nodes.dataplane import SOURCES
 from testbed.virtual.calls import ask
 from testbed.virtual.network import SERVICE, Network
@@ -48,6 +49,7 @@ class Case:
     costs: str = ""
     loss: float = 0.0
     reorder: float = 0.0
+    tree: str = "two-level"
     pushes: int = 1  # calls of a round, 0.1 ms one after the other; each but the first: one chunk
 
 
@@ -96,6 +98,7 @@ class Played:
             *(SERVICE, "job", hosts, ["s0"]),
             window=case.window,
             streams=case.streams,
+            tree=case.tree,
             outside=network.outside(operator),
         )
         network.play(service, self._work)
@@ -194,6 +197,47 @@ def test_many_at_once_are_what_they_are_one_by_one(
     )
     assert sum(taken) > 0.9 * results
     assert max(taken) > 3
+    taken.clear()
+    singly = Played(case, trains=False)
+    assert not taken
+    assert together.sums == singly.sums
+    assert together.known == singly.known
+    assert together.left == singly.left
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("10 Gbit/s", "0.005 ms", "256 KiB", late=0.0001, tree="tor"),
+        Case("1 Gbit/s", "0.01 ms", window=16, tree="none", outlier=1e6),
+        Case("10 Gbit/s", "0.005 ms", elements=30_000, loss=0.003, tree="none"),
+        Case("500 Mbit/s", queue_bytes="16 KiB", elements=10_000, tree="none", streams=1),
+        Case("10 Gbit/s", "0.005 ms", elements=5_000, tree="none", costs="server_rate: 2 Gbit/s"),
+    ],
+    ids=["tor", "float32", "losses", "short-queue", "server-cost"],
+)
+def test_what_a_server_takes_at_once_it_would_one_by_one(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    """But one that takes time for each, which has times of its own."""
+    taken: list[int] = []
+    on_train = RootNode.on_train
+
+    def counted(*arguments: Any) -> Any:
+        released = on_train(*arguments)
+        if released is not None:
+            taken.append(released.taken)
+        return released
+
+    monkeypatch.setattr(RootNode, "on_train", counted)
+    together = Played(case, trains=True)
+    sums = together.known[0][0]["completed"] + together.known[0][0]["exponent_rounds"]
+    contributions = sums * (1 if case.tree == "tor" else 2)
+    if "server_rate" in case.costs:
+        assert not taken
+    else:
+        assert sum(taken) > 0.9 * contributions
+        assert max(taken) > 3
     taken.clear()
     singly = Played(case, trains=False)
     assert not taken
