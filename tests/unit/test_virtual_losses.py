@@ -86,6 +86,7 @@ CORRUPT_FIRST = {
 name: r
 defaults: {rate: 400 Gbit/s, delay: 5 us, queue_bytes: 1 MiB, reorder: 0.1 %, corrupt: 2 %}
 racks: [{workers: 2, servers: 1}]
+seed: 8
 """,
     "job.yaml": """
 name: job
@@ -121,6 +122,7 @@ FAR_BEHIND = {
 name: a
 defaults: {rate: 1 Gbit/s, delay: 1 us}
 racks: [{workers: 4, servers: 1}]
+seed: 2
 links:
   - {from: tor0, to: w1, loss: 75 %}
   - {from: tor0, to: w2, loss: 75 %}
