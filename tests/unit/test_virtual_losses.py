@@ -84,9 +84,9 @@ window: 256
 CORRUPT_FIRST = {
     "topology.yaml": """
 name: r
-seed: 8
 defaults: {rate: 400 Gbit/s, delay: 5 us, queue_bytes: 1 MiB, reorder: 0.1 %, corrupt: 2 %}
 racks: [{workers: 2, servers: 1}]
+seed: 8
 """,
     "job.yaml": """
 name: job
