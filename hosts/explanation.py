@@ -18,9 +18,10 @@ class Waiting:
     """What is known of one number in flight.
 
     kind: "exponent round", "sum", "direct sum" or "held" (its exponent is not known yet). Times
-    are seconds before the `now` asked with, None if never: of the first and last CONTRIBUTE (0 while
-    it waits in its host's queue), of the last QUERY, and of the last STATE (`heard`), which `node`, `phase` and `children` are from (for
-    a direct sum the server's; its bit is this worker's rank mod 32).
+    are seconds before the `now` asked with, None if never: of the first and last CONTRIBUTE (0
+    while it waits in its host's queue), of the last QUERY, and of the last STATE (`heard`), which
+    `node`, `phase` and `children` are from (for a direct sum the server's; its bit is this worker's
+    rank mod 32).
     """
 
     stream: int
