@@ -16,6 +16,8 @@ LEAST_PACKETS = 64
 # Trees in which contributions of several workers take one link, one by one: who begins first has
 # filled its queue when the last one begins.
 _APART = ("none", "core", "core-server")
+# The tree in which each link takes as much as a worker's own.
+_SUMMED = "two-level"
 
 Times = npt.NDArray[np.float64]
 Measured = tuple[Times, Times, Times, Times]
@@ -50,9 +52,10 @@ class RoundTrips:
         window = sum(stream.window for stream in plan.streams)
         before = plan.world * window if plan.tree in _APART else 0
         least = max(least, max(LEAST_PACKETS, before) * packet)
-        # Where a server is the root its link takes what all workers may send, one by one, and as
-        # many results.
-        longest = least + 2 * plan.world * window * packet
+        # A server's link takes what all workers may send, one by one, and as many results; below
+        # switches alone every link takes one worker's.
+        workers = 1 if plan.tree == _SUMMED else plan.world
+        longest = least + 2 * workers * window * packet
         return cls(len(plan.streams), max(initial, longest), least, max(most, longest))
 
     def fresh(self, streams: int) -> RoundTrips:

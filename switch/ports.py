@@ -93,7 +93,8 @@ class PortStatistics:
 
     Packets and bytes are those of a wire: after GSO frames are split and before packets are joined,
     with all headers, without FCS. rx_overrun, rx_bad_offload and rx_truncated count frames: the
-    receive buffer was full; the offload header disagrees with its frame; longer than 64 KiB.
+    receive buffer, or that of what `rate_in` holds, was full; the offload header disagrees with
+    its frame; longer than 64 KiB.
     rx_no_program: packets while no pipeline was attached. Of packets to be sent were lost:
     tx_queue_full (the port's own queue), tx_refused (the interface's, or nobody fetched the
     packet-ins), tx_oversized (MTU), tx_down (interface down or gone), tx_errors. queue_* is what

@@ -3,9 +3,10 @@
 
 Hosts have network namespaces of their own; switches share the sandbox's. Names, MACs and addresses
 are those of the address plan. A host's interface is shaped by a token bucket (htb) with a queue
-bounded in bytes. What leaves a switch of the embedded target is paced by the target itself. A
-bucket on one of BMv2's own ports would hold up all its ports, so there every link passes through a
-namespace in the middle, ``wires``, that shapes it and is seen by neither end.
+bounded in bytes. What leaves a switch of the embedded target is paced by the target itself, which
+also holds what a host's bucket lets go until its last bit would be there. A bucket on one of BMv2's
+own ports would hold up all its ports, so there every link passes through a namespace in the middle,
+``wires``, that shapes it and is seen by neither end.
 
 Import this module only in a sandbox: Mininet looks at the system as it is imported.
 """

@@ -64,8 +64,8 @@ def test_reordering_alone_leads_to_no_retransmission_and_few_questions() -> None
         assert one["queries"] < 0.05 * one["sent"]
 
 
-# Chosen so that a chunk fails its check twice while a sum is there that no worker has got: in
-# training, or while a server's optimizer is given the initial parameters.
+# Seeds are chosen so that a chunk fails its check twice while a sum is there that no worker has
+# got: in training, or while a server with an optimizer is given the initial parameters.
 CORRUPT = {
     "topology.yaml": """
 name: corrupt
@@ -86,6 +86,7 @@ CORRUPT_FIRST = {
 name: r
 defaults: {rate: 400 Gbit/s, delay: 5 us, queue_bytes: 1 MiB, reorder: 0.1 %, corrupt: 2 %}
 racks: [{workers: 2, servers: 1}]
+seed: 8
 """,
     "job.yaml": """
 name: job
@@ -115,21 +116,19 @@ def test_what_stays_corrupt_makes_a_job_be_planned_anew_and_no_failure(
     assert all(row["expected_bytes"] is None for row in summary["links"])
 
 
-# At three workers of four a quarter of the results arrives.
+# At one of two workers a seventh of the results arrives.
 FAR_BEHIND = {
     "topology.yaml": """
-name: a
+name: far
+seed: 5
 defaults: {rate: 1 Gbit/s, delay: 1 us}
-racks: [{workers: 4, servers: 1}]
-links:
-  - {from: tor0, to: w1, loss: 75 %}
-  - {from: tor0, to: w2, loss: 75 %}
-  - {from: tor0, to: w3, loss: 75 %}
+racks: [{workers: 2, servers: 1}]
+links: [{from: tor0, to: w1, loss: 85 %}]
 """,
     "job.yaml": """
 name: job
 workload: layers
-layers: [20 kB]
+layers: [10 kB]
 iterations: 1
 patience: 3600 s
 payload: none
@@ -142,6 +141,6 @@ def test_a_worker_that_leaves_hands_over_what_others_may_lack_without_payload_to
 ) -> None:
     session = run(tmp_path, monkeypatch, FAR_BEHIND)
     summary = json.loads((session.run.path / "summary.json").read_text())
-    assert summary["chunks"]["retransmitted"] > 20
+    assert summary["jobs"][0]["state"] == "done"
     log = (session.run.logs / "virtual.log").read_text()
     assert "left, the others have not" in log  # else this shows nothing

@@ -20,7 +20,6 @@ struct port {
     uint32_t number;
     bool cpu;
     struct interface interface;
-    struct intake intake;
     struct tm_port queue;
     struct transmit transmit;
     struct capture capture_in, capture_out;
@@ -31,6 +30,7 @@ struct port {
     bool said_plain, said_error;
     uint64_t quantum_ns; // a paced port with a backlog is served at most this often
     uint64_t wake_ns;    // and not before this
+    struct intake intake;
 };
 
 struct command;
