@@ -248,7 +248,7 @@ def _show_model(
     classes = list(network.lines)
     columns = {
         "name": "placement", "seconds": "iteration", **{one: link_name(one) for one in classes},
-        "limit": "limited by", "window": "window", "slots": "slots", "note": "",
+        "limit": "limited by", "window": "window", "slots": "slots", "note": "remarks",
     }  # fmt: skip
     show_rows(console, [_modelled(one, classes) for one in predicted if one.bytes], columns)
     told_above = {(need.placement, need.tree) for need in found if need.refused}
@@ -261,7 +261,10 @@ def _show_model(
     _say_together(console, "roughly", [(one.name, one.rough) for one in rough])
     _say(console, f"\n{why(predicted, network)}")
     if not network.uniform:
-        _say(console, "Links of a kind differ here; the worst of each is what counts above.")
+        text = (
+            "Links of a kind differ here; the worst of each is what counts for all above, which is"
+        )
+        _say(console, f"{text} exact only where that one is what limits.")
 
 
 def _costs(costs: Costs) -> Message:

@@ -245,14 +245,18 @@ def _of(rows: list[Message], titles: dict[str, str]) -> Table:
 
 
 def _split(console: Console, rows: list[Message], titles: dict[str, str]) -> list[Table]:
-    """As many columns in a table as fit beside the first; none if one of them does not."""
+    """As many columns in a table as fit beside the first; none if one of them does not.
+
+    Rows that have nothing in the columns of a later table are left out of it.
+    """
     first, *others = titles
     tables: list[Table] = []
     while others or not tables:
         fitting = len(others)
         while True:
             names = [first, *others[:fitting]]
-            table = _of(rows, {name: titles[name] for name in names})
+            told = [row for row in rows if not tables or any(_cell(row, n) for n in names[1:])]
+            table = _of(told, {name: titles[name] for name in names})
             if fits(console, table):
                 break
             fitting -= 1

@@ -201,6 +201,8 @@ def _predict(
     if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:
         rough = f"a window holds {slices:,} of {traffic.shards:,} servers' slices, and these are"
         rough += " workers, too: within 10 %"
+    if not refused and (full := _overflowing(network, work, traffic, window)):
+        rough = full
     if often_again(work.chunks, window, lossy):
         rough = "much of what is sent again is lost again, too: some iterations take far longer"
     return Prediction(
@@ -249,6 +251,22 @@ def _window(network: Network, work: Work, traffic: Traffic) -> int:
     )
     held = MOST if math.isinf(held) else max(1, int(held))
     return min(1 << (wanted - 1).bit_length(), 1 << (held.bit_length() - 1), MOST)
+
+
+def _overflowing(network: Network, work: Work, traffic: Traffic, window: int) -> str:
+    """Which queue of a switch has no room for all the frames that may meet there, in words; "" if
+    none. A worker's own queue makes it wait, and flows that are alone come no faster than they go.
+    """
+    for name, flows in traffic.flows.items():
+        meeting = flows * min(window, work.chunks)
+        held = network.lines[name].queue_bytes / work.frame_bytes + 1  # and one on the line
+        if flows > 1 and meeting > held:
+            where = {WORKER: "a worker's link", SERVER: "a server's link"}.get(name, "an uplink")
+            return (
+                f"a queue of {where} has room for {int(held):,} of the {meeting:,} frames that can"
+                " meet there, and what it drops is sent again, which can take many times as long"
+            )
+    return ""
 
 
 def _bytes(traffic: Traffic, work: Work) -> dict[str, int]:

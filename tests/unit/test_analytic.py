@@ -306,3 +306,27 @@ def test_both_tables_say_the_same_of_a_link_that_has_few_chunks_and_framing() ->
     assert link["seconds_on_links"] == model["seconds_of"]["bottleneck"] == wire
     assert link["bottleneck"]["bytes"] == 4 * frame
     assert sum(model["seconds_of"].values()) == pytest.approx(model["seconds"])
+
+
+def test_queues_that_cannot_hold_what_meets_there_make_a_time_a_rough_one(tmp_path: Path) -> None:
+    """Eight workers send to a server at once: with 20 KiB the queue of its link has room for two
+    frames of 8 KiB beside the one on the line, with 128 KiB for all."""
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "{name: x, iterations: 1, workload: layers, layers: [512 kB], payload: none,"
+        " chunk_bytes: 8 KiB}"
+    )
+
+    def rough(queue: str) -> dict[str, str]:
+        file = tmp_path / "net.yaml"
+        file.write_text(
+            f"{{name: x, defaults: {{rate: 10 Gbit/s, mtu: 9000, queue_bytes: {queue}}}, cores: 1,"
+            " racks: [{workers: 4, servers: 1}, {workers: 4, servers: 1}]}"
+        )
+        run = CliRunner().invoke(main, ["plan", str(file), "--job", str(job), "--json"])
+        found = json.loads(run.stdout)["model"]["predictions"]
+        return {f"{one['placement']} {one['tree']}": one["rough"] for one in found}
+
+    small, large = rough("20 KiB"), rough("128 KiB")
+    assert "has room for 3 of the 8 frames" in small["ncs none"]
+    assert (small["inc two-level"], large["inc two-level"], large["ncs none"]) == ("", "", "")
