@@ -73,6 +73,9 @@ def virtual(
     # What is measured takes half a second to import, which other commands need not wait for.
     from testbed.bench import exchanges, hops
 
+    if exchange_window & (exchange_window - 1):
+        what = f"{exchange_window} is not a power of two"
+        raise click.BadParameter(what, param_hint="--exchange-window")
     kinds = (*_KINDS, "resnet50") if resnet else _KINDS
     schedule = Schedule(len(_KINDS) * len(windows) + len(kinds), math.inf, say)
 

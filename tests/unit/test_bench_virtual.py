@@ -33,3 +33,9 @@ def test_what_was_measured_is_told_in_the_form_that_scripts_read() -> None:
         assert one["packet_hops"] == 2 * 4 * 300
         assert one["packet_hops_per_second"]["low"] > 0
         assert one["engine_rounds"] < 300
+
+
+def test_a_window_that_jobs_cannot_have_is_refused_before_anything_is_measured() -> None:
+    result = CliRunner().invoke(main, ["bench", "virtual", "--exchange-window", "48"])
+    assert (result.exit_code, "measuring" in result.output) == (2, False)
+    assert "48 is not a power of two" in result.output
