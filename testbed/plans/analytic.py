@@ -200,7 +200,9 @@ def _predict(
     rough = ""
     if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:
         rough = f"a window holds {slices:,} of {traffic.shards:,} servers' slices, and these are"
-        rough += " workers, too: within 10 %"
+        rough += " workers, too: within 15 %"
+    elif not refused and not traffic.switches and limit == "window" and len(traffic.hops) > 2:
+        rough = "a window limits, of which workers near the servers are through sooner: within 20 %"
     if not refused and (full := _overflowing(network, work, traffic, window)):
         rough = full
     if often_again(work.chunks, window, lossy):
