@@ -18,9 +18,10 @@ class Waiting:
     """What is known of one number in flight.
 
     kind: "exponent round", "sum", "direct sum" or "held" (its exponent is not known yet). Times
-    are seconds before the `now` asked with, None if never: of the first and last CONTRIBUTE, of the
-    last QUERY, and of the last STATE (`heard`), which `node`, `phase` and `children` are from (for
-    a direct sum the server's; its bit is this worker's rank mod 32).
+    are seconds before the `now` asked with, None if never: of the first and last CONTRIBUTE (0
+    while it waits in its host's queue), of the last QUERY, and of the last STATE (`heard`), which
+    `node`, `phase` and `children` are from (for a direct sum the server's; its bit is this worker's
+    rank mod 32).
     """
 
     stream: int
@@ -135,8 +136,8 @@ def _explain(slots: Slots, row: int, now: float) -> Waiting:
         chunk=int(slots.chunk[row]),
         kind=kind,
         sent=int(slots.sent[row]),
-        sent_first=now - float(slots.sent_first[row]) if sent else None,
-        sent_last=now - float(slots.sent_last[row]) if sent else None,
+        sent_first=max(0.0, now - float(slots.sent_first[row])) if sent else None,
+        sent_last=max(0.0, now - float(slots.sent_last[row])) if sent else None,
         asked_last=now - float(slots.asked_last[row]) if slots.asked_last[row] else None,
         unanswered_queries=int(slots.asked[row]),
         node=int(slots.state_node[row]) if heard else None,

@@ -102,19 +102,20 @@ def sums_made(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> 
     """How many rounds of a chunk the switches summed as far as the trees let them.
 
     Under a root that is a switch each round is COMPLETED there, once. Under a server each of the
-    switches below it sends its PARTIAL_SENT sum up, once for each round; the least of them counts.
+    switches below it sends its PARTIAL_SENT sum up, once for each round; the least of them counts,
+    for the trees that have the same ones (over several cores they have others).
     Exponent rounds, and sums that come back flagged, are rounds too.
     """
     roots = {tree.root.switch for tree in trees if tree.root.switch is not None}
     below = {
-        child.name
+        frozenset(child.name for child in tree.root.children if child.rank is None)
         for tree in trees
         if tree.root.switch is None
-        for child in tree.root.children
-        if child.rank is None
     }
     completed = sum(counts[name][Outcome.COMPLETED] for name in roots)
-    partial = min((counts[name][Outcome.PARTIAL_SENT] for name in below), default=0)
+    partial = sum(
+        min((counts[name][Outcome.PARTIAL_SENT] for name in names), default=0) for names in below
+    )
     return completed + partial
 
 

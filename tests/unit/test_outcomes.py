@@ -38,7 +38,10 @@ COUNTS = {
         {Outcome.COMPLETED: 7, Outcome.PARTIAL_SENT: 70, Outcome.REPLAYED: 3, Outcome.RESENT: 2}
     ),
     "tor1": Counter({Outcome.PARTIAL_SENT: 70, Outcome.FORWARDED: 9}),
-    "core0": Counter({Outcome.COMPLETED: 69, Outcome.REPLAYED: 10}),
+    "tor2": Counter(),
+    "tor3": Counter(),
+    "core0": Counter({Outcome.COMPLETED: 69, Outcome.REPLAYED: 10, Outcome.PARTIAL_SENT: 40}),
+    "core1": Counter({Outcome.PARTIAL_SENT: 30}),
 }
 
 
@@ -49,6 +52,8 @@ COUNTS = {
         ("two-racks", TreeKind.TOR, 70, 5),
         ("two-racks", TreeKind.NONE, 0, 0),
         ("one-rack", TreeKind.TWO_LEVEL, 7, 5),  # the ToR is the root
+        # Half of the streams go over each core: their servers' sums are of both.
+        ("four-racks-two-cores", TreeKind.TWO_LEVEL_SERVER, 70, 15),
     ],
 )
 def test_a_job_counts_what_the_switches_of_its_trees_did(
