@@ -17,7 +17,7 @@ from tests.fuzz.programs import Subject
 
 HERE = Path(__file__).parent
 REGRESSIONS = HERE / "regressions"  # inputs that once broke something, by program
-OURS = ("harness.c", "control.c", "kernel.c", "mutate.c")
+OURS = ("harness.c", "control.c", "kernel.c", "lines.c", "mutate.c")
 # The rest of io/ is interfaces, which are the fuzzer's here, and a probe of the system.
 IO = (
     "capture.c", "forward.c", "intake.c", "offload.c", "port.c", "ports.c", "receive.c", "ring.c",

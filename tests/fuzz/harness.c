@@ -14,6 +14,7 @@
 #include "control.h"
 #include "flow.h"
 #include "kernel.h"
+#include "lines.h"
 #include "port.h"
 #include "records.h"
 
@@ -131,22 +132,30 @@ static void fast_ends(void) {
 // ---------------------------------------------------------------------------------------------
 // The program's functions
 
+// Packets that arrived on a wire, but not in the program.
+static uint64_t missing(uint32_t wire) {
+    const struct ports_statistics *statistics = &ports->ports[wire]->statistics;
+    return statistics->rx_overrun + statistics->rx_no_program;
+}
+
 static void receive_frame(struct sw *of, uint32_t port, const struct sw_frame *frame,
                           uint64_t now_us) {
+    uint8_t *exact = malloc(frame->length);
+    if (frame->length && !exact)
+        wrong("no memory");
+    memcpy(exact, frame->bytes, frame->length);
+    if (frame->sum_field != SW_COMPLETE)
+        complete_sum(exact, frame->length, frame->sum_start, frame->sum_field);
+    if (port != CPU_PORT)
+        lines_come(port, exact, frame->length, kernel_now(), missing(port));
     if (!lost()) {
-        uint8_t *exact = malloc(frame->length);
-        if (frame->length && !exact)
-            wrong("no memory");
-        memcpy(exact, frame->bytes, frame->length);
-        if (frame->sum_field != SW_COMPLETE)
-            complete_sum(exact, frame->length, frame->sum_start, frame->sum_field);
         struct sw_frame complete = {
             .bytes = exact, .length = frame->length, .sum_field = SW_COMPLETE};
         plain_begins();
         sw_receive(plain, port, &complete, now_us);
         plain_ends();
-        free(exact);
     }
+    free(exact);
     sw_receive(of, port, frame, now_us);
     fast_ends();
 }
@@ -253,16 +262,20 @@ static void guard_packets(struct sw *of, int count) {
 
 static void add_ports(void) {
     for (uint32_t wire = 0; wire < WIRES; wire++) {
-        // 1: plain; 2: large; 3: slow, with a short queue; 4: short trains; 5: captured.
+        // 1: plain; 2: large; 3: slow, with a short queue; 4: short trains; 5: captured. To 2 and 5
+        // frames take their time, too.
+        uint64_t rate_in = wire == 2 ? 10000000000 : wire == 5 ? 100000000 : 0;
         struct ports_options options = {
             .queue_bytes = wire == 3 ? 20000 : 1 << 20,
             .rate = wire == 3 ? 10000000 : 0,
+            .rate_in = rate_in,
             .train_bytes = wire < 2 ? 0 : wire == 4 ? 4000 : 65549,
             .capture_in = wire == 5 ? "/dev/null" : NULL,
             .capture_out = wire == 5 ? "/dev/null" : NULL,
         };
         if (wire)
             snprintf(options.interface, sizeof options.interface, "e%u", wire);
+        lines_set(wire, rate_in);
         if (ports_add(ports, number_of(wire), &options))
             wrong("port %u", wire);
     }
@@ -330,6 +343,7 @@ static void destroy_all(void) {
     for (uint32_t wire = 0; wire < WIRES; wire++)
         if (ports_remove(ports, number_of(wire)))
             wrong("removal of port %u", wire);
+    lines_forget();
     kernel_reset();
 }
 
@@ -361,6 +375,8 @@ static void check_counts(void) {
 static void end(void) {
     let_out();
     kernel_done();
+    for (uint32_t wire = 1; wire < WIRES; wire++)
+        lines_done(wire, missing(wire));
     attach(false);
     struct sw_packet *packet;
     while ((packet = ring_pop(&sw->again)))

@@ -17,6 +17,7 @@
 
 #include "checksum.h"
 #include "interface.h"
+#include "lines.h"
 #include "records.h"
 #include "target.h"
 
@@ -100,6 +101,8 @@ void kernel_reset(void) {
 }
 
 void kernel_pass(uint64_t nanoseconds) { now_ns += nanoseconds; }
+
+uint64_t kernel_now(void) { return now_ns; }
 
 void kernel_arrive(uint32_t port, const struct offload_header *header, const uint8_t *bytes,
                    size_t length, int tag) {
@@ -322,7 +325,7 @@ uint64_t kernel_delivered(uint32_t port) { return wires[port].delivered; }
 // ---------------------------------------------------------------------------------------------
 // What arrives
 
-static void fill(struct mmsghdr *message, const struct arrival *arrival) {
+static void fill(struct mmsghdr *message, const struct arrival *arrival, uint32_t wire) {
     // Offload header, then frame, over the pieces; what lies behind the frame is out of bounds.
     const struct msghdr *to = &message->msg_hdr;
     size_t total = sizeof arrival->header + arrival->length, done = 0;
@@ -341,6 +344,8 @@ static void fill(struct mmsghdr *message, const struct arrival *arrival) {
     free(all);
     message->msg_len = (unsigned)done;
     message->msg_hdr.msg_flags = done < total ? MSG_TRUNC : 0;
+    if (done == total)
+        lines_arrive(wire, &arrival->header, arrival->bytes, arrival->length, arrival->tag, now_ns);
     struct cmsghdr *control = CMSG_FIRSTHDR(&message->msg_hdr);
     struct tpacket_auxdata aux = {.tp_len = (unsigned)arrival->length};
     if (arrival->tag >= 0) {
@@ -370,7 +375,7 @@ int fuzz_recvmmsg(int file, struct mmsghdr *messages, unsigned count, int flags,
                                       messages[i].msg_hdr.msg_iov[n].iov_len);
     unsigned given = wire->arrived < count ? wire->arrived : count;
     for (unsigned i = 0; i < given; i++)
-        fill(&messages[i], &wire->arrivals[i]);
+        fill(&messages[i], &wire->arrivals[i], (uint32_t)(wire - wires));
     for (unsigned i = 0; i < given; i++)
         free(wire->arrivals[i].bytes);
     wire->arrived -= given;

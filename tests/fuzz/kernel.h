@@ -17,6 +17,7 @@ enum { WIRES = 6 }; // ports 1 to 5 have interfaces e1 to e5; 0 is the CPU port
 
 void kernel_reset(void); // all interfaces there, nothing under way
 void kernel_pass(uint64_t nanoseconds);
+uint64_t kernel_now(void);
 
 // A frame for the port's next recvmmsg; bytes are copied. tag >= 0: a VLAN tag beside the frame.
 void kernel_arrive(uint32_t port, const struct offload_header *header, const uint8_t *bytes,
