@@ -11,6 +11,7 @@ still incomplete when all have the same is contributed anew, in the order of sub
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ from protocol.plan import WorkerPlan
 
 Levels = npt.NDArray[np.int64]
 
-# So many workers hand over a result that has no payload; far apart, as losses come by rack.
+# At least so many workers hand over a result that has no payload, if there are so many.
 _HOLDERS = 8
 
 _RESULT = np.uint8(VERSION << 4 | Op.RESULT)
@@ -63,10 +64,15 @@ def last_kept(
     recent = age <= np.array(slots.windows)[slots.stream[rows]]
     last = rows[recent & (levels_of(slots, rows) == levels[slots.chunk[rows]])]
     if not slots.width:
-        # Without payload workers may be a thousand in one process, all with the same results.
-        apart = -(-plan.world // _HOLDERS)
-        last = last[(slots.chunk[last] + plan.rank) % apart == 0]
+        last = last[hands_over(slots.chunk[last], plan.rank, plan.world)]
     return list(zip(slots.chunk[last].tolist(), levels_of(slots, last).tolist(), strict=True))
+
+
+def hands_over(chunks: npt.NDArray[Any], rank: int, world: int) -> npt.NDArray[np.bool_]:
+    """(n,) whether a worker hands over results of these chunks, which have no payload: there may be
+    a thousand workers in one process then, most with the same results. Those who do are far apart,
+    as losses come by rack."""
+    return np.asarray((chunks + rank) % max(1, world // _HOLDERS) == 0)
 
 
 def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result]:

@@ -8,9 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_releases import Case, Played
 
+from hosts.succession import hands_over
 from testbed.virtual.trains import SECOND
 from tests.unit.virtual_session import run
 
@@ -144,3 +146,12 @@ def test_a_worker_that_leaves_hands_over_what_others_may_lack_without_payload_to
     assert summary["jobs"][0]["state"] == "done"
     log = (session.run.logs / "virtual.log").read_text()
     assert "left, the others have not" in log  # else this shows nothing
+
+
+def test_a_result_without_payload_has_eight_who_hand_it_over() -> None:
+    """If there are so many: of each chunk, whatever the number of workers; and not many more."""
+    chunks = np.arange(40)
+    for world in (*range(1, 40), 100, 1024):
+        holders = sum(hands_over(chunks, rank, world).astype(int) for rank in range(world))
+        assert (holders >= min(world, 8)).all(), world
+        assert (holders < 16).all(), world
