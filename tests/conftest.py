@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import signal
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
 # Takes longest of all, and all processors.
 LONGEST = ROOT / "tests" / "packet" / "test_protocol.py"
+STUCK_SECONDS = 60
 
 
 def pytest_configure() -> None:
@@ -48,6 +52,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("bmv2"):
                 item.add_marker(pytest.mark.skip(reason="simple_switch_grpc is not installed"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test whose time is over fails; one that does not end even then, as it waits for threads of
+    its own that wait for ever, ends its process, which is a failure, too, and holds nothing up."""
+    mark = item.get_closest_marker("timeout")
+    limit = float(mark.args[0] if mark is not None else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit + STUCK_SECONDS, exit=True, file=sys.__stderr__)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture
