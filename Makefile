@@ -21,7 +21,7 @@ run: setup ## the main job: two racks train on handwritten digits (TOPOLOGY=...,
 
 test: setup-test lint ## every check and every test (TESTS="tests/unit -k job", JOBS=1 for one at a time)
 	@git ls-files '*.py' | $(PYTHON) -m compileall -q -i - # once, not in each of hundreds of processes
-	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) # in the order of conftest.py
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) # in the order of conftest.py
 
 fuzz: setup-test ## look for inputs that break the embedded target, MINUTES=10 (ARGS="aggregation", ARGS=--coverage)
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
