@@ -233,7 +233,8 @@ def test_the_process_says_why_it_cannot_start(tmp_path: Path) -> None:
     command += ["--program", str(PROGRAM), "--p4info", str(P4INFO), "--listen", "unix:x"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=SOURCES.parent, timeout=30)
     assert ended.returncode == 1
-    assert f"{topology}:8: core: unknown field; allowed here: name, defaults" in ended.stderr
+    line = TOPOLOGY_TEXT.count("\n") + 1
+    assert f"{topology}:{line}: core: unknown field; allowed here: name, defaults" in ended.stderr
     assert not ended.stdout
 
 
