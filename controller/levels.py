@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from topologies.addressing import Addressing
-from topologies.spec import MAX_PORTS, few
+from topologies.spec import MAX_PORTS
 from topologies.topology import Topology
+from topologies.wording import few
 
 __all__ = ["MOST_CHILDREN", "NotJoinedError", "join"]
 

@@ -22,8 +22,8 @@ from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.plan import Address
 from topologies.addressing import Addressing
-from topologies.spec import few
 from topologies.topology import Topology
+from topologies.wording import few
 
 __all__ = [
     "LONGEST_KEY_NAME",

@@ -24,7 +24,6 @@ file says what. The format, explained in docs/files.md::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +44,7 @@ from topologies.documents import parse as parse_document
 from topologies.shape import Level, Rack, Shape
 from topologies.topology import Costs, Link, LinkQuality, Node, Topology
 from topologies.units import Fraction, Rate, Size, Time, duration, size
+from topologies.wording import few
 
 __all__ = [
     "Link",
@@ -54,7 +54,6 @@ __all__ = [
     "Topology",
     "TopologyError",
     "TopologyFile",
-    "few",
     "load",
     "parse",
     "read",
@@ -490,17 +489,3 @@ def _check_ports(document: Document[_File], drafts: list[_Draft]) -> None:
             document.refuse(
                 ("links",), f"{name} has {count} links; allowed: {MAX_WORKERS_PER_RACK}"
             )
-
-
-def few(names: Sequence[str]) -> str:
-    """Names in short: runs of three neighbours and more as first..last."""
-    runs: list[list[str]] = []
-    for name in names:
-        letters = name.rstrip("0123456789")
-        number = name[len(letters) :]
-        last = runs[-1][-1] if runs else ""
-        if number and last == f"{letters}{int(number) - 1}":
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}..{run[-1]}" for run in runs)

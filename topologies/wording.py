@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links in words, as short as a picture has room for."""
+"""Links, and names of nodes, in words, as short as a picture has room for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from topologies.topology import Costs, Link, Node, Topology
 from topologies.units import rate_text, time_text
 
-__all__ = ["SHARED", "alike", "costs", "faults", "in_box", "rates", "times"]
+__all__ = ["SHARED", "alike", "costs", "faults", "few", "in_box", "rates", "times"]
 
 
 def times(number: int, text: str) -> str:
@@ -75,3 +75,17 @@ SHARED: dict[str, Callable[[float], str]] = {
     "ecn_bytes": lambda value: f"ECN above {_size(int(value))}" if value else "no ECN",
     "mtu": lambda value: f"MTU {value:g}",
 }
+
+
+def few(names: Sequence[str]) -> str:
+    """Names in short: runs of three neighbours and more as first..last."""
+    runs: list[list[str]] = []
+    for name in names:
+        letters = name.rstrip("0123456789")
+        number = name[len(letters) :]
+        last = runs[-1][-1] if runs else ""
+        if number and last == f"{letters}{int(number) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}..{run[-1]}" for run in runs)

@@ -19,9 +19,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
-from topologies.spec import MOST_BAD, few
+from topologies.spec import MOST_BAD
 from topologies.topology import Topology
 from topologies.units import TIMES, Fraction, duration, quantity
+from topologies.wording import few
 
 CONTROLLER = "controller"
 EVERY_LINK = ("every", "link")  # as ends

@@ -34,8 +34,9 @@ from testbed.training.workloads import WORKLOADS, layers, open_workload, shapes
 from topologies.addressing import Addressing
 from topologies.documents import DocumentError, Location, Problem
 from topologies.ring import units_by_rank
-from topologies.spec import TopologyFile, few
+from topologies.spec import TopologyFile
 from topologies.topology import Topology
+from topologies.wording import few
 
 __all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts", "read_program"]
 

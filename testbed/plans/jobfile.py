@@ -21,7 +21,8 @@ from testbed.plans.placements import KINDS, kind_of
 from topologies.documents import Document, DocumentError, Location, Problem, shown
 from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
-from topologies.spec import Topology, few
+from topologies.spec import Topology
+from topologies.wording import few
 
 # Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
 MAX_WORLD = 4096

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from topologies.documents import Document, DocumentError, Problem, shown
 from topologies.documents import load as load_document
-from topologies.spec import few
+from topologies.wording import few
 
 _MOST_LAYERS = 20_000
 

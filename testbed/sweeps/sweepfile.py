@@ -30,7 +30,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from testbed.sweeps import fields
 from topologies.documents import Document, DocumentError, Location, Name, shown
 from topologies.documents import load as load_document
-from topologies.spec import few
+from topologies.wording import few
 
 MOST_TRIALS = 10_000
 # An axis of its own, and the fields that it gives its values to.

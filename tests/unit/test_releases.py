@@ -14,7 +14,6 @@ from hosts import transport
 from hosts.client import Client
 from hosts.jobservice import Service, create_service
 from hosts.native import VARIABLE
-from hosts.releases import release
 from hosts.root_node import RootNode
 from testbed.nodes.dataplane import SOURCES
 from testbed.virtual.calls import ask
@@ -145,6 +144,21 @@ class Played:
         ask(network.engine, network.operator, host, work)
 
 
+def counting(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int]:
+    """How many packets each call takes at once, from now on, of a function that may refuse to."""
+    taken: list[int] = []
+    function = getattr(owner, name)
+
+    def counted(*arguments: Any) -> Any:
+        released = function(*arguments)
+        if released is not None:
+            taken.append(released.taken)
+        return released
+
+    monkeypatch.setattr(owner, name, counted)
+    return taken
+
+
 @pytest.mark.parametrize(
     ("case", "native"),
     [
@@ -180,15 +194,7 @@ def test_many_at_once_are_what_they_are_one_by_one(
 ):
     if not native:
         monkeypatch.setenv(VARIABLE, "1")
-    taken: list[int] = []
-
-    def counted(*arguments: Any) -> Any:
-        released = release(*arguments)
-        if released is not None:
-            taken.append(released.taken)
-        return released
-
-    monkeypatch.setattr(transport, "release", counted)
+    taken = counting(monkeypatch, transport, "release")
     together = Played(case, trains=True)
     # Else this shows nothing. One that has to be looked at by itself does not hold up others.
     results = sum(
@@ -220,16 +226,7 @@ def test_what_a_server_takes_at_once_it_would_one_by_one(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
     """But one that takes time for each, which has times of its own."""
-    taken: list[int] = []
-    on_train = RootNode.on_train
-
-    def counted(*arguments: Any) -> Any:
-        released = on_train(*arguments)
-        if released is not None:
-            taken.append(released.taken)
-        return released
-
-    monkeypatch.setattr(RootNode, "on_train", counted)
+    taken = counting(monkeypatch, RootNode, "on_train")
     together = Played(case, trains=True)
     sums = together.known[0][0]["completed"] + together.known[0][0]["exponent_rounds"]
     contributions = sums * (1 if case.tree == "tor" else 2)

@@ -15,8 +15,8 @@ from protocol.partition import servers_of
 from testbed.plans.expected import HEADER_FRAME_BYTES, Workload, expected
 from tests.unit.test_trees import FRAME, build, check_counts, climb
 from topologies.addressing import Addressing
-from topologies.spec import few
 from topologies.topology import Topology
+from topologies.wording import few
 
 pytestmark = pytest.mark.unit
 
