@@ -51,15 +51,16 @@ class Scenario:
 
 SCENARIOS = {
     "racks": Scenario(RACKS),
-    # In one rack, with a server as root, with servers alone: over the same switches, and what they
-    # share, the links between these, has room for all of them, whenever they begin.
+    # In one rack, with a server as root, with servers alone: over the same switches. Each has a
+    # server of its own, to which go chunks in float32, too: what they share, the links between
+    # switches, has room for all of them, whenever they begin.
     "jobs": Scenario(
-        "racks: [{workers: 4, servers: 1}, {workers: 2, servers: 1}]\ncores: 1\n"
+        "racks: [{workers: 4, servers: 2}, {workers: 2, servers: 1}]\ncores: 1\n"
         "uplinks: {rate: 20 Mbit/s}",
         [
-            "placement: {workers: [w0, w1]}\n",
-            "placement: {workers: [w2, w4], servers: [s0]}\ntree: tor\n",
-            "placement: {workers: [w3, w5], servers: [s1]}\ntree: none\n",
+            "placement: {workers: [w0, w1], servers: [s0]}\n",
+            "placement: {workers: [w2, w4], servers: [s1]}\ntree: tor\n",
+            "placement: {workers: [w3, w5], servers: [s2]}\ntree: none\n",
         ],
     ),
     "loss": Scenario(RACKS, loss=0.01, iterations=9),
