@@ -8,8 +8,9 @@ with a window of W a link queues at most W frames for each sum that crosses it.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from controller.trees import Tree, TreeNode
@@ -22,6 +23,39 @@ SKEW = 0.02
 
 # A directed link: the node it leaves, and which of that node's ports.
 _Hop = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """A direction of a link that edges of trees pass.
+
+    node, peer: where it begins and ends. up: whether contributions take it, or results. senders: of
+    these contributions, each with the streams that it has on this link.
+    """
+
+    node: str
+    peer: str
+    up: bool
+    quality: LinkQuality
+    senders: Counter[str]
+
+
+def crossed(
+    addressing: Addressing, trees: Sequence[Tree], servers: Sequence[IPv4Address]
+) -> Iterator[Crossed]:
+    """Every direction that trees use, both of each link; ``servers`` are addresses by rank."""
+    ways = _Ways(addressing, servers)
+    senders: defaultdict[_Hop, Counter[str]] = defaultdict(Counter)
+    for tree in trees:
+        for node in tree.nodes:
+            for child in node.children:
+                for hop in ways.below(node, child.sender):
+                    senders[hop][child.name] += 1
+    for hop, counted in senders.items():
+        peer = ways.peer(hop)
+        there, back = ways.both_ways(hop)
+        yield Crossed(hop[0], peer, True, there, counted)
+        yield Crossed(peer, hop[0], False, back, counted)
 
 
 def choose_window(
@@ -40,24 +74,16 @@ def choose_window(
     """
     ways = _Ways(addressing, servers)
     wanted = 1
-    load: Counter[_Hop] = Counter()
     for tree in trees:
-        for node in tree.nodes:
-            for child in node.children:
-                load.update(ways.below(node, child.sender))
         for rank in tree.leaves:
             hops = [ways.quality(hop) for hop in ways.to_root(tree, rank)]
             wanted = max(wanted, _frames_in_flight(hops, frame_bytes))
-    held = min(
-        (
-            quality.queue_bytes // (flows * frame_bytes)
-            for hop, flows in load.items()
-            for quality in ways.both_ways(hop)
-        ),
-        default=most,
-    )
-    if queue_packets is not None:
-        held = min([held, *(queue_packets // (2 * flows) for flows in load.values())])
+    held = most
+    for one in crossed(addressing, trees, servers):
+        flows = one.senders.total()
+        held = min(held, one.quality.queue_bytes // (flows * frame_bytes))
+        if queue_packets is not None:
+            held = min(held, queue_packets // (2 * flows))
     enough = 1 << (wanted - 1).bit_length()
     return min(enough, _power_of_two_below(held), _power_of_two_below(most))
 
@@ -107,6 +133,13 @@ class _Ways:
             node = tree.by_number[node.parent.node]
             hops += self.below(node, sender)
         return hops
+
+    def peer(self, hop: _Hop) -> str:
+        """The node that a hop ends at."""
+        name, number = hop
+        if self.addressing.topology.by_name[name].level == 0:
+            return self.addressing.host_interfaces(name)[number].switch
+        return self.addressing.port(name, number).peer
 
     def quality(self, hop: _Hop) -> LinkQuality:
         """Of the direction that leaves the hop's node."""

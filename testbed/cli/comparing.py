@@ -240,6 +240,9 @@ def _work(
         path = job or DEFAULT_JOB
         checked = preflight.check(loaded, [path], plane, target, virtual=virtual_)
         (plan,) = checked.jobs
+        for warning in checked.warnings:  # in emulation those of the topology are told later
+            if virtual_ or warning.file == plan.file.source:
+                say(f"warning: {warning}")
         return plan, Work(tuple(shapes(plan.file.spec).values()), 1)
     preflight.check(loaded, [], plane, target, virtual=virtual_)
     world = len(loaded.topology.workers)

@@ -29,6 +29,7 @@ from testbed.nodes.targets import BMV2_QUEUE_PACKETS, Target
 from testbed.plans import jobfile
 from testbed.plans.jobfile import JobFile, JobFileError, Placement
 from testbed.plans.jobspec import JobSpec
+from testbed.plans.queues import incast
 from testbed.training.trainer import misfit
 from testbed.training.workloads import WORKLOADS, layers, open_workload, shapes
 from topologies.addressing import Addressing
@@ -150,7 +151,9 @@ def check(
             problems.append(_plan_problem(topology, file, refusal))
     if problems:
         raise JobFileError(problems)
-    return Preflight(topology.topology, tuple(plans), tuple(_idle(topology, addressing)))
+    warnings = _idle(topology, addressing)
+    warnings += [one for plan in plans for one in _overflowing(plan, addressing, plane, most)]
+    return Preflight(topology.topology, tuple(plans), tuple(warnings))
 
 
 def admit(
@@ -336,6 +339,18 @@ def _idle(file: TopologyFile, addressing: Addressing) -> list[Problem]:
     return [file.problem(("cores",), text)]
 
 
+def _overflowing(
+    plan: JobPlan, addressing: Addressing, plane: DataPlane, most: int | None
+) -> list[Problem]:
+    """That a job's windows are more than a queue holds where they meet; most: see ``admit``."""
+    spec, window = plan.file.spec, plan.reservation.window
+    servers = [addressing.unit(name).address for name in plan.servers]
+    sizes = window, _chunks(spec, plane), plane.frame_bytes
+    text = incast(addressing, plan.trees, servers, *sizes, queue_packets=most)
+    place = ("window",) if spec.window else ("tree",)
+    return [plan.file.document.problem(place, text)] if text else []
+
+
 def facts(checked: Preflight, target: Target) -> dict[str, Any]:
     """What was found, as data."""
     topology = checked.topology
@@ -412,10 +427,14 @@ def _servers(plan: JobPlan) -> str:
 
 def _model(spec: JobSpec, plane: DataPlane) -> str:
     """How large a job's gradients are."""
-    sizes = shapes(spec).values()
-    chunks = sum(-(-size // plane.lanes) for size in sizes)
-    size = f"{sum(sizes):,} parameters, {_counted(chunks, 'chunk')} each way in an iteration"
+    parameters, chunks = sum(shapes(spec).values()), _chunks(spec, plane)
+    size = f"{parameters:,} parameters, {_counted(chunks, 'chunk')} each way in an iteration"
     return f"{spec.workload}: {size}"
+
+
+def _chunks(spec: JobSpec, plane: DataPlane) -> int:
+    """Of an iteration."""
+    return sum(-(-size // plane.lanes) for size in shapes(spec).values())
 
 
 def _shape(tree: Tree) -> str:

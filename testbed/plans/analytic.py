@@ -19,6 +19,7 @@ from testbed.plans.expected import HEADER_FRAME_BYTES
 from testbed.plans.losses import Lossy, lost, often_again
 from testbed.plans.network import SERVER, WORKER, ModelError, Network
 from testbed.plans.placements import KINDS
+from testbed.plans.queues import overflowing, room
 from testbed.plans.slices import Serving, sliced
 from testbed.plans.stations import (
     Station,
@@ -260,14 +261,11 @@ def _overflowing(network: Network, work: Work, traffic: Traffic, window: int) ->
     none. A worker's own queue makes it wait, and flows that are alone come no faster than they go.
     """
     for name, flows in traffic.flows.items():
+        where = {WORKER: "a worker's link", SERVER: "a server's link"}.get(name, "an uplink")
+        held = room(network.lines[name].queue_bytes, work.frame_bytes)
         meeting = flows * min(window, work.chunks)
-        held = network.lines[name].queue_bytes / work.frame_bytes + 1  # and one on the line
-        if flows > 1 and meeting > held:
-            where = {WORKER: "a worker's link", SERVER: "a server's link"}.get(name, "an uplink")
-            return (
-                f"a queue of {where} has room for {int(held):,} of the {meeting:,} frames that can"
-                " meet there, and what it drops is sent again, which can take many times as long"
-            )
+        if flows > 1 and (text := overflowing(f"a queue of {where}", held, meeting)):
+            return text
     return ""
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from testbed.training.trainer import Replica
 from testbed.training.workloads import shapes
 from testbed.virtual import session
 from tests.conftest import ROOT
+from tests.unit.virtual_session import run
 from topologies.documents import DocumentError
 from topologies.spec import read
 
@@ -180,6 +182,50 @@ def test_cores_that_carry_nothing_are_warned_of(tmp_path: Path) -> None:
     assert str(warning).startswith(f"{path}:4: cores: core3, core4: carries nothing")
     path.write_text(racks(4, "cores: [{racks: 2, cores: 1}, 2]"))
     assert checked(path).warnings == ()
+
+
+def test_windows_that_no_queue_holds_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames of four workers to one server; in the window that it names nothing is dropped."""
+    links = "defaults: {rate: 1 Gbit/s, queue_bytes: 20 KiB}\n"
+    small = "name: x\niterations: 1\nworkload: layers\nlayers: [24 kB]\n"
+    large = small.replace("24 kB", "100 kB")
+
+    def told(topology: str, job: str) -> list[str]:
+        (tmp_path / "topology.yaml").write_text(topology)
+        (tmp_path / "job.yaml").write_text(job)
+        found = checked(tmp_path / "topology.yaml", tmp_path / "job.yaml").warnings
+        return [str(warning).removeprefix(f"{tmp_path}/") for warning in found]
+
+    def dropped(topology: str, job: str) -> int:
+        files = {"topology.yaml": topology, "job.yaml": job}
+        summary = run(tmp_path, monkeypatch, files).run.summary
+        return sum(row["dropped"] for row in json.loads(summary.read_text())["links"])
+
+    one = rack(4, f"cores: 0\n{links}")
+    (warning,) = told(one, f"{small}tree: none\nwindow: 16\n")
+    assert warning.startswith("job.yaml:6: window: the queue from tor0 to s0 has room for ")
+    assert "of the 64 frames that can meet there" in warning
+    assert warning.endswith("; a window of 4 fits, or a larger queue_bytes")
+    assert dropped(one, f"{small}tree: none\nwindow: 16\n") > 0
+    assert told(one, f"{small}tree: none\nwindow: 4\n") == []
+    assert dropped(one, f"{small}tree: none\nwindow: 4\n") == 0
+    # Few chunks are never many in a queue, and of switches that sum each is alone on its link:
+    assert (
+        told(one, "name: x\niterations: 1\nbatch: 4\nhidden: [1]\ntree: none\nwindow: 64\n") == []
+    )
+    two = "name: t\nracks: [{workers: 2, servers: 1}, {workers: 2}]\ncores: 1\n" + links
+    assert told(two, f"{large}window: 64\n") == []
+    # behind a slower one half of a window waits.
+    (warning,) = told(f"{two}uplinks: {{rate: 500 Mbit/s}}\n", f"{large}window: 64\n")
+    assert "the queue from tor0 to core0 has room for " in warning
+    assert "of the 32 frames" in warning
+    # The controller's choice is too much only where a queue has no room for a frame of each.
+    assert told(one, f"{small}tree: none\n") == []
+    (warning,) = told(rack(30, f"cores: 0\n{links}"), f"{small}tree: none\n")
+    assert warning.startswith("job.yaml:5: tree: the queue from tor0 to s0")
+    assert warning.endswith("; use fewer workers, or a larger queue_bytes")
 
 
 def test_options_of_an_optimizer_are_for_keys_that_the_model_has(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues that have no room for all the frames that windows let meet there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from controller.trees import Tree
+from controller.windows import Crossed, crossed
+from topologies.addressing import Addressing
+
+__all__ = ["incast", "overflowing", "room"]
+
+
+def room(queue_bytes: float, frame_bytes: int) -> float:
+    """Frames that a queue and the line behind it hold."""
+    return queue_bytes / frame_bytes + 1
+
+
+def overflowing(queue: str, held: float, meeting: int) -> str:
+    """Whether a queue that holds so many frames drops some of those that may meet there, in words;
+    "" if it does not."""
+    if meeting <= held:
+        return ""
+    return (
+        f"{queue} has room for {int(held):,} of the {meeting:,} frames that can meet there, and"
+        " what it drops is sent again, which can take many times as long"
+    )
+
+
+def incast(
+    addressing: Addressing,
+    trees: Sequence[Tree],
+    servers: Sequence[IPv4Address],
+    window: int,
+    chunks: int,
+    frame_bytes: int,
+    queue_packets: int | None = None,
+) -> str:
+    """Which queue overflows most with a job's windows, in words, with what would help; "" if none
+    does.
+
+    Where several senders meet all their windows may be at once, from where one comes what a slower
+    link leaves behind. servers: addresses by rank. window: of each stream, chunks: of an iteration.
+    queue_packets: what a switch port's queue holds where the target counts packets.
+    """
+    hosts = {node.name for node in addressing.topology.hosts}
+    every = list(crossed(addressing, trees, servers))
+    # Results come no faster than all contributions, and neither than they came before.
+    contributed = min(one.quality.rate for one in every if one.up)
+    pace: dict[tuple[str, bool], float] = {}
+    for one in every:
+        key = one.peer, one.up
+        pace[key] = min(pace.get(key, math.inf), one.quality.rate)
+
+    def held(one: Crossed) -> float:
+        frames = room(one.quality.queue_bytes, frame_bytes)
+        if queue_packets is None or one.node in hosts:
+            return frames
+        return min(frames, queue_packets + 1)
+
+    def waiting(one: Crossed) -> float:
+        """Of windows, what may be in its queue at once."""
+        if len(one.senders) > 1:
+            return 1.0
+        comes = pace.get((one.node, one.up), 0.0)
+        if not one.up:
+            comes = min(comes, contributed)
+        return max(0.0, 1 - one.quality.rate / comes) if comes else 0.0
+
+    def meeting(one: Crossed) -> int:
+        frames = sum(min(streams * window, chunks) for streams in one.senders.values())
+        return math.ceil(frames * waiting(one))
+
+    worst = min(every, key=lambda one: held(one) / max(1, meeting(one)))
+    queue = f"the queue from {worst.node} to {worst.peer}"
+    text = overflowing(queue, held(worst), meeting(worst))
+    if not text:
+        return ""
+    fitting = min(held(one) / (one.senders.total() * waiting(one)) for one in every if waiting(one))
+    if fitting < 1:
+        return f"{text}; use fewer workers, or a larger queue_bytes"
+    smaller = 1 << (math.floor(fitting).bit_length() - 1)
+    return f"{text}; a window of {smaller} fits, or a larger queue_bytes"
