@@ -97,11 +97,11 @@ def run_virtually(
             count(len(nodes.servers), "server"),
             count(len(nodes.switches), "switch", "switches"),
         ]
-        view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
-        if slowing := wording.costs(nodes.costs):
-            view.note(slowing)
-        started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)
         try:
+            view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
+            if slowing := wording.costs(nodes.costs):
+                view.note(slowing)
+            started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)
             return run, started.execute()
         except JobError as error:
             log = run.logs / "virtual.log"
