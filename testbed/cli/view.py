@@ -165,7 +165,8 @@ def _state(job: Message) -> str:
     if job["event"] in ("within", "progress") and "iterations_done" in job:
         return _within(job)
     if job["event"] == "waiting":
-        return f"waiting for {job['seconds']:.0f} s: {job['why']}"
+        whose = " of virtual time" if job.get("virtual") else ""
+        return f"waiting for {job['seconds']:.0f} s{whose}: {job['why']}"
     return _STATES.get(job["event"], "")
 
 

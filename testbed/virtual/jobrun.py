@@ -246,6 +246,7 @@ class VirtualJob:
                     "event": "waiting",
                     "job": self.name,
                     "seconds": report["seconds"],
+                    "virtual": True,
                     "why": f"{self.placement.workers[rank]}: {report['text']}",
                 }
             )

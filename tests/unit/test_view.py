@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from rich.console import Console, RenderableType
 
 from testbed.cli.results import deviation, link_table, show_results
 from testbed.cli.view import View, count, show_rows
+from testbed.cli.virtual import run_virtually
+from testbed.lifecycle.launcher import LaunchError
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [
@@ -249,6 +252,18 @@ def test_how_far_an_iteration_is_shows_at_a_terminal_at_once_and_elsewhere_now_a
             now += seconds
             plain.event(within)
     assert lines(piped)[1:] == [f"{told} far, about 1.2 min left"]
+
+
+def test_seconds_of_virtual_time_are_told_from_those_of_a_clock(tmp_path: Path, runs: Path) -> None:
+    """Of a job that waits, and in the end gives up, as its links lose nearly everything."""
+    topology = "name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\ndefaults: {loss: 99 %}\n"
+    job = "name: j\nworkload: layers\nlayers: [300 kB]\niterations: 1\npatience: 6\n"
+    for name, text in (("t.yaml", topology), ("j.yaml", job)):
+        (tmp_path / name).write_text(text)
+    piped = console(None)
+    with View(piped) as view, pytest.raises(LaunchError, match=r"up after 6 s \(of virtual time\)"):
+        run_virtually(tmp_path / "t.yaml", [tmp_path / "j.yaml"], view)
+    assert any(line.startswith("j: waiting for 5 s of virtual time: w") for line in lines(piped))
 
 
 def test_links_shared_with_another_job_are_said_to_be() -> None:
