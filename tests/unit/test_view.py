@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.status import Status
 
 from testbed.cli.results import deviation, link_table, show_results
-from testbed.cli.view import View, count, show_rows
+from testbed.cli.view import Meanwhile, View, count, show_rows
 from testbed.cli.virtual import run_virtually
 from testbed.lifecycle.launcher import LaunchError
 
@@ -252,6 +253,22 @@ def test_how_far_an_iteration_is_shows_at_a_terminal_at_once_and_elsewhere_now_a
             now += seconds
             plain.event(within)
     assert lines(piped)[1:] == [f"{told} far, about 1.2 min left"]
+
+
+def test_what_goes_on_is_a_line_on_a_terminal_and_elsewhere_one_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal, piped = console(60), console(None)
+    now = 1000.0
+    monkeypatch.setattr("testbed.cli.view.time.monotonic", lambda: now)
+    with Meanwhile(terminal) as live, Meanwhile(piped) as plain:
+        for number in range(1, 5):
+            now += 4.0
+            live.tell(f"{number} of 4")
+            plain.tell(f"{number} of 4")
+            assert f"{number} of 4" in rendered(cast(Status, live._status).renderable, 60)[0]
+    assert lines(piped) == ["    3 of 4"]  # after 12 s; the next would be after 22 s
+    assert "\x1b[2K" in lines(terminal)[-1]  # erased
 
 
 def test_seconds_of_virtual_time_are_told_from_those_of_a_clock(tmp_path: Path, runs: Path) -> None:
