@@ -111,13 +111,12 @@ class Document(Generic[Model]):
             raise DocumentError(self.problems)
 
 
-def check_there(path: str | Path, *, folder: bool = False) -> None:
-    """Raise ``DocumentError`` if a file, or folder, is not there, or is the other one of both."""
-    what = "folder" if folder else "file"
+def check_there(path: str | Path) -> None:
+    """Raise ``DocumentError`` if a file is not there, or is a folder."""
     if not Path(path).exists():
-        raise DocumentError([Problem(str(path), 0, "", f"no such {what}")])
-    if Path(path).is_dir() != folder:
-        raise DocumentError([Problem(str(path), 0, "", f"is no {what}")])
+        raise DocumentError([Problem(str(path), 0, "", "no such file")])
+    if Path(path).is_dir():
+        raise DocumentError([Problem(str(path), 0, "", "is no file")])
 
 
 def load(path: str | Path, model: type[Model]) -> Document[Model]:

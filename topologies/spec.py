@@ -43,7 +43,7 @@ from topologies.documents import load as load_document
 from topologies.documents import parse as parse_document
 from topologies.shape import Level, Rack, Shape
 from topologies.topology import Costs, Link, LinkQuality, Node, Topology
-from topologies.units import Fraction, Rate, Size, Time, duration, size
+from topologies.units import Fraction, Rate, Size, Time, duration, fraction, size
 from topologies.wording import few
 
 __all__ = [
@@ -94,7 +94,7 @@ def _some_pass(share: float) -> float:
 
 
 # What is lost or corrupt has to be sent again: of all packets some must get there.
-_Passing = Annotated[Fraction, AfterValidator(_some_pass)]
+_Passing = Annotated[float, fraction(f"{100 * MOST_BAD:g} %"), AfterValidator(_some_pass)]
 
 
 class _Quality(_Strict):

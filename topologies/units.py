@@ -30,6 +30,8 @@ SIZES = {
 TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 FRACTIONS = {"%": 0.01}
 
+_SHARE = '"1 %" or 0.01'
+
 _QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?|-?\.[0-9]+)\s*(\S*)\s*")
 
 
@@ -118,9 +120,25 @@ def duration(low: str, high: str, example: str = "5 ms") -> BeforeValidator:
     return BeforeValidator(_between(TIMES, f'"{example}"', low, high, whole=False))
 
 
+def fraction(most: str = "100 %") -> BeforeValidator:
+    """Validator for a share, 0 to 1. most: what is told to be allowed; between that and 1 it is for
+    others to refuse."""
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        number = quantity(value, FRACTIONS, _SHARE)
+        if number > 1:
+            text = f"allowed: 0 to {quantity(most, FRACTIONS, _SHARE):g}, which is {most}"
+            if number <= 100 and "%" not in str(value):
+                text += f"; {number:g} percent are written {number:g} % or {number / 100:g}"
+            raise ValueError(f"{value!r:.90} is out of range; {text}")
+        return number
+
+    return BeforeValidator(convert)
+
+
 Rate = Annotated[int, rate("1 kbit/s", "1 Tbit/s")]
 Size = Annotated[int, size("0 B", "4 GiB")]
 Time = Annotated[float, duration("0 s", "60 s")]
-Fraction = Annotated[
-    float, BeforeValidator(_between(FRACTIONS, '"1 %" or 0.01', "0", "1", whole=False))
-]
+Fraction = Annotated[float, fraction()]

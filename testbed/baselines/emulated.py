@@ -39,9 +39,16 @@ _TOLD_LINKS = 5
 __all__ = ["play", "settled"]
 
 
-def play(launched: Launch, contender: Contender, plan: JobPlan, work: Work) -> Outcome:
-    """Runs a contender on a testbed that is up. Raises ContestError if one of its processes fails,
-    LaunchError if the testbed does."""
+def play(
+    launched: Launch,
+    contender: Contender,
+    plan: JobPlan,
+    work: Work,
+    tell: Callable[[Message], None] = lambda message: None,
+) -> Outcome:
+    """Runs a contender on a testbed that is up. tell: takes how many of its iterations are over.
+
+    Raises ContestError if one of its processes fails, LaunchError if the testbed does."""
     with contextlib.ExitStack() as stack:
         members = [
             stack.enter_context(_Process(launched.run, contender, number))
@@ -55,7 +62,10 @@ def play(launched: Launch, contender: Contender, plan: JobPlan, work: Work) -> O
         _all(members, {"do": "open", "told": told})
         _iterate(members, 0)
         before = _settled(launched)
-        reports = [_iterate(members, n) for n in range(1, work.iterations + 1)]
+        reports = []
+        for number in range(1, work.iterations + 1):
+            tell({"iterations": 1 + work.iterations, "iterations_done": number})
+            reports.append(_iterate(members, number))
         now = _settled(launched)
         _all(members, {"do": "close"})
     carried = {way: load.since(before[way]) for way, load in now.items()}

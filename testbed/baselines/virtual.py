@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,18 +17,21 @@ from testbed.baselines.flows import qualities
 from testbed.baselines.innetwork import InNetwork
 from testbed.baselines.members import Member, Report, StreamMember
 from testbed.jobs.preflight import JobPlan
-from testbed.plans.expected import Direction
+from testbed.plans.expected import Direction, total
 from testbed.records.links import Carried
 from testbed.virtual.calls import ask
 from testbed.virtual.engine import Engine
 from testbed.virtual.errors import VirtualError
 from testbed.virtual.hostnode import HostNode
 from testbed.virtual.network import SERVICE, Network
+from testbed.virtual.pulse import Pulse
 from testbed.virtual.streamnode import StreamNode, connect
 from topologies.addressing import Addressing
 
 Result = TypeVar("Result")
+Message = dict[str, Any]
 _POLL_SECONDS = 0.01
+_ALMOST = 0.999  # of an iteration that is not over
 _QUIET_QUEUES = 10  # of the slowest link: how long whatever is under way may take
 
 
@@ -60,6 +63,7 @@ class _Play:
         framing: bool,
         engine: Engine | None,
     ) -> None:
+        self.name = contender.name
         self._one, self._plan, self._work = contender, plan, work
         self._streams = contender.name != IN_NETWORK
         windows = contender.windows() if self._streams else {}
@@ -81,6 +85,26 @@ class _Play:
         self.reports: list[tuple[Report, ...]] = []
         self.carried: dict[Direction, Carried] = {}
         self.over = False
+        self._under_way: tuple[int, int] | None = None  # iteration, and bytes carried before it
+        self._expected = sum(load.bytes for load in total(contender.loads).values())
+
+    # How far it is, see ``testbed.virtual.pulse``.
+
+    @property
+    def iterations(self) -> int:
+        """See Watched: with the one that is not measured."""
+        return 1 + self._work.iterations
+
+    def iterations_done(self) -> float | None:
+        """See Watched: by the share of an iteration's bytes that links have carried, but for what
+        is sent again."""
+        if self._under_way is None:
+            return None
+        number, before = self._under_way
+        return number + min(_ALMOST, (self._bytes() - before) / max(1, self._expected))
+
+    def _bytes(self) -> int:
+        return sum(load.bytes or 0 for load in self.network.carried().values())
 
     def conduct(self) -> None:
         """All of it; for a task of the operator."""
@@ -112,6 +136,7 @@ class _Play:
         ask(network.engine, network.operator, host, lambda: network.server(name).join(nonce, rank))
 
     def _iterate(self, members: Sequence[Member], number: int) -> tuple[Report, ...]:
+        self._under_way = number, self._bytes()
         reports = self._each([partial(one.iterate, number) for one in members])
         self.network.operator.tasks.sleep(self._quiet)
         return tuple(reports)
@@ -172,17 +197,25 @@ def play(
     *,
     framing: bool = False,
     engine: Engine | None = None,
+    tell: Callable[[Message], None] = lambda message: None,
 ) -> Outcome:
-    """Runs a contender. engine: another one than usual, which changes nothing.
+    """Runs a contender. engine: another one than usual, which changes nothing. tell: takes events
+    ``within`` iterations, see ``testbed.virtual.pulse``.
 
     Raises ContestError, ClientError, VirtualError.
     """
     played = _Play(contender, addressing, plan, plane, work, framing=framing, engine=engine)
     network = played.network
+    pulse = Pulse([played], network.engine.settled, tell)
+
+    def over() -> bool:
+        pulse.beat()
+        return played.over
+
     try:
         network.controller.begin()
         network.operator.tasks.thread(played.conduct, name="compare").start()
-        network.engine.run(lambda: played.over)
+        network.engine.run(over)
         _check_drops(contender, network)
     finally:
         network.close()

@@ -41,7 +41,7 @@ from testbed.cli.options import (
     with_json,
 )
 from testbed.cli.run import bringing_up
-from testbed.cli.view import count, show, show_rows
+from testbed.cli.view import Meanwhile, count, show, show_rows, within
 from testbed.jobs import preflight
 from testbed.jobs.preflight import JobPlan, read_program
 from testbed.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
@@ -169,7 +169,9 @@ def compare(
         compile_once(program)
         rows = _play_all(
             listed,
-            lambda one: virtual.play(one, addressing, plan, plane, work, framing=framing),
+            lambda one, tell: virtual.play(
+                one, addressing, plan, plane, work, framing=framing, tell=tell
+            ),
             addressing,
             framing=framing,
         )
@@ -180,7 +182,7 @@ def compare(
             launched.wait_until_up()
             rows = _play_all(
                 listed,
-                lambda one: emulated.play(launched, one, plan, work),
+                lambda one, tell: emulated.play(launched, one, plan, work, tell),
                 addressing,
                 framing=False,
             )
@@ -212,7 +214,7 @@ def compare(
 
 def _play_all(
     listed: list[Contender],
-    play: Callable[[Contender], Outcome],
+    play: Callable[[Contender, Callable[[Message], None]], Outcome],
     addressing: Addressing,
     *,
     framing: bool,
@@ -221,7 +223,9 @@ def _play_all(
     for number, one in enumerate(listed, start=1):
         say(f"{number}/{len(listed)} {one.name} ({one.meaning})")
         began = time.monotonic()
-        rows.append(play(one).row(addressing, framing=framing))
+        with Meanwhile(console_for(stderr=True)) as meanwhile:
+            outcome = play(one, lambda told: meanwhile.tell(within(told, "bytes")))
+        rows.append(outcome.row(addressing, framing=framing))
         took = time_text(time.monotonic() - began, 2)
         say(f"    {time_text(rows[-1]['seconds'], _DIGITS)} an iteration; it took {took} here")
     return rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders that commands are given. What is wrong with one is told before anything runs,
+"""Files that commands are given. What is wrong with one is told before anything runs,
 as errors in files are: a line that begins with its path, and exit status 1."""
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ import click
 from testbed.records import pictures
 from topologies.documents import DocumentError, Problem, check_there
 
-__all__ = ["FILE", "FOLDER", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
+__all__ = ["FILE", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
 
 
 class _Input(click.Path):
-    """A file, or folder, that has to be there."""
+    """A file that has to be there."""
 
-    def __init__(self, *, folder: bool = False) -> None:
-        super().__init__(file_okay=not folder, dir_okay=folder, path_type=Path)
-        self._folder = folder
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        check_there(value, folder=self._folder)
+        check_there(value)
         if not os.access(value, os.R_OK):
             raise _problem(value, f"cannot be read: {os.strerror(errno.EACCES)}")
         return Path(value)
@@ -70,7 +69,6 @@ def _problem(path: str | Path, text: str) -> DocumentError:
 
 
 FILE = _Input()
-FOLDER = _Input(folder=True)
 OUTPUT = _Output()
 OUTPUT_OR_DASH = _Output(allow_dash=True)
 PICTURE = _Picture()

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from testbed.cli.explained import show_trace
-from testbed.cli.files import FILE, FOLDER, PICTURE
+from testbed.cli.files import FILE, PICTURE
 from testbed.cli.options import (
     DEFAULT_JOB,
     building,
@@ -23,7 +24,9 @@ from testbed.cli.options import (
     print_json,
     with_json,
 )
+from testbed.cli.view import show
 from testbed.cli.virtual import check_virtually
+from testbed.explaining.trace import TraceError
 from testbed.explaining.trace import read as read_trace
 from testbed.jobs import preflight
 from testbed.jobs.preflight import read_program
@@ -34,7 +37,7 @@ from testbed.nodes.processes import python
 from testbed.nodes.targets import DEVICE_ID, Target, because, choose
 from testbed.plans.jobfile import JobFileError
 from testbed.records import pictures, record
-from testbed.records.record import RunDirectory, RunError
+from testbed.records.record import RunError, shown
 from topologies.drawing import draw
 from topologies.spec import load as load_topology
 from topologies.spec import read as read_topology
@@ -46,25 +49,31 @@ from topologies.spec import read as read_topology
 @click.option("--iteration", type=click.IntRange(min=1), help="Which; default: the last one.")
 @click.option(
     "--run",
-    "directory",
-    type=FOLDER,
-    help="Which run; default: the newest.",
+    "name",
+    metavar="RUN",
+    help="Which run: its directory, its name, or that of its testbed. [default: the newest]",
 )
 @with_json
 def trace_command(
-    job: str, chunk: int, iteration: int | None, directory: Path | None, as_json: bool
+    job: str, chunk: int, iteration: int | None, name: str | None, as_json: bool
 ) -> None:
     """Show what happened to one chunk of a JOB, hop by hop.
 
     The run, over or not, must have been started with --pcap. Times are those of the capturing
     switch port; what a port has sent, it captured when it left the switch.
     """
-    run_directory = RunDirectory(directory.resolve()) if directory else record.newest()
-    told = read_trace(run_directory, job, chunk, iteration)
+    run = record.known(name or "latest")
+    newest = "" if name else " (the newest run; --run takes another)"
+    try:
+        told = read_trace(run, job, chunk, iteration)
+    except TraceError as error:
+        raise TraceError(f"{error}{newest}") from error
     if as_json:
         print_json(told)
     else:
-        show_trace(console_for(), job, chunk, told)
+        console = console_for()
+        show(console, Text(f"{shown(run.path)}{newest}\n"))
+        show_trace(console, job, chunk, told)
 
 
 @click.command(short_help="Read a SWITCH's tables and counters (p4runtime-shell).")

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from testbed.cli.files import FILE
+from testbed.cli.pipes import PipedConsole, end_unread, silence
 from testbed.cli.starting import ended_by_interrupt
 from testbed.nodes.processes import ROOT
 from testbed.records import record
@@ -22,6 +23,7 @@ from topologies.units import quantity
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
+UNREAD = 141  # as of a program that SIGPIPE ends
 _MOST_PROBLEMS = 20  # of a file, told at once
 
 # Errors whose text tells whoever uses the command line all there is to know, by their modules.
@@ -86,14 +88,20 @@ class Group(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            silence()
+            ctx.exit(UNREAD)
 
 
 def console_for(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False)
+    return PipedConsole(stderr=stderr, highlight=False)
 
 
 def say(text: str) -> None:
-    click.echo(text, err=True)
+    try:
+        click.echo(text, err=True)
+    except BrokenPipeError:
+        end_unread()
 
 
 def print_json(value: Any) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.cli import pipes
 from testbed.cli.view import View, count
 from testbed.faults.files import Fault
 from testbed.lifecycle.launcher import Launch, LaunchError, launch
@@ -24,11 +25,13 @@ _POLL_SECONDS = 0.2
 
 
 class EndedError(SystemExit):
-    """A signal asked this process to end."""
+    """A signal asked this process to end, or nobody reads what it prints."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.name = signal.Signals(number).name
+        if number == signal.SIGPIPE:
+            self.name += " (nobody reads what it prints)"
 
 
 @contextlib.contextmanager
@@ -36,7 +39,7 @@ def ending_on_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP become exceptions like Ctrl-C does, so that contexts are left in order."""
 
     def end(number: int, _: object) -> None:
-        raise EndedError(number)
+        raise EndedError(signal.SIGPIPE if pipes.left() else number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:

@@ -11,10 +11,11 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
 from testbed.cli.files import FILE, PICTURE
 from testbed.cli.options import console_for, print_json, say, with_json
-from testbed.cli.view import count, show_rows
+from testbed.cli.view import count, show, show_rows
 from testbed.lifecycle.launcher import compile_once
 from testbed.nodes.dataplane import make_ready
 from testbed.records import pictures
@@ -24,13 +25,16 @@ from testbed.sweeps.cluster import RayCrew
 from testbed.sweeps.conduct import Crew, State, conduct, pending
 from testbed.sweeps.errors import SweepError
 from testbed.sweeps.local import LocalCrew
-from testbed.sweeps.store import FAILED, Store, default_folder, opened
+from testbed.sweeps.store import DONE, FAILED, Store, default_folder, opened
 from testbed.sweeps.sweepfile import SweepFile, SweepFileError, load
 from testbed.sweeps.trials import Trial, trials
 from testbed.sweeps.wording import axis_name, value_text
+from topologies.units import size_text, time_text
 
 Message = dict[str, Any]
 _MINUTE = 60.0
+_MOST_SHOWN = 20  # trials, in a table
+_DIGITS = 4
 
 
 @click.command(short_help="Run a matrix of jobs in virtual time.")
@@ -100,6 +104,8 @@ def sweep(
         say(f"note: {text}")
     if as_json:
         print_json({"sweep": found.spec.name, "folder": str(path.resolve()), "trials": rows})
+    else:
+        _show(found, listed, rows, store.csv.resolve())
     if state.failed:
         raise SweepError(
             f"{count(state.failed, 'trial')} of {state.trials:,} failed, each tried twice; their"
@@ -123,20 +129,55 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     if as_json:
         print_json({"sweep": file.spec.name, "folder": str(store.path.resolve()), "trials": rows})
         return
-    axes = {axis.path: axis for axis in file.axes if len(axis.values) > 1}
-    titles = {path: axis_name(axis) for path, axis in axes.items()}
+    told = [
+        {"trial": one.id, "done": "no" if one.id in todo else "yes", **_values(file, one)}
+        for one in listed
+    ]
+    show_rows(console_for(), told, {"trial": "trial", "done": "done", **_titles(file)})
+
+
+def _titles(file: SweepFile) -> dict[str, str]:
+    """Axes that have several values, by path."""
+    return {axis.path: axis_name(axis) for axis in file.axes if len(axis.values) > 1}
+
+
+def _values(file: SweepFile, trial: Trial) -> dict[str, str]:
+    """What a trial has of these."""
+    return {
+        axis.path: value_text(axis, table.plain(trial.measures[axis.path]))
+        for axis in file.axes
+        if len(axis.values) > 1
+    }
+
+
+def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole: Path) -> None:
+    """What came of the first trials, for people. whole: where all of it is."""
+    console = console_for()
     told = [
         {
             "trial": one.id,
-            "done": "no" if one.id in todo else "yes",
-            **{
-                path: value_text(axis, table.plain(one.measures[path]))
-                for path, axis in axes.items()
-            },
+            **_values(file, one),
+            "iteration": _figure(time_text, row["iteration_median_s"]),
+            "longest": _figure(time_text, row["iteration_longest_s"]),
+            "busiest": _figure(size_text, row["busiest_link_bytes"]),
+            "again": f"{row['packets_sent_again']:,}" if row["packets_sent_again"] else "",
+            "state": "" if row["state"] == DONE else row["state"],
         }
-        for one in listed
+        for one, row in list(zip(listed, rows, strict=True))[:_MOST_SHOWN]
     ]
-    show_rows(console_for(), told, {"trial": "trial", "done": "done", **titles})
+    columns = {
+        "trial": "trial", **_titles(file), "iteration": "iteration (median)", "longest": "longest",
+        "busiest": "on the busiest link", "again": "packets sent again", "state": "state",
+    }  # fmt: skip
+    show(console)
+    show_rows(console, told, columns)
+    if len(rows) > _MOST_SHOWN:
+        more = count(len(rows) - _MOST_SHOWN, "more trial")
+        show(console, Text(f"... and {more}; all of them, with all figures, are in {shown(whole)}"))
+
+
+def _figure(text: Callable[[float, int], str], value: float | None) -> str:
+    return "" if value is None else text(value, _DIGITS)
 
 
 def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> str:

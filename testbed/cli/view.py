@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -163,23 +164,57 @@ def _done(job: Message) -> float:
 def _state(job: Message) -> str:
     """What a job does that its figures do not say."""
     if job["event"] in ("within", "progress") and "iterations_done" in job:
-        return _within(job)
+        return within(job)
     if job["event"] == "waiting":
-        return f"waiting for {job['seconds']:.0f} s: {job['why']}"
+        whose = " of virtual time" if job.get("virtual") else ""
+        return f"waiting for {job['seconds']:.0f} s{whose}: {job['why']}"
     return _STATES.get(job["event"], "")
 
 
-def _within(job: Message) -> str:
-    """How far the iteration under way is, by what was told last."""
-    done, iterations = job["iterations_done"], job["iterations"]
+def within(told: Message, of: str = "chunks") -> str:
+    """How far the iteration under way is, by what was told last; of: what was counted."""
+    done, iterations = told["iterations_done"], told["iterations"]
     number = math.floor(done)
-    left = job["left_seconds"]
+    text = f"iteration {number + 1} of {iterations}"
+    if "virtual_seconds" not in told:
+        return text
+    left = told["left_seconds"]
     end = "" if left is None else f", about {time_text(max(left, 1.0), 2)} left"
     return (
-        f"iteration {number + 1} of {iterations}: {math.floor(100 * (done - number))} % of its"
-        f" chunks, at {time_text(job['virtual_seconds'], 4)} of virtual time;"
-        f" {time_text(job['wall_seconds'], 2)} so far{end}"
+        f"{text}: {math.floor(100 * (done - number))} % of its {of}, at"
+        f" {time_text(told['virtual_seconds'], 4)} of virtual time;"
+        f" {time_text(told['wall_seconds'], 2)} so far{end}"
     )
+
+
+class Meanwhile:
+    """How far something is that goes on: a line that changes on a terminal and is gone in the end,
+    elsewhere one now and then. A context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+        self._printed = time.monotonic()
+
+    def __enter__(self) -> Meanwhile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def tell(self, text: str) -> None:
+        """What there is to say now."""
+        if self._console.is_terminal:
+            if self._status is None:
+                self._status = self._console.status("")
+                self._status.start()
+            self._status.update(Text(text))
+            return
+        now = time.monotonic()
+        if now - self._printed >= _WITHIN_SECONDS:
+            self._printed = now
+            self._console.print(Text(f"    {text}"), soft_wrap=True)
 
 
 def _figures(job: Message) -> dict[str, str]:

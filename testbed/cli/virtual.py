@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from testbed.virtual import session
 from testbed.virtual.traceevents import TraceFile
 from topologies import wording
 from topologies.spec import read as read_topology
+
+_SECONDS = re.compile(r"\d s\b")
 
 
 def check_virtually(
@@ -97,15 +100,16 @@ def run_virtually(
             count(len(nodes.servers), "server"),
             count(len(nodes.switches), "switch", "switches"),
         ]
-        view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
-        if slowing := wording.costs(nodes.costs):
-            view.note(slowing)
-        started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)
         try:
+            view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
+            if slowing := wording.costs(nodes.costs):
+                view.note(slowing)
+            started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)
             return run, started.execute()
         except JobError as error:
             log = run.logs / "virtual.log"
-            raise LaunchError(f"{error}\nits log: {shown(log)}") from error
+            whose = " (of virtual time)" if _SECONDS.search(str(error)) else ""
+            raise LaunchError(f"{error}{whose}\nits log: {shown(log)}") from error
         except (KeyboardInterrupt, EndedError) as error:
             text = f"ended by {getattr(error, 'name', 'SIGINT')}"
             view.note(f"{text}; its record is {shown(run.path)}")

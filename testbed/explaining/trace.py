@@ -364,7 +364,8 @@ def _state(found: Trace, hop: Hop, direct: bool) -> str:
 def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Message:
     """What a run's captures have of a job's chunk in an iteration (None: the last), from 1.
 
-    ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), ``rounds`` with ``hops``
+    ``run``, ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), ``rounds`` of
+    ``hops``
     (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with payload;
     ``whole`` is false if captures lack their ends, as the run was killed or is in virtual time and
     goes on.
@@ -399,7 +400,13 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
         }
         for one in chosen
     ]
-    about = {"job": job, "number": number, "clock": facts.get("clock"), "chunk": chunk}
+    about = {
+        "run": str(run.path),
+        "job": job,
+        "number": number,
+        "clock": facts.get("clock"),
+        "chunk": chunk,
+    }
     return {**about, "whole": _is_whole(run), "iterations": last, "rounds": rounds}
 
 

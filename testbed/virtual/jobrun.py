@@ -246,6 +246,7 @@ class VirtualJob:
                     "event": "waiting",
                     "job": self.name,
                     "seconds": report["seconds"],
+                    "virtual": True,
                     "why": f"{self.placement.workers[rank]}: {report['text']}",
                 }
             )
@@ -275,6 +276,12 @@ class VirtualJob:
         return counts
 
     # --- afterwards ---
+
+    def stop(self, reason: str) -> None:
+        """It does not go on, unless it is over."""
+        if self.state not in ("done", "failed"):
+            self.state, self.reason = "stopped", reason
+            self._series.state(self.name, self.state)
 
     def finish(self, *, alone: bool) -> None:
         """Holds what came against what should have: the switches' counts, and the reference.

@@ -126,10 +126,14 @@ class Session:
                 self.network.close()
                 if self._tracer is not None:
                     self._tracer.close()
-                if stopped:  # by a signal: what is known
-                    self._write("", self._simulated)
-            for job in self.jobs if failure is None else ():
-                job.finish(alone=len(self.jobs) == 1)
+                if stopped:
+                    self._stop(began)
+            try:
+                for job in self.jobs if failure is None else ():
+                    job.finish(alone=len(self.jobs) == 1)
+            except (KeyboardInterrupt, SystemExit):
+                self._stop(began)
+                raise
         failed = next((job for job in self.jobs if job.state == "failed"), None)
         text = str(failure) if failure is not None else failed.reason if failed is not None else ""
         told = self._write(text, time.monotonic() - began)
@@ -181,6 +185,12 @@ class Session:
         self.network.stop()
         tasks.sleep(_QUIET_SECONDS)
         self._over = True
+
+    def _stop(self, began: float) -> None:
+        """A signal ended it: what is known is written."""
+        for job in self.jobs:
+            job.stop("ended by a signal")
+        self._write("", time.monotonic() - began)
 
     def _write(self, failure: str, wall: float) -> list[Message]:
         """The summary; returns the jobs' parts."""

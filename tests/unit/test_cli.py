@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from testbed.cli.main import main
 from testbed.cli.options import FORESEEN
+from testbed.records import record
 from tests.conftest import ROOT
 
 TWO_RACKS = str(ROOT / "topologies" / "two-racks.yaml")
@@ -236,3 +238,29 @@ def test_the_list_of_commands_is_not_cut_off_at_80_columns() -> None:
     commands = listed.split("Commands:\n", 1)[1].splitlines()
     assert len(commands) >= len(main.places) > 20
     assert not [line for line in commands if line.endswith("...")]
+
+
+def test_a_run_that_nobody_reads_ends_in_order_and_quietly(runs: Path, tmp_path: Path) -> None:
+    """As under `| head -1`."""
+    (tmp_path / "t.yaml").write_text("name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\n")
+    job = "name: endless\nworkload: layers\nlayers: [300 kB]\niterations: 100000\n"
+    (tmp_path / "j.yaml").write_text(job)
+    command = [sys.executable, "-m", "testbed", "run", "t.yaml", "--job", "j.yaml"]
+    with subprocess.Popen(
+        [*command, "--clock", "virtual"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RACKHUB_RUNS": str(runs)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"t: 2 workers")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 128 + signal.SIGPIPE
+    (run,) = record.all_runs()
+    summary = json.loads(run.summary.read_text())
+    assert summary["failure"]["message"] == "ended by SIGPIPE (nobody reads what it prints)"
+    assert [job["state"] for job in summary["jobs"]] == ["stopped"]
+    assert not run.alive

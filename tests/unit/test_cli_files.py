@@ -11,14 +11,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.files import FILE, FOLDER, OUTPUT, OUTPUT_OR_DASH, PICTURE
+from testbed.cli.files import FILE, OUTPUT, OUTPUT_OR_DASH, PICTURE
 from testbed.cli.main import main
 from testbed.records import pictures
 from tests.conftest import ROOT
 
 TWO_RACKS = str(ROOT / "topologies" / "two-racks.yaml")
 GIVEN = {"chunk": "0", "job": "digits", "size": "20 kB"}
-TO_READ, TO_WRITE = (FILE, FOLDER), (OUTPUT, OUTPUT_OR_DASH, PICTURE)
+TO_READ, TO_WRITE = (FILE,), (OUTPUT, OUTPUT_OR_DASH, PICTURE)
 
 
 def commands(group: click.Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -71,9 +71,6 @@ def test_a_file_that_is_not_there_is_an_error_of_that_file(
     for arguments in calls((FILE,), "."):
         result = CliRunner().invoke(main, arguments)
         assert (result.exit_code, result.output) == (1, "error: .: is no file\n")
-    for arguments in calls((FOLDER,), "nowhere"):
-        result = CliRunner().invoke(main, arguments)
-        assert (result.exit_code, result.output) == (1, "error: nowhere: no such folder\n")
     assert not runs.exists()
 
 

@@ -5,7 +5,7 @@ same result whatever the engine does first."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from testbed.nodes.dataplane import SOURCES
 from testbed.plans import jobfile
 from testbed.plans.expected import Direction
 from testbed.records.links import Carried
+from testbed.virtual import pulse
 from testbed.virtual.engine import Engine
 from testbed.virtual.streams import HEADERS, Content, StreamError, Streams, head
 from testbed.virtual.trains import NEVER, Train, joined
@@ -60,14 +61,18 @@ WIRE = Interface(bytes(6), bytes(6), 1)
 THERE, BACK = 1 << 16 | 2, 2 << 16 | 1  # ports of frames each way
 
 
-def played(names: Sequence[str], engine: Engine | None = None) -> list[Outcome]:
+def played(
+    names: Sequence[str],
+    engine: Engine | None = None,
+    tell: Callable[[dict[str, Any]], None] = lambda message: None,
+) -> list[Outcome]:
     topology = parse(SMALL)
     addressing = Addressing(topology)
     file = jobfile.parse(JOB)
     resources = Resources((node.name for node in topology.switches), PLANE.slots)
     plan = preflight.admit(file, file.place(topology), 0, addressing, resources, PLANE, None)
     return [
-        virtual.play(one, addressing, plan, PLANE, WORK, engine=engine)
+        virtual.play(one, addressing, plan, PLANE, WORK, engine=engine, tell=tell)
         for one in contenders(names, addressing, plan, PLANE, WORK)
     ]
 
@@ -93,6 +98,25 @@ def test_nothing_depends_on_the_engine_s_order():
     (other,) = played(["sharded-ps"], Engine(span=7_000_000, order=lambda nodes: nodes[::-1]))
     assert usual.iterations == other.iterations
     assert usual.carried == other.carried
+
+
+@pytest.mark.parametrize("name", [IN_NETWORK, "ring"])
+def test_how_far_a_contender_is_is_told_and_changes_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    (quiet,) = played([name])
+    monkeypatch.setattr(pulse, "PERIOD_SECONDS", 0.0)
+    told: list[dict[str, Any]] = []
+    (loud,) = played([name], tell=told.append)
+    assert (loud.iterations, loud.carried) == (quiet.iterations, quiet.carried)
+    assert {(one["job"], one["iterations"]) for one in told} == {(name, 1 + WORK.iterations)}
+    done = [one["iterations_done"] for one in told]
+    assert done == sorted(done)
+    for number in range(1 + WORK.iterations):
+        shares = {share - number for share in done if number <= share < number + 1}
+        assert len(shares) > 4
+        assert min(shares) < 0.2
+        assert max(shares) > 0.8
 
 
 @settings(max_examples=60, deadline=None)

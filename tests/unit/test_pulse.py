@@ -65,13 +65,30 @@ def test_a_run_that_is_ended_in_the_middle_says_how_far_it_was(
     (directory,) = record.all_runs()
     summary = json.loads(directory.summary.read_text())
     (job,) = summary["jobs"]
-    assert (job["number"], job["state"], job["iterations_done"]) == (1, "running", 1)
+    assert (job["number"], job["state"], job["iterations_done"]) == (1, "stopped", 1)
     assert min(row["bytes"] for row in summary["links"] if row["from"] == "w0") > 1.5 * 300_000
     assert summary["virtual"]["seconds"] > 1.5 * 8 * 300_000 / 1e9
     told = (directory.logs / "virtual.log").read_text()
     assert told.splitlines()[-1].endswith(" s by a signal")
     assert "Traceback" not in told
     json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_a_run_that_is_ended_after_its_last_iteration_has_what_it_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(message: dict[str, Any]) -> None:
+        if message["event"] == "checking":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, monkeypatch, FILES, emit=stop)
+    (directory,) = record.all_runs()
+    summary = json.loads(directory.summary.read_text())
+    (job,) = summary["jobs"]
+    assert (job["state"], job["reason"]) == ("stopped", "ended by a signal")
+    assert job["iterations_done"] == 2
+    assert min(row["bytes"] for row in summary["links"] if row["from"] == "w0") > 2 * 300_000
 
 
 def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
+from testbed.cli import sweeping
 from testbed.cli.main import main
 from testbed.nodes.processes import ROOT, environment, python
 from testbed.sweeps import table
@@ -21,6 +22,7 @@ from testbed.sweeps.store import opened
 from testbed.sweeps.sweepfile import Axis
 from testbed.sweeps.trials import Trial
 from tests.unit import small_sweep
+from topologies.units import time_text
 
 # Answers for a trial as the real process does. That of topology `dies` never does, that of `shy`
 # only the second time.
@@ -37,7 +39,9 @@ for line in sys.stdin:
 """
 
 
-def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, runs: Path) -> None:
+def test_a_killed_sweep_goes_on_where_it_was(
+    tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = small_sweep.written(tmp_path)
     killed = subprocess.Popen(
         python("testbed", "sweep", str(path), "--jobs", "1"),
@@ -75,6 +79,18 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, runs: Path) -> None
     assert nothing.exit_code == 0
     assert "3 trials, 3 of them done before" in nothing.stderr
     assert len(small_sweep.rows(folder)) == 3
+    titles, *told = nothing.stdout.strip().splitlines()
+    assert titles.split()[:4] == ["trial", "link", "rate", "iteration"]
+    for line, row, rate in zip(told, rows, ("100 Mbit/s", "1 Gbit/s", "10 Gbit/s"), strict=True):
+        assert line.split("  ")[:2] == [row["trial"], rate]
+        assert time_text(row["iteration_median_s"], 4) in line
+
+    monkeypatch.setattr(sweeping, "_MOST_SHOWN", 1)
+    cut = CliRunner().invoke(main, ["sweep", str(path)]).stdout.strip().splitlines()
+    assert cut[:2] == [titles, told[0]]
+    assert cut[2].startswith("... and 2 more trials; all of them")
+    assert cut[2].endswith("/results.csv")
+    assert len(cut) == 3
 
 
 def trial(name: str, rate: object = 1) -> Trial:

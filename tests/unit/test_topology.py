@@ -113,7 +113,9 @@ def test_every_problem_is_named_with_file_line_and_field(tmp_path: Path) -> None
         ["bad.yaml:7", "uplinks.foo"],
         ["bad.yaml:9", "links[0].ends"],
     ]
-    assert "allowed: 0 to 1" in found[2]
+    assert found[2].endswith(
+        "2 is out of range; allowed: 0 to 0.99, which is 99 %; 2 percent are written 2 % or 0.02"
+    )
     assert "20 Mbit/s" in found[3]
 
 

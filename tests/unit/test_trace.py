@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 from rich.console import Console
 
 from protocol.frames import Interface, to_frames
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
 from testbed.cli.explained import show_trace
+from testbed.cli.main import main
 from testbed.explaining.trace import TraceError, read, rows, trace
 from testbed.plans.expected import Direction
 from testbed.records import record, series
@@ -208,3 +211,28 @@ def test_of_several_processes_of_a_server_the_one_is_named(tmp_path: Path) -> No
         ("tor0", "s0.3", "partial sum of tor0 (2 workers) to s0.3"),
         ("s0.3", "tor0", "RESULT for tor0"),
     ]
+
+
+def test_which_run_is_traced_is_told_and_can_be_chosen(tmp_path: Path, runs: Path) -> None:
+    (tmp_path / "t.yaml").write_text("name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\n")
+    (tmp_path / "j.yaml").write_text("name: j\nworkload: layers\nlayers: [4 kB]\niterations: 1\n")
+    files = [str(tmp_path / "t.yaml"), "--job", str(tmp_path / "j.yaml"), "--clock", "virtual"]
+
+    def rackhub(*arguments: str) -> Result:
+        return CliRunner().invoke(main, list(arguments))
+
+    assert rackhub("run", *files, "--name", "first", "--pcap").exit_code == 0
+    chunk = ("trace", "j", "--chunk", "1")
+    newest = "(the newest run; --run takes another)"
+    assert rackhub(*chunk).stdout.splitlines()[0] == f"{record.newest().path} {newest}"
+    assert rackhub("run", *files, "--name", "second").exit_code == 0
+    refused = rackhub(*chunk).stderr
+    assert f"{record.newest().path} has no captures" in refused
+    assert refused.endswith(f"{newest}\n")
+    first = record.all_runs()[0].path
+    for name in ("first", first.name, str(first)):
+        told = rackhub(*chunk, "--run", name)
+        assert told.stdout.splitlines()[0] == str(first)
+        assert "chunk 1 of j, iteration 1 of 1 captured" in told.stdout
+    assert json.loads(rackhub(*chunk, "--run", "first", "--json").stdout)["run"] == str(first)
+    assert "no run 'third'" in rackhub(*chunk, "--run", "third").stderr

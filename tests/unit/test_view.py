@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.status import Status
 
 from testbed.cli.results import deviation, link_table, show_results
-from testbed.cli.view import View, count, show_rows
+from testbed.cli.view import Meanwhile, View, count, show_rows
+from testbed.cli.virtual import run_virtually
+from testbed.lifecycle.launcher import LaunchError
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [
@@ -249,6 +253,34 @@ def test_how_far_an_iteration_is_shows_at_a_terminal_at_once_and_elsewhere_now_a
             now += seconds
             plain.event(within)
     assert lines(piped)[1:] == [f"{told} far, about 1.2 min left"]
+
+
+def test_what_goes_on_is_a_line_on_a_terminal_and_elsewhere_one_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal, piped = console(60), console(None)
+    now = 1000.0
+    monkeypatch.setattr("testbed.cli.view.time.monotonic", lambda: now)
+    with Meanwhile(terminal) as live, Meanwhile(piped) as plain:
+        for number in range(1, 5):
+            now += 4.0
+            live.tell(f"{number} of 4")
+            plain.tell(f"{number} of 4")
+            assert f"{number} of 4" in rendered(cast(Status, live._status).renderable, 60)[0]
+    assert lines(piped) == ["    3 of 4"]  # after 12 s; the next would be after 22 s
+    assert "\x1b[2K" in lines(terminal)[-1]  # erased
+
+
+def test_seconds_of_virtual_time_are_told_from_those_of_a_clock(tmp_path: Path, runs: Path) -> None:
+    """Of a job that waits, and in the end gives up, as its links lose nearly everything."""
+    topology = "name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\ndefaults: {loss: 99 %}\n"
+    job = "name: j\nworkload: layers\nlayers: [300 kB]\niterations: 1\npatience: 6\n"
+    for name, text in (("t.yaml", topology), ("j.yaml", job)):
+        (tmp_path / name).write_text(text)
+    piped = console(None)
+    with View(piped) as view, pytest.raises(LaunchError, match=r"up after 6 s \(of virtual time\)"):
+        run_virtually(tmp_path / "t.yaml", [tmp_path / "j.yaml"], view)
+    assert any(line.startswith("j: waiting for 5 s of virtual time: w") for line in lines(piped))
 
 
 def test_links_shared_with_another_job_are_said_to_be() -> None:
