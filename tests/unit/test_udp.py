@@ -204,7 +204,7 @@ def test_drive_waits_without_spinning() -> None:
         start = time.monotonic()
         cpu = time.thread_time()
         assert not drive(machine, host, lambda: False, deadline=start + 0.3)
-        assert 0.3 <= time.monotonic() - start
+        assert time.monotonic() - start >= 0.3
         assert machine.polls <= 8  # none after the deadline, however late it is noticed
         assert time.thread_time() - cpu < 0.1
 
