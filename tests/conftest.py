@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
 # Takes longest of all, and all processors.
 LONGEST = ROOT / "tests" / "packet" / "test_protocol.py"
+# All testbeds are begun before this share of the other files is.
+BEFORE = 0.7
 STUCK_SECONDS = 60
 
 
@@ -32,12 +34,23 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by their folder, quick ones first; skips what cannot run here, saying why.
 
-    Where files are shared out over processes, long ones come first, so that all end together.
+    Where files are shared out over processes, whole testbeds, each of which takes all processors,
+    are spread evenly among the others, which wait more often; the longest comes first, so that all
+    end together.
     """
-    items.sort(key=lambda item: ORDER.index(item.path.relative_to(ROOT / "tests").parts[0]))
+    items.sort(key=lambda item: ORDER.index(item.path.parent.name))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: -ORDER.index(item.path.relative_to(ROOT / "tests").parts[0]))
-        items.sort(key=lambda item: item.path != LONGEST)
+        files = {kind: dict.fromkeys(i.path for i in items if i.path.parent.name == kind)
+                 for kind in ORDER}  # fmt: skip
+        place = {
+            file: share * number / len(group)
+            for share, group in (
+                (BEFORE, files["network"]),
+                (1.0, [*files["packet"], *files["unit"]]),
+            )
+            for number, file in enumerate(group)
+        }
+        items.sort(key=lambda item: (item.path != LONGEST, place[item.path]))
     for item in items:
         kind = item.path.relative_to(ROOT / "tests").parts[0]
         item.add_marker(kind)

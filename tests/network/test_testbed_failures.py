@@ -171,8 +171,9 @@ def test_a_worker_that_computes_something_else_is_found_out(rackhub: Rackhub) ->
 def test_what_happens_to_the_supervisor_is_said(
     rackhub: Rackhub, number: signal.Signals, text: str
 ) -> None:
-    silence = "import testbed.nodes.control\ntestbed.nodes.control.SILENCE_SECONDS = 8\n"
-    inject(rackhub, silence, nodes=False)
+    if number == signal.SIGSTOP:  # the others are noticed at once
+        silence = "import testbed.nodes.control\ntestbed.nodes.control.SILENCE_SECONDS = 8\n"
+        inject(rackhub, silence, nodes=False)
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
         os.kill(rackhub.pid("-m testbed.lifecycle.supervisor"), number)
