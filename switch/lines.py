@@ -207,7 +207,7 @@ _NONE = np.zeros(0, np.intp)
 def address(array: npt.NDArray[Any]) -> int:
     """Of the first byte of an array whose rows lie one behind the other."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     except (TypeError, ValueError):  # read-only or empty: four times as slow
         return array.ctypes.data
 
