@@ -170,14 +170,14 @@ class Columns:
         self, times: Seconds, rows: Rows, trips: RoundTrips, questions: Questions
     ) -> Quiet | None:
         """`_quiet` of hosts/releases.py."""
-        latest, lowest = questions.latest.copy(), trips.lowest.copy()
+        latest, lowest, numbers = questions.latest.copy(), trips.lowest.copy(), self._open()
         native = _Quiet(
-            latest.ctypes.data, lowest.ctypes.data, trips.smoothed.ctypes.data,
-            trips.timeouts.ctypes.data, trips.least, questions.servers,
+            address(latest), address(lowest), address(trips.smoothed), address(trips.timeouts),
+            trips.least, questions.servers,
         )  # fmt: skip
         quiet = self._lib.stay_quiet(
-            self._at, ctypes.byref(native), times.ctypes.data, rows.ctypes.data, len(rows),
-            self._open().ctypes.data,
+            self._at, ctypes.byref(native), address(times), address(rows), len(rows),
+            address(numbers),
         )  # fmt: skip
         return Quiet(lowest, latest) if quiet else None
 

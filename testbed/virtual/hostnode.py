@@ -37,6 +37,7 @@ from topologies.addressing import Addressing, HostInterface
 
 _FIRST_PORT = 49152  # of those that nobody has asked for (RFC 6335)
 _RECEIVE_BUFFER = 4 << 20
+_FEW = 8  # packets that are not offered after some refusals, however few were
 _QUEUE_SHARE = 4  # who has waited for room goes on when that part of the queue is free
 
 
@@ -72,7 +73,7 @@ class HostNode(TaskNode):
         if sends is not None:
             self.latency = sends.per_packet
         self._until = 0
-        self._refused = -1  # no packets up to this time are offered again
+        self._unoffered = 0  # so many packets are not offered ahead of time
         self._refusals = 0  # one after the other
 
     def endpoint(self, address: str, port: int = 0) -> VirtualEndpoint:
@@ -185,13 +186,13 @@ class HostNode(TaskNode):
             if count < len(train):
                 self._incoming.appendleft(train.select(slice(count, None)))
                 train = train.select(slice(count))
+            self._unoffered = max(0, self._unoffered - len(train))
             self.hand_over(train.frames, train.lengths)
 
     def _give_ahead(self) -> bool:
-        """Offers the one endpoint there is all that arrives before anything else can happen here,
-        if that is more than one packet."""
-        refused = self._incoming[0].times[0] <= self._refused
-        if refused or not self.trains or len(self._endpoints) != 1:
+        """Offers the one endpoint there is all that arrives before anything else can happen
+        here."""
+        if self._unoffered or not self.trains or len(self._endpoints) != 1:
             return False
         (endpoint,) = self._endpoints.values()
         limit = min(self._until, self.next_call(), self.tasks.due_beside(endpoint.alarm))
@@ -206,7 +207,7 @@ class HostNode(TaskNode):
         if not found:
             return False
         first = joined(found)
-        if len(first) > 1 and int(first.times[0]) <= self.now and endpoint.give_ahead(first):
+        if int(first.times[0]) <= self.now and endpoint.give_ahead(first):
             return True
         self._incoming.appendleft(first)
         return False
@@ -218,7 +219,7 @@ class HostNode(TaskNode):
         single packet is the cause of is soon over, and what goes on for long is not asked for each.
         """
         self._incoming.appendleft(train)
-        self._refused = int(train.times[min(len(train), 1 << min(self._refusals, 30)) - 1])
+        self._unoffered = min(max(len(train), _FEW), 1 << min(self._refusals, 30))
         self._refusals += 1
         self._arrive_singly()
 
@@ -369,7 +370,8 @@ class VirtualEndpoint:
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             last = int(train.times[released.taken - 1])
-            node.tasks.pause(deque(), (last - node.now) / SECOND)
+            if last > node.now:
+                node.tasks.pause(deque(), (last - node.now) / SECOND)
 
         def refuse() -> None:
             node.give_back(train)
