@@ -99,8 +99,10 @@ class Calls:
     def until_done(self, tickets: npt.NDArray[np.int64]) -> int:
         """How many of these sums come until the first call is done, that one included; (n,) their
         tickets in order, -1: of none."""
-        places = self._places(tickets)
         most = len(tickets)
+        if all(call.missing > most for call in self.open):
+            return most
+        places = self._places(tickets)
         for place, count in enumerate(np.bincount(places[places >= 0]).tolist()):
             missing = self.open[place].missing
             if count >= missing:
@@ -111,9 +113,12 @@ class Calls:
         """Sums that have arrived; returns the calls that are done with them."""
         if not len(completed):
             return []
-        for place in np.unique(self._places(completed.tickets)).tolist():
-            if place >= 0:
-                self.open[place].take(completed)
+        if len(self.open) == 1:
+            self.open[0].take(completed)
+        else:
+            for place in np.unique(self._places(completed.tickets)).tolist():
+                if place >= 0:
+                    self.open[place].take(completed)
         for call in self.open:
             call.patience.moved(call.missing)
         done = [call for call in self.open if not call.missing]

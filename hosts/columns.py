@@ -7,7 +7,6 @@ are those of `Slots` and `Exponents` themselves, so either way goes on from what
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import itertools
 import math
@@ -105,6 +104,14 @@ class Taken(NamedTuple):
     exponents: npt.NDArray[np.int8]
 
 
+class Quiet(NamedTuple):
+    """Behind results that lead to no question: the streams' lowest round trips, and `latest` of
+    Questions; None: it is not known."""
+
+    lowest: Seconds
+    latest: Seconds | None
+
+
 class Columns:
     """Of one transport. common: (streams,) HEADER, what each one's packets have in common; servers:
     (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none. Only where it
@@ -161,7 +168,7 @@ class Columns:
 
     def quiet(
         self, times: Seconds, rows: Rows, trips: RoundTrips, questions: Questions
-    ) -> Seconds | None:
+    ) -> Quiet | None:
         """`_quiet` of hosts/releases.py."""
         latest, lowest = questions.latest.copy(), trips.lowest.copy()
         native = _Quiet(
@@ -172,7 +179,7 @@ class Columns:
             self._at, ctypes.byref(native), times.ctypes.data, rows.ctypes.data, len(rows),
             self._open().ctypes.data,
         )  # fmt: skip
-        return lowest if quiet else None
+        return Quiet(lowest, latest) if quiet else None
 
     def steps(
         self,
@@ -190,36 +197,32 @@ class Columns:
         times, rows: of the results; trips and pacer: as they are before them; entries: of each
         stream, those that could enter; sizes: bytes on the wire without and with payload.
         """
-        slots, pacer, measured = self._slots, copy.copy(pacer), trips.copies()
+        slots, measured = self._slots, trips.copies()
         streams, most = len(slots.windows), self._most
         starts = [0, *itertools.accumulate(map(len, entries))]
-        places = (address(one) if len(one) else 0 for one in entries)
-        numbers = np.array(
-            [[*slots.left, 0], [*slots.next, 0], [0] * (streams + 1), starts, [*places, 0]],
-            np.int64,
-        )
-        after = np.empty(starts[-1], np.uint8)
-        rings = np.full(streams, -np.inf)
-        sent, leaving = np.empty((3, most), np.int64), np.empty((3, most))
-        first, row, wide = address(numbers), 8 * (streams + 1), 8 * most
-        sent_at, leaving_at = address(sent), address(leaving)
+        places = [one.ctypes.data for one in entries]
+        numbers = np.array([*slots.left, *slots.next, *[0] * streams, *places, *starts], np.int64)
+        after = np.empty(max(starts[-1], 1), np.uint8)
+        rings = np.empty(streams)
+        sent = np.empty((6, most), np.int64)
+        leaving = sent[3:].view(np.float64)
+        first, row, at, wide = address(numbers), 8 * streams, address(sent), 8 * most
+        smoothed, variation, timeouts, late = measured
         small, large = sizes
         native = _Releases(
-            *(self._at, first, first + row, first + 2 * row, first + 4 * row, first + 3 * row),
-            *(address(one) for one in measured),
-            *(address(rings), address(after) if len(after) else 0, address(times), address(rows)),
-            *(sent_at, sent_at + wide, sent_at + 2 * wide),
-            *(leaving_at, leaving_at + wide, leaving_at + 2 * wide),
-            *(len(times), large, small),
-            *(pacer.rate, pacer.backlog, pacer.clear, trips.least, trips.most),
-            *(clock.tick, clock.second, math.inf, 0, 0, 0),
-        )
+            self._at, first, first + row, first + 2 * row, first + 3 * row, first + 4 * row,
+            address(smoothed), address(variation), address(timeouts), address(late),
+            address(rings), address(after), address(times), address(rows),
+            at, at + wide, at + 2 * wide, at + 3 * wide, at + 4 * wide, at + 5 * wide,
+            len(times), large, small, pacer.rate, pacer.backlog, pacer.clear, trips.least,
+            trips.most, clock.tick, clock.second, math.inf, 0, 0, 0,
+        )  # fmt: skip
         result = self._lib.release_steps(ctypes.byref(native))
         if result == _NO_MEMORY:
             raise MemoryError("no memory for what a worker sends")
         if result != _RELEASED:
             return None
-        pacer.clear = native.clear
+        pacer = Pacer(pacer.rate, pacer.backlog, native.clear)
         count = native.sent
         return Steps(
             sent[1, :count],
@@ -227,7 +230,7 @@ class Columns:
             leaving[0, :count],
             leaving[1, :count],
             leaving[2, :count],
-            numbers[2, :-1].tolist(),
+            numbers[2 * streams : 3 * streams].tolist(),
             rings,
             native.spent > 0,
             native.following,

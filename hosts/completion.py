@@ -39,6 +39,7 @@ class Completion:
         self._plan, self._slots, self._exponents = plan, slots, exponents
         self._statistics, self._sums = statistics, sums
         self._completed: list[Completed] = []
+        self._none = Completed.concatenate([], slots.width)
         held = exponents.chunks if plan.optimizer is not None else 0
         self._last_headers: Array = np.zeros(held, HEADER)
         self._last_words: Words = np.zeros((held, slots.width), ">i4")
@@ -54,6 +55,8 @@ class Completion:
 
     def collect(self) -> Completed:
         """The sums that have come since the last call."""
+        if not self._completed:
+            return self._none
         completed = Completed.concatenate(self._completed, self._slots.width)
         self._completed = []
         return completed

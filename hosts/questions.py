@@ -172,9 +172,13 @@ class Questions:
         streams = np.bincount(slots.stream[rows], minlength=len(slots.windows)) > 0
         slots.wanted |= (slots.deadline <= now) & streams[slots.stream]
 
-    def take(self, rows: Rows) -> None:
-        """There are results of these rows; their timers are seen to."""
-        np.maximum.at(self.latest, self._ways(rows), self._slots.sent_last[rows])
+    def take(self, rows: Rows, latest: Times | None = None) -> None:
+        """There are results of these rows; their timers are seen to. latest: what is so behind
+        them, if that is known."""
+        if latest is None:
+            np.maximum.at(self.latest, self._ways(rows), self._slots.sent_last[rows])
+        else:
+            self.latest = latest
         self._news = True
 
     def would_ask(self, rows: Rows, lowest: Times) -> bool:

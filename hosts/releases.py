@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hosts.columns import behind
+from hosts.columns import Quiet, behind
 from hosts.slots import HELD, WAITING, Rows, Slots
 from hosts.stepping import EXACT, Clock, Numbers, Seconds, Steps, before, steps, wire_sizes
 from hosts.verification import wrong
@@ -70,8 +70,8 @@ def release(
     if most < len(times) and times[most] <= times[most - 1]:
         most -= 1  # these two come together
     trips, questions = transport.round_trips, transport._questions
-    taken, lowest = _longest(transport, times, rows, most)
-    if lowest is None:
+    taken, quiet = _longest(transport, times, rows, most)
+    if quiet is None:
         return None
     if taken < len(times):
         times, rows, batch = times[:taken], rows[:taken], batch.select(slice(taken))
@@ -80,8 +80,8 @@ def release(
         return None
     if not clock.room(found.times, found.sizes):
         return None
-    trips.take(found.measured, lowest)
-    questions.take(rows)
+    trips.take(found.measured, quiet.lowest)
+    questions.take(rows, quiet.latest)
     if columns is not None:
         columns.postpone(found.rings.tolist(), trips.timeouts.tolist())
     else:
@@ -103,12 +103,12 @@ def release(
 
 def _longest(
     transport: WorkerTransport, times: Seconds, rows: Rows, most: int
-) -> tuple[int, Seconds | None]:
+) -> tuple[int, Quiet | None]:
     """How many of the first results are quiet, at most so many, and what `_quiet` gives of them:
     if so many are, fewer are, too."""
     columns = transport.columns
 
-    def lowest_of(count: int) -> Seconds | None:
+    def behind_first(count: int) -> Quiet | None:
         if columns is None:
             return _quiet(transport, times[:count], rows[:count])
         trips, questions = transport.round_trips, transport._questions
@@ -117,11 +117,11 @@ def _longest(
     quiet, loud, found = 0, most + 1, None
     count = most
     while loud - quiet > 1:
-        lowest = lowest_of(count)
-        if lowest is None:
+        last = behind_first(count)
+        if last is None:
             loud = count
         else:
-            quiet, found = count, lowest
+            quiet, found = count, last
         count = (quiet + loud) // 2
     return quiet, found
 
@@ -164,7 +164,7 @@ def _plain(transport: WorkerTransport, times: Seconds, batch: Batch) -> Rows:
     return rows if good.all() else rows[: int(good.argmin())]
 
 
-def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Seconds | None:
+def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Quiet | None:
     """The streams' lowest round trips behind these results; None if a question may come of them, or
     a timer may ring until the last, of what was sent before or of what is."""
     slots, trips = transport._slots, transport.round_trips
@@ -187,7 +187,7 @@ def _quiet(transport: WorkerTransport, times: Seconds, rows: Rows) -> Seconds | 
             return None
         if np.diff(np.concatenate((first, came, last))).max() >= timeout:
             return None
-    return lowest
+    return Quiet(lowest, None)
 
 
 def _due_fits(slots: Slots) -> bool:

@@ -146,10 +146,10 @@ class Pacer:
     rate: bit/s, 0 for no limit. clear: when the link will have sent all it was given.
     """
 
-    def __init__(self, rate: int, backlog: float = BACKLOG) -> None:
+    def __init__(self, rate: int, backlog: float = BACKLOG, clear: float = -math.inf) -> None:
         self.rate = rate
         self.backlog = backlog
-        self.clear = -math.inf
+        self.clear = clear
 
     def room(self, now: float) -> float:
         """Bytes that may go now; one packet may exceed it."""

@@ -194,9 +194,9 @@ def _on_topology(
         found = list(needs(Addressing(topology), sizes, plane, workers, file, framing=framing))
     try:
         network = Network.of(topology, workers, servers)
-        chunks = Workload(tuple(sizes), plane.lanes, 1, 1).chunks
+        load = Workload(tuple(sizes), plane.lanes, 1, 1)
         in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
-        work = Work(chunks, plane.frame_bytes, compute, in_a_row, total)
+        work = Work(load.chunks, plane.frame_bytes, compute, in_a_row, total, load.counts)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     predicted = predictions(network, work, replace(setting, slots=plane.slots))

@@ -20,6 +20,7 @@ from testbed.plans.losses import Lossy, lost, often_again
 from testbed.plans.network import SERVER, WORKER, ModelError, Network
 from testbed.plans.placements import KINDS
 from testbed.plans.queues import overflowing, room
+from testbed.plans.routed import Parted
 from testbed.plans.slices import Serving, sliced
 from testbed.plans.stations import (
     Station,
@@ -45,7 +46,8 @@ class Work:
     """A tensor of so many chunks, each a frame of so many bytes (no FCS).
 
     compute: s, before it. slice: chunks in a row that go to the same server. data_bytes: of values
-    alone, as baselines have them; 0: those of all chunks.
+    alone, as baselines have them; 0: those of all chunks. counts: chunks of each of its tensors if
+    it is several, which no slice spans.
     """
 
     chunks: int
@@ -53,6 +55,7 @@ class Work:
     compute: float = 0.0
     slice: int = 1
     data_bytes: int = 0
+    counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.data_bytes:
@@ -62,6 +65,8 @@ class Work:
                 raise ModelError(f"{name} of {getattr(self, name)}; allowed: 1 or more")
         if self.compute < 0:
             raise ModelError(f"{self.compute} s to compute; allowed: 0 and above")
+        if self.counts and sum(self.counts) != self.chunks:
+            raise ModelError(f"{self.chunks} chunks, of tensors of {sum(self.counts)}")
 
     @property
     def payload_bytes(self) -> int:
@@ -132,11 +137,12 @@ class Prediction:
 
 def placed(network: Network, work: Work, setting: Setting) -> list[Prediction]:
     """Of every placement with each of its trees."""
+    parted = Parted(work.counts or (work.chunks,), work.slice)
     found = []
     for kind in KINDS:
         for tree in dict.fromkeys(kind.trees.values()):
             try:
-                traffic = placement(network, kind, tree)
+                traffic = placement(network, kind, tree, parted)
             except ModelError as error:
                 found.append(Prediction(kind.name, tree, refused=str(error)))
                 continue
@@ -148,7 +154,6 @@ def _predict(
     network: Network, work: Work, setting: Setting, name: str, tree: str, traffic: Traffic
 ) -> Prediction:
     lines, costs = network.lines, setting.costs
-    traffic = traffic.uneven(work.chunks, work.slice)
     bits = wire_bits(work.frame_bytes, costs)
     host, process = processor(work.frame_bytes, costs), serving(work.payload_bytes, costs)
     alone = {one: load * bits / lines[one].rate for one, load in traffic.loads.items()}

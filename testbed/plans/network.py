@@ -8,14 +8,16 @@ class the worst link counts: lowest rate and queue, longest delay, most loss, of
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from controller.levels import MOST_CHILDREN
+from topologies.ring import interleaved
 from topologies.shape import Level
-from topologies.topology import LinkQuality, Topology
+from topologies.topology import LinkQuality, Node, Topology
 
-__all__ = ["SERVER", "WORKER", "Line", "ModelError", "Network", "joined_levels", "uplink"]
+__all__ = ["SERVER", "WORKER", "Ends", "Line", "ModelError", "Network", "joined_levels", "uplink"]
 
 WORKER, SERVER = "worker", "server"
 
@@ -59,13 +61,34 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """Links of hosts: the rack that each leads to, and the number by which routing shares them out
+    over equal ways (``Addressing``).
+
+    units: the link of each process on these hosts, by rank; none: one process at each link, in this
+    order. first: how many of the links are the first host's.
+    """
+
+    racks: tuple[int, ...]
+    numbers: tuple[int, ...]
+    units: tuple[int, ...] = ()
+    first: int = 1
+
+    def of_first(self, links: int) -> Ends:
+        """Those of the first host, at most so many."""
+        units = tuple(link for link in self.units if link < links)
+        return Ends(self.racks[:links], self.numbers[:links], units, links)
+
+
+@dataclass(frozen=True)
 class Network:
     """What carries a job.
 
     workers, servers: of the job in each rack; a server here is a link of a server host. levels: of
     cores, lowest first. lines: by class. uniform: whether all links of each class are alike.
-    processes: at each server link, of the server that has least. mtu: bytes of an IP packet.
-    Raises ModelError for no workers, or for racks that nothing joins.
+    processes: at each server link, of the server that has least. mtu: bytes of an IP packet. known:
+    the ends of links of workers and servers; where they are not, all hosts are taken to be there,
+    rack by rack. Raises ModelError for no workers, or for racks that nothing joins.
     """
 
     workers: tuple[int, ...]
@@ -75,6 +98,7 @@ class Network:
     uniform: bool = True
     processes: int = 1
     mtu: int = 1500
+    known: Mapping[str, Ends] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -89,8 +113,8 @@ class Network:
             raise ModelError(f"no level of cores joins {len(self.workers)} racks")
 
     @staticmethod
-    def of(topology: Topology, workers: Collection[str], servers: Collection[str]) -> Network:
-        """The part of a topology that a job with these hosts is in."""
+    def of(topology: Topology, workers: Sequence[str], servers: Sequence[str]) -> Network:
+        """The part of a topology that a job with these hosts, by rank, is in."""
         chosen = {WORKER: frozenset(workers), SERVER: frozenset(servers)}
         counts = {kind: [0] * topology.racks for kind in chosen}
         nodes = topology.by_name
@@ -120,7 +144,35 @@ class Network:
             all(len(qualities) == 1 for qualities in seen.values()),
             min((nodes[name].processors for name in chosen[SERVER]), default=1),
             min(quality.mtu for qualities in seen.values() for quality in qualities),
+            {
+                WORKER: _ends(topology, topology.workers, workers),
+                SERVER: _ends(topology, topology.servers, servers),
+            },
         )
+
+    def ends(self, kind: str) -> Ends:
+        """Of WORKER or SERVER, by rank."""
+        if kind in self.known:
+            return self.known[kind]
+        counts = self.workers if kind == WORKER else self.servers
+        racks = tuple(rack for rack, count in enumerate(counts) for _ in range(count))
+        links = range(len(racks))
+        return Ends(racks, tuple(links), tuple(links) * (1 if kind == WORKER else self.processes))
+
+    @cached_property
+    def in_racks(self) -> Ends:
+        """Workers in the order of racks, which is that of baselines."""
+        ends = self.ends(WORKER)
+        pairs = sorted(zip(ends.racks, ends.numbers, strict=True), key=lambda pair: pair[1])
+        return Ends(tuple(rack for rack, _ in pairs), tuple(number for _, number in pairs))
+
+    def served_at(self, ends: Ends) -> Network:
+        """The same with servers at these links."""
+        counts = [0] * len(self.workers)
+        for rack in ends.racks:
+            counts[rack] += 1
+        known = {WORKER: self.ends(WORKER), SERVER: ends}
+        return replace(self, servers=tuple(counts), known=known)
 
     @property
     def count(self) -> int:
@@ -142,7 +194,7 @@ class Network:
         Each switch takes a destination's number modulo its ways up (``Addressing.route``), so that
         switches in a row choose alike: the least common multiple is used, not the product.
         """
-        return math.lcm(*(one.cores for one in self.levels[: level + 1]))
+        return math.lcm(*(one.cores for one in self.levels[max(0, level - 1) : level + 1]))
 
     def top(self, numbers: Sequence[int]) -> int:
         """Levels of uplinks between racks that have any of a number; 0: they are one rack."""
@@ -154,6 +206,30 @@ class Network:
     def way(self, levels: int) -> list[str]:
         """Classes that a packet passes from a worker up through so many levels of uplinks."""
         return [WORKER, *(uplink(level) for level in range(levels))]
+
+
+def _ends(topology: Topology, nodes: Sequence[Node], names: Sequence[str]) -> Ends:
+    """Of all nodes of a kind those with these names, in this order."""
+    places: dict[str, list[tuple[int, int]]] = {}  # racks and numbers of each host's links
+    number = 0
+    racks = {tor.name: tor.index for tor in topology.tors}
+    for node in nodes:
+        places[node.name] = here = []
+        for link in topology.links_of(node.name)[: None if node.kind == "server" else 1]:
+            here.append((racks[link.b], number))
+            number += 1
+    links: list[tuple[int, int]] = []
+    units: list[int] = []
+    hosts: list[str] = []
+    for name in names:
+        own = range(len(links), len(links) + len(places[name]))
+        links += places[name]
+        units += [*own] * topology.by_name[name].processors
+        hosts += [name] * (len(units) - len(hosts))
+    if len(set(hosts)) < len(hosts):
+        units = [units[position] for position in interleaved(hosts)]
+    first = len(places[names[0]]) if names else 0
+    return Ends(tuple(r for r, _ in links), tuple(n for _, n in links), tuple(units), first)
 
 
 def _levels(topology: Topology) -> tuple[Level, ...]:

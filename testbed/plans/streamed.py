@@ -28,6 +28,7 @@ from testbed.baselines.flows import VALUE, piece, segment
 from testbed.plans.analytic import HOST, Prediction, Setting, Work
 from testbed.plans.network import SERVER, WORKER, Network
 from testbed.plans.placements import Kind, kind_of
+from testbed.plans.routed import Parted
 from testbed.plans.stations import links, passing, pipeline, processor, wire_bits
 from testbed.plans.traffic import Traffic, baselines, placement
 from testbed.virtual.streams import HEADERS
@@ -193,9 +194,11 @@ def _halving(streams: _Streams, traffic: Traffic) -> Prediction:
 
 
 def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
-    network = streams.network
-    traffic = placement(network, kind, "none")
-    shards = traffic.shards * network.processes
+    network, ends = streams.network, streams.network.ends(SERVER)
+    if kind.central:
+        network = network.served_at(replace(ends.of_first(1), units=(0,)))
+    traffic = placement(network, kind, "none", Parted())
+    shards = len(network.ends(SERVER).units)
     part = streams.message(streams.work.data_bytes / shards)
     pairs = {one: load * shards for one, load in traffic.loads.items()}
     busy = {one: streams.seconds(one, part, count) for one, count in pairs.items()}

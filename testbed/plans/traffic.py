@@ -19,6 +19,7 @@ import numpy.typing as npt
 from controller.levels import MOST_CHILDREN
 from testbed.plans.network import SERVER, WORKER, ModelError, Network, joined_levels, uplink
 from testbed.plans.placements import Kind
+from testbed.plans.routed import Counts, Parted, most_on, most_pairs
 
 __all__ = ["Step", "Traffic", "baselines", "placement"]
 
@@ -60,40 +61,28 @@ class Traffic:
     colocated: bool = False
     refused: str = ""
 
-    def uneven(self, chunks: int, slice_: int) -> Traffic:
-        """The same where slices of so many chunks are not as many for each server."""
-        slices = -(-chunks // slice_)
-        most = min(chunks, -(-slices // self.shards) * slice_) / chunks
-        if self.shards == 1 or most * self.shards <= 1:
-            return self
-        # A server on a worker's host lacks that worker's contributions, and it the results.
-        host = WORKER if self.colocated else SERVER
-        own = 1 + most * (self.meeting - 2) if self.colocated else most * self.meeting
-        loads = {**self.loads, host: max(self.loads[host], own)}
-        return replace(self, loads=loads, served=self.served * self.shards * most)
 
-
-def placement(network: Network, kind: Kind, tree: str) -> Traffic:
+def placement(network: Network, kind: Kind, tree: str, parted: Parted) -> Traffic:
     """Of a placement with one of its trees. Raises ModelError where there is no closed form."""
     if kind.colocated:
-        first = next(rack for rack, count in enumerate(network.workers) if count)
-        one = tuple(int(rack == first) for rack in range(len(network.workers)))
-        network = replace(network, servers=one if kind.central else network.workers)
+        ends = network.ends(WORKER)
+        network = network.served_at(ends.of_first(1) if kind.central else ends)
     elif not sum(network.servers):
         raise ModelError("no servers in this network")
-    elif (kind.central or kind.single) and sum(network.servers) > 1:
-        first = next(rack for rack, count in enumerate(network.servers) if count)
-        one = tuple(int(rack == first) for rack in range(len(network.servers)))
-        network = replace(network, servers=one)
+    elif kind.central or kind.single:
+        ends = network.ends(SERVER)
+        flat = tree in ("none", "tor") or network.top(network.workers) == 0
+        network = network.served_at(ends.of_first(ends.first if flat else 1))
     if tree in ("two-level", "two-level-server") and not (
         tree == "two-level-server" and network.top(network.workers) == 0
     ):
         return _joined(network, server=tree == "two-level-server")
     if tree in ("tor", "two-level-server"):
-        return _to_servers(network, [min(count, 1) for count in network.workers], at_tors=True)
+        tors = [min(count, 1) for count in network.workers]
+        return _to_servers(network, tors, parted, at_tors=True)
     if tree == "none":
-        return _to_servers(network, network.workers, colocated=kind.colocated)
-    return _core(network, server=tree == "core-server")
+        return _to_servers(network, network.workers, parted, colocated=kind.colocated)
+    return _core(network, parted, server=tree == "core-server")
 
 
 def _joined(network: Network, *, server: bool) -> Traffic:
@@ -132,7 +121,12 @@ def _joined(network: Network, *, server: bool) -> Traffic:
 
 
 def _to_servers(
-    network: Network, sources: Sequence[int], *, at_tors: bool = False, colocated: bool = False
+    network: Network,
+    sources: Sequence[int],
+    parted: Parted,
+    *,
+    at_tors: bool = False,
+    colocated: bool = False,
 ) -> Traffic:
     """Each source, workers or ToRs, sends every server its share and gets it back.
 
@@ -142,29 +136,28 @@ def _to_servers(
     total, servers = sum(sources), sum(network.servers)
     loads: dict[str, float] = {WORKER: 1.0}
     flows, edges = {WORKER: 1}, {WORKER: network.count}
+    process, link, whole = _shares(network, parted)
     if colocated:
-        # A host that is both sends itself nothing: as a worker it lacks 1/S, as a server one of n.
-        own = (servers - 1) / servers + (network.count - 1) / servers
-        loads[WORKER] = max(own, 1.0) if servers < network.count else own
+        # A host that is both sends itself nothing: as a worker it lacks its share of the tensor,
+        # as a server one of n copies of it.
+        own = 1 + (network.count - 2) * link / whole
+        loads[WORKER] = max(float(own.max()), float(servers < network.count))
         flows[WORKER] = max(total - 1, 1)
     else:
-        loads[SERVER] = total / servers
+        loads[SERVER] = float(total * link.max() / whole)
         flows[SERVER] = edges[SERVER] = total
     both = [a + b for a, b in zip(network.workers, network.servers, strict=True)]
     top = network.top(both)
     for level in range(top):
-        name, ways = uplink(level), network.ways(level)
-        most, crossing, at_once = 0.0, 0.0, 1
+        name = uplink(level)
+        crossing, at_once = 0.0, 1
         pods = zip(network.pods(level, sources), network.pods(level, network.servers), strict=True)
         for x, s in pods:
             leaving, entering = x * (servers - s) / servers, (total - x) * s / servers
-            # A ToR's sums take the way back of what comes to that ToR from the server.
-            up = _spread(leaving, x if at_tors else servers - s, ways)
-            down = _spread(entering, total - x if at_tors else s, ways)
-            up, down = up + _spread(entering, total - x, ways), down + _spread(leaving, x, ways)
-            most, crossing = max(most, up, down), crossing + leaving + entering
+            crossing += leaving + entering
             at_once = max(at_once, x if s < servers else 0, total - x if s else 0)
-        loads[name], flows[name], edges[name] = most, at_once, math.ceil(crossing)
+        loads[name] = most_on(network, level, sources, link, at_tors=at_tors) / whole
+        flows[name], edges[name] = at_once, math.ceil(crossing)
     way = network.way(top)
     last = WORKER if colocated else SERVER
     hops = [(WORKER, 1.0), *((name, float(flows[name])) for name in way[1:])]
@@ -176,12 +169,20 @@ def _to_servers(
         refused = f"a ToR would have {max(network.workers)} children, {MOST_CHILDREN} are possible"
     return Traffic(
         loads, tuple(hops), flows, (), edges, at_tors, False,
-        total / servers / (1 if colocated else network.processes), total, servers, colocated,
-        refused,
+        float(total * process.max() / whole), total, servers, colocated, refused,
     )  # fmt: skip
 
 
-def _core(network: Network, *, server: bool) -> Traffic:
+def _shares(network: Network, parted: Parted) -> tuple[Counts, Counts, int]:
+    """What server processes, and links of servers, have of a tensor, and all of it."""
+    ends = network.ends(SERVER)
+    process = parted.over(len(ends.units))
+    link = np.zeros(len(ends.racks), np.int64)
+    np.add.at(link, list(ends.units), process)
+    return process, link, int(process.sum())
+
+
+def _core(network: Network, parted: Parted, *, server: bool) -> Traffic:
     """Unsummed up to one core: w copies on a rack's uplink; one from there to a server."""
     if len(network.levels) != 1:
         raise ModelError(f"modelled for one level of cores, here are {len(network.levels)}")
@@ -190,7 +191,10 @@ def _core(network: Network, *, server: bool) -> Traffic:
     )  # servers beside workers
     most = max(network.workers)
     # Servers behind different cores are in different streams, each of which has its core.
-    loads = {WORKER: 1.0, uplink(0): _spread(most, sum(network.servers), network.ways(0))}
+    _, shares, whole = _shares(network, parted)
+    ways = np.zeros(network.ways(0), np.int64)
+    np.add.at(ways, np.array(network.ends(SERVER).numbers) % len(ways), shares)
+    loads = {WORKER: 1.0, uplink(0): float(most * ways.max() / whole)}
     edges = {WORKER: network.count, uplink(0): network.count}
     hops: list[tuple[str, float]] = [(WORKER, 1.0), (uplink(0), float(most))]
     if server:
@@ -233,15 +237,14 @@ def _halving(network: Network, top: int) -> Traffic:
     extra = n - core
     # Ranks 2i and 2i + 1 of the first pairs are one until the end.
     ranks = np.concatenate([np.arange(0, 2 * extra, 2), np.arange(2 * extra, n)])
-    racks = np.repeat(np.arange(len(network.workers)), network.workers)
     steps: list[Step] = []
     if extra:
         fold = np.arange(0, 2 * extra, 2)
-        steps.append(_step(network, racks[fold + 1], racks[fold], 1.0, top, both=False))
+        steps.append(_step(network, fold + 1, fold, 1.0, top))
     share, distance = 0.5, 1
     while distance < core:
         partners = ranks[np.arange(core) ^ distance]
-        steps.append(_step(network, racks[ranks], racks[partners], share, top, both=True))
+        steps.append(_step(network, ranks, partners, share, top))
         share, distance = share / 2, distance * 2
     whole = (*steps, *reversed(steps))
     loads: dict[str, float] = {WORKER: 2 * (core - 1) / core}
@@ -259,25 +262,13 @@ def _step(
     to: npt.NDArray[np.intp],
     share: float,
     top: int,
-    *,
-    both: bool,
 ) -> Step:
-    """both: as many come back the same way, so that one direction tells of the other."""
+    """From each of these workers to another one."""
     flows = {WORKER: 1}
     levels = 0
     for level in range(top):
-        size = 1 if level == 0 else network.levels[level - 1].racks
-        crosses = source // size != to // size
-        if not crosses.any():
+        most = most_pairs(network, level, source, to)
+        if not most:
             break
-        most = int(np.bincount(source[crosses] // size).max())
-        if not both:
-            most = max(most, int(np.bincount(to[crosses] // size).max()))
-        flows[uplink(level)] = -(-most // network.ways(level))
-        levels = level + 1
+        flows[uplink(level)], levels = most, level + 1
     return Step(share, flows, levels)
-
-
-def _spread(copies: float, destinations: int, ways: int) -> float:
-    """Of so much for so many destinations, what the busiest of equal ways has."""
-    return copies * -(-destinations // ways) / destinations if destinations > 0 else 0.0

@@ -24,10 +24,12 @@ Message = dict[str, Any]
 RATE = 1000  # kbit/s: 114 chunks/s, some 0.4 ms of CPU each, which a busy machine has, too
 TRIES = 2
 WITHIN = 0.10
-# Of 8 iterations under loss the lower quartile, and the mean. In virtual time, with the same seed
-# and links 0.15 and 0.6 ms longer, they were 0.97 to 1.04 and 0.84 to 1.23 times as long (10
-# pairs); and each repair is a few turns of a machine that is not quite idle.
+# Of 16 iterations under loss the lower quartile, and the mean. Which packets are lost goes by their
+# order at a port, which CPUs change: so emulated times are compared with those of two seeds.
+# Of 24 seeds the mean of 8 iterations was 0.78 to 1.27 of all their means, the quartile 0.92 to
+# 1.08; and each repair is a few turns of a machine that is not quite idle.
 REPAIRS, TIMERS = 0.15, 0.40
+SEED, OTHER_SEED = 3, 4
 JOB = """\
 name: {name}
 workload: digits
@@ -51,24 +53,25 @@ class Scenario:
 
 SCENARIOS = {
     "racks": Scenario(RACKS),
-    # In one rack, with a server as root, with servers alone: over the same switches, and what they
-    # share, the links between these, has room for all of them, whenever they begin.
+    # In one rack, with a server as root, with servers alone: over the same switches. Each has a
+    # server of its own, to which go chunks in float32, too: what they share, the links between
+    # switches, has room for all of them, whenever they begin.
     "jobs": Scenario(
-        "racks: [{workers: 4, servers: 1}, {workers: 2, servers: 1}]\ncores: 1\n"
+        "racks: [{workers: 4, servers: 2}, {workers: 2, servers: 1}]\ncores: 1\n"
         "uplinks: {rate: 20 Mbit/s}",
         [
-            "placement: {workers: [w0, w1]}\n",
-            "placement: {workers: [w2, w4], servers: [s0]}\ntree: tor\n",
-            "placement: {workers: [w3, w5], servers: [s1]}\ntree: none\n",
+            "placement: {workers: [w0, w1], servers: [s0]}\n",
+            "placement: {workers: [w2, w4], servers: [s1]}\ntree: tor\n",
+            "placement: {workers: [w3, w5], servers: [s2]}\ntree: none\n",
         ],
     ),
-    "loss": Scenario(RACKS, loss=0.01, iterations=9),
+    "loss": Scenario(RACKS, loss=0.01, iterations=17),
 }
 
 
-def run(rackhub: Rackhub, scenario: Scenario, clock: str) -> Message:
+def run(rackhub: Rackhub, scenario: Scenario, clock: str, seed: int = SEED) -> Message:
     """The summary of a run."""
-    links = f"seed: 3\ndefaults: {{rate: {RATE} kbit/s, loss: {scenario.loss}}}\n"
+    links = f"seed: {seed}\ndefaults: {{rate: {RATE} kbit/s, loss: {scenario.loss}}}\n"
     rackhub.topology.write_text(f"name: small\n{links}{scenario.topology}\n")
     arguments: list[str | Path] = []
     for number, more in enumerate(scenario.jobs):
@@ -125,6 +128,7 @@ def test_both_clocks_tell_the_same(tmp_path: Path, name: str) -> None:
         pytest.skip(f"bytes and weights are the same, times could not be told: {'; '.join(why)}")
     for one, other in zip(seconds(virtual), seconds(emulated), strict=True):
         if scenario.loss:
+            one += seconds(run(rackhub, scenario, "virtual", OTHER_SEED))[0]
             # Most iterations ask for what they miss and have it two round trips later. A few end
             # with a loss that only a timer tells of, which takes as long again: in which ones goes
             # by a packet more or less before, so they are left out, and count for little below.

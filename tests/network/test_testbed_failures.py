@@ -24,13 +24,15 @@ def rackhub(tmp_path: Path) -> Rackhub:
     return Rackhub(tmp_path)
 
 
-def inject(rackhub: Rackhub, script: str) -> None:
-    """Makes every Python process of the testbed run a script first."""
+def inject(rackhub: Rackhub, script: str, *, nodes: bool = True) -> None:
+    """Makes every Python process of the testbed run a script first; nodes: also those of nodes,
+    none of which can be forked then."""
     folder = rackhub.folder / "injected"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(script)
     rackhub.environment["PYTHONPATH"] = f"{folder}:{ROOT}"
-    rackhub.environment["RACKHUB_FRESH"] = "1"
+    if nodes:
+        rackhub.environment["RACKHUB_FRESH"] = "1"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -169,7 +171,8 @@ def test_a_worker_that_computes_something_else_is_found_out(rackhub: Rackhub) ->
 def test_what_happens_to_the_supervisor_is_said(
     rackhub: Rackhub, number: signal.Signals, text: str
 ) -> None:
-    inject(rackhub, "import testbed.nodes.control\ntestbed.nodes.control.SILENCE_SECONDS = 8\n")
+    silence = "import testbed.nodes.control\ntestbed.nodes.control.SILENCE_SECONDS = 8\n"
+    inject(rackhub, silence, nodes=False)
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
         os.kill(rackhub.pid("-m testbed.lifecycle.supervisor"), number)

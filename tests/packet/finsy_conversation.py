@@ -102,9 +102,9 @@ async def packets(switch, count, **metadata):
     receiver = asyncio.ensure_future(anext(queue))
     await asyncio.sleep(0)  # its queue exists now
     await switch.write([fy.P4PacketOut(FRAME, **metadata)])
-    found = [await asyncio.wait_for(receiver, 10)]
+    found = [await asyncio.wait_for(receiver, 60)]
     while len(found) < count:
-        found.append(await asyncio.wait_for(anext(queue), 10))
+        found.append(await asyncio.wait_for(anext(queue), 60))
     await queue.aclose()
     return found
 

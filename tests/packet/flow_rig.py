@@ -66,7 +66,7 @@ class Flow:
     def goes_on(self) -> None:
         """Returns when some that were sent after this call have arrived."""
         enough = self.arrived + 3
-        wait_for(lambda: self.arrived >= enough or self._failure is not None, "datagrams", 20)
+        wait_for(lambda: self.arrived >= enough or self._failure is not None, "datagrams")
         assert self._failure is None, self._failure
 
     def __enter__(self) -> Flow:

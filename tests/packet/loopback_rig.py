@@ -88,7 +88,7 @@ class Loopback:
     def address(self, host: str) -> str:
         return str(self.addressing.address(host))
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 30) -> None:
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Until what the services do in threads of their own has come to that."""
         late = time.monotonic() + seconds
         pause = threading.Event()

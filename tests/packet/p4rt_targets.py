@@ -59,7 +59,7 @@ def running(kind, *options, target=("--cpu-port", str(CPU_PORT)), prefix=()):
         try:
             with grpc.insecure_channel(address) as channel:
                 try:
-                    grpc.channel_ready_future(channel).result(timeout=20)
+                    grpc.channel_ready_future(channel).result(timeout=60)
                 except grpc.FutureTimeoutError:
                     pytest.fail(f"{kind} does not listen: {log.read_text()}")
             yield process, address, log

@@ -39,7 +39,7 @@ DEVICE_ID = 1
 # everything the stimulus caused is out.
 MARKER = "10.200.0."
 MARKER_SOURCE = "10.201.0.1"
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 SPACES = itertools.count(1)
 
 Output = list[tuple[int, bytes]]

@@ -221,7 +221,7 @@ def test_the_process_says_when_it_is_ready_and_ends_when_told(kind: str, tmp_pat
             reply = jobs_pb2_grpc.JobServiceStub(channel).Status(jobs_pb2.StatusRequest())
             assert {budget.switch for budget in reply.budgets} == set(SWITCHES)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == 0
         assert not Path(directory, "jobs").exists()
 
@@ -231,7 +231,7 @@ def test_the_process_says_why_it_cannot_start(tmp_path: Path) -> None:
     topology.write_text(TOPOLOGY_TEXT + "core: 1\n")
     command = [sys.executable, "-m", "controller", "--topology", str(topology)]
     command += ["--program", str(PROGRAM), "--p4info", str(P4INFO), "--listen", "unix:x"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=SOURCES.parent, timeout=30)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=SOURCES.parent, timeout=60)
     assert ended.returncode == 1
     line = TOPOLOGY_TEXT.count("\n") + 1
     assert f"{topology}:{line}: core: unknown field; allowed here: name, defaults" in ended.stderr

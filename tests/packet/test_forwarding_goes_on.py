@@ -254,7 +254,7 @@ def test_the_end_has_the_counters_in_the_log(running: Plant) -> None:
         flow.goes_on()
     counters = running.counters()
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(20) == 0
+    assert running.process.wait(60) == 0
     log = running.log.read_text()
     for port in (1, 2, 3):
         [line] = [one for one in log.splitlines() if f" port {port}: " in one]

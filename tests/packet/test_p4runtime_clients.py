@@ -81,7 +81,7 @@ def send(client, payload, **metadata):
 
 
 def received(client):
-    message = client.get_stream_packet("packet", timeout=5)
+    message = client.get_stream_packet("packet", timeout=60)
     assert message is not None, "no packet-in"
     fields = {m.metadata_id: int.from_bytes(m.value, "big") for m in message.packet.metadata}
     return fields, message.packet.payload
@@ -216,7 +216,7 @@ def test_a_backup_reads_but_does_not_write_until_it_takes_over(address, client):
         assert refused.value.grpc_error.code() == grpc.StatusCode.PERMISSION_DENIED
 
     with connected(address, (0, 9)) as taker:
-        told = client.get_stream_packet("arbitration", timeout=5)
+        told = client.get_stream_packet("arbitration", timeout=60)
         assert told.arbitration.status.code == code.ALREADY_EXISTS
         assert told.arbitration.election_id.low == 9
         with pytest.raises(grpc.RpcError) as refused:

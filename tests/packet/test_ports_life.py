@@ -17,6 +17,7 @@ from tests.packet.flow_rig import Flow
 from tests.packet.port_rig import (
     CPU_PORT,
     DISCARD,
+    PATIENCE,
     Namespace,
     address,
     checksum,
@@ -168,7 +169,7 @@ def test_cpu_port() -> None:
     with switched(cpu_port=CPU_PORT, on_packet_in=seen.put) as setup:
         sender, receiver = setup.rig.udp(1), setup.rig.udp(2)
         sender.sendto(b"for the controller", (address(2), DISCARD))
-        frame = seen.get(timeout=5)
+        frame = seen.get(timeout=PATIENCE)
         assert frame[42:] == b"for the controller"
         out = udp_frame(1, 2, b"from the controller", port=receiver.getsockname()[1])
         setup.ports.packet_out(out)

@@ -191,6 +191,6 @@ def test_workers_that_split_their_calls_otherwise_are_in_order(
     for key in ("x", "y", "x", "y"):
         rig.wait_for(lambda key=key: waits_for(key))
         clients[1].push_pull({key: ones})
-    assert all((one.result(20)["y"] == 2).all() for one in whole)
+    assert all((one.result(60)["y"] == 2).all() for one in whole)
     for client in clients:
         client.leave()

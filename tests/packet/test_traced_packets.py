@@ -193,7 +193,7 @@ def test_the_log_of_a_switch_tells_of_its_packets() -> None:
             assert answer.HasField("packet")
             answers.cancel()
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         told = [line.split("switch.trace: ")[1] for line in log.read_text().splitlines()
                 if " DEBUG switch.trace: " in line]  # fmt: skip
     first = [line for line in told if line.startswith("packet 1.0: ")]

@@ -42,7 +42,7 @@ def add_to_value_set(port: int, name: str, value: bytes) -> None:
     """Adds a member (the parts of the key one behind the other, right-aligned) to a parser value
     set of BMv2, as bm_parse_vset_add does. OSError."""
     message = _call(b"standard:bm_parse_vset_add") + _text(2, name.encode()) + _text(3, value)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(message + bytes([_STOP]))
         with connection.makefile("rb") as answer:
             kind, length = struct.unpack(">II", answer.read(8))
@@ -57,7 +57,7 @@ def registers(port: int, name: str) -> dict[int, int]:
     larger than 2^63 - 1 is that. OSError."""
     method, array = b"standard:bm_register_read_all", name.encode()
     message = _call(method) + _text(2, array) + bytes([_STOP])
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(message)
         with connection.makefile("rb") as answer:
             kind, length = struct.unpack(">II", answer.read(8))

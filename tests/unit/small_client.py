@@ -55,7 +55,7 @@ class Server:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+        return self.process.wait(60)
 
     def close(self) -> None:
         self.process.kill()

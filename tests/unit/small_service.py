@@ -185,7 +185,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
             job.begin("test")
             self.changed.notify_all()
 
-    def wait_for(self, condition: object, timeout: float = 10) -> None:
+    def wait_for(self, condition: object, timeout: float = 60) -> None:
         """Blocks until a call has made `condition()` true."""
         with self.changed:
             assert self.changed.wait_for(condition, timeout)

@@ -52,7 +52,7 @@ def test_a_snippet_is_what_a_topology_takes() -> None:
 @pytest.mark.skipif(not available().segment, reason="UDP segmentation offload is needed")
 def test_this_machine_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "costs.yaml"
-    options = ("--seconds", "0.3", "--rounds", "1", "--output", str(file), "--json")
+    options = ("--seconds", "0.1", "--rounds", "1", "--output", str(file), "--json")
     ran = CliRunner().invoke(main, ["calibrate", *options])
     assert ran.exit_code == 0, ran.output
     lines = [line for line in ran.stderr.splitlines() if "measuring" in line]

@@ -17,7 +17,7 @@ from hosts.errors import StalledError
 from hosts.jobservice import report_gone
 from protocol import jobs_pb2
 
-pytestmark = [pytest.mark.unit, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.unit
 
 __all__ = ["server", "service"]  # fixtures
 
@@ -95,14 +95,14 @@ def test_one_that_comes_back_goes_on_where_the_others_are(
     nonce = nonce_of(service)
     with ThreadPoolExecutor(4) as pool:
         for done in together(pool, [first, dead, last], 5):
-            done.result(20)
+            done.result(60)
         service.replan(nonce, lost=1)
         others = together(pool, [first, last], 40)
         back = Trainer(service, nonce, 1)
         back.init()
         assert 5 <= back.steps <= 40
         for done in [*others, *together(pool, [back], 40)]:
-            done.result(20)
+            done.result(60)
         joined_at = back.steps - len(back.workers)
         for trainer in (first, back, last):
             for name in KEYS:
@@ -136,17 +136,17 @@ def test_a_worker_that_computes_is_waited_for_and_not_interrupted(
         assert not call.done()
         assert not joining.done()
         slow.step()
-        call.result(20)
+        call.result(60)
         # Whoever gives the state does so when its application comes to the next call.
         service.wait_for(lambda: "to give its state" in job.join.owing.values())
         assert not joining.done()
         first_again, slow_again = pool.submit(first.step), pool.submit(slow.step)
-        joining.result(20)
+        joining.result(60)
         assert back.steps == 1
         assert not first_again.done()
         back.step()
-        first_again.result(20)
-        slow_again.result(20)
+        first_again.result(60)
+        slow_again.result(60)
     for trainer in (first, back, slow):
         assert trainer.weights["b"].tobytes() == first.weights["b"].tobytes()
         assert trainer.workers[-1] == {3}
@@ -172,7 +172,7 @@ def test_an_application_that_fails_to_tell_is_no_reason_for_it_to_fail(
         back = Trainer(service, nonce, 1)
         back.init()
         for done in [*others, *together(pool, [back], 30)]:
-            done.result(20)
+            done.result(60)
     assert "no weights today" in caplog.text
     assert back.weights["w"].tobytes() == first.weights["w"].tobytes()
     for trainer in (first, back, last):
@@ -192,11 +192,11 @@ def test_a_boundary_that_does_not_end_is_told_and_given_up(
     with ThreadPoolExecutor(2) as pool:
         service.replan(nonce, lost=1)
         for done in together(pool, [first, last], 1):
-            done.result(20)
+            done.result(60)
         back = Trainer(service, nonce, 1)  # never names its keys, so it takes no state
         service.wait_for(lambda: job.join and "to give its state" in job.join.owing.values())
         call = pool.submit(first.step)
-        error = call.exception(20)
+        error = call.exception(60)
     assert isinstance(error, StalledError)
     assert "not begun for 1.0 s: a worker is about to join; given up after 1 s" in str(error)
     assert stalls[-1].boundary

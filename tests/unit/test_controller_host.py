@@ -76,9 +76,9 @@ def test_the_next_controller_gets_what_was_owed_and_what_holds(tmp_path: Path) -
         first = started(host, tmp_path)
         held = await asyncio.wait_for(host.impair(link, {"loss": 0.1}), 30)
         deadly = host.impair(link, {"loss": 0.666})
-        await asyncio.wait_for(first.exited, 30)
+        await asyncio.wait_for(first.exited, 60)
         second = started(host, tmp_path)
-        owed = await asyncio.wait_for(deadly, 30)
+        owed = await asyncio.wait_for(deadly, 60)
         await second.stop()
         heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         third = started(host, tmp_path)
@@ -90,7 +90,7 @@ def test_the_next_controller_gets_what_was_owed_and_what_holds(tmp_path: Path) -
                 heard.set_result(line)
 
         third._on_line = listen
-        unasked = await asyncio.wait_for(heard, 30)
+        unasked = await asyncio.wait_for(heard, 60)
         await third.stop()
         return held, owed, unasked
 
@@ -106,13 +106,13 @@ def test_the_next_controller_gets_what_was_said_when_one_had_just_ended(tmp_path
     async def orders() -> str:
         host = ControllerHost()
         first = started(host, tmp_path)
-        await asyncio.wait_for(host.ready, 30)
+        await asyncio.wait_for(host.ready, 60)
         first.signal(signal.SIGKILL)
-        await asyncio.wait_for(first.exited, 30)
+        await asyncio.wait_for(first.exited, 60)
         owed = host.impair([("tor0", "core0")], {"loss": 0.1})
         second = started(host, tmp_path)
         try:
-            return await asyncio.wait_for(owed, 30)
+            return await asyncio.wait_for(owed, 60)
         finally:
             await second.stop()
 
@@ -127,7 +127,7 @@ def test_what_goes_wrong_while_an_end_is_dealt_with_is_the_groups_failure(tmp_pa
     async def ended() -> Exception | None:
         processes = Processes(tmp_path, tmp_path)
         processes.start("s1", [sys.executable, "-c", "raise SystemExit(1)"], survived=survived)
-        await asyncio.wait([processes.failure], timeout=30)
+        await asyncio.wait([processes.failure], timeout=60)
         failure = processes.failure.exception()
         assert failure is None or isinstance(failure, Exception)
         return failure

@@ -51,7 +51,7 @@ def test_a_command_has_its_callers_environment_umask_and_folder(
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=60,
         )
     finally:
         server.close()

@@ -183,7 +183,7 @@ def ended(tmp_path: Path, *scripts: tuple[str, str]) -> ProcessError:
         group = Processes(tmp_path, tmp_path)
         for name, script in scripts:
             group.start(name, [sys.executable, "-c", script])
-        await asyncio.wait([group.failure], timeout=20)
+        await asyncio.wait([group.failure], timeout=60)
         await group.stop()
         failure = group.failure.exception()
         assert isinstance(failure, ProcessError)
@@ -221,7 +221,7 @@ def test_what_cannot_be_made_of_a_line_fails_its_group_at_once(tmp_path: Path) -
 
         script = """print('{"reprt": "done"}\\n{"report": "then"}', flush=True); input()"""
         group.start("w1", [sys.executable, "-c", script], on_line=read, wants_input=True)
-        await asyncio.wait([group.failure], timeout=20)
+        await asyncio.wait([group.failure], timeout=60)
         await group.stop()
         return group.failure.exception(), heard
 

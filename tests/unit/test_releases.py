@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ from hosts.native import VARIABLE
 from hosts.root_node import RootNode
 from testbed.nodes.dataplane import SOURCES
 from testbed.virtual.calls import ask
+from testbed.virtual.engine import Engine
 from testbed.virtual.network import SERVICE, Network
-from testbed.virtual.trains import Train
+from testbed.virtual.trains import SECOND, Train
 from topologies.addressing import Addressing
 from topologies.spec import parse
 
@@ -27,8 +29,8 @@ PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
 RACK = """
 name: rack
 defaults: {rate: %s, delay: %s, queue_bytes: %s, loss: %s, reorder: %s}
-racks: [{workers: 2, servers: 1}]
 costs: {%s}
+%s
 """
 
 
@@ -49,19 +51,24 @@ class Case:
     loss: float = 0.0
     reorder: float = 0.0
     tree: str = "two-level"
+    racks: str = "racks: [{workers: 2, servers: 1}]"  # and what else the topology has
     pushes: int = 1  # calls of a round, 0.1 ms one after the other; each but the first: one chunk
 
 
 class Played:
     """What leaves on each link and when, and what workers know at the end."""
 
-    def __init__(self, case: Case, *, trains: bool) -> None:
-        topology = parse(
-            RACK % (case.rate, case.delay, case.queue_bytes, case.loss, case.reorder, case.costs)
-        )
+    def __init__(
+        self, case: Case, *, trains: bool, together: bool = True, engine: Engine | None = None
+    ) -> None:
+        quality = case.rate, case.delay, case.queue_bytes, case.loss, case.reorder
+        topology = parse(RACK % (*quality, case.costs, case.racks))
         self.case = case
         self.addressing = Addressing(topology)
-        self.network = network = Network(topology, self.addressing, DataPlane.load(*PLANE))
+        self.network = network = Network(
+            topology, self.addressing, DataPlane.load(*PLANE), engine=engine
+        )
+        network.together = together
         self.known: dict[int, Any] = {}
         self.sums: dict[tuple[int, int, str], tuple[int, bytes]] = {}
         self.over = False
@@ -122,9 +129,9 @@ class Played:
                 client.connect_service(service.nonce, rank)
                 sizes = {f"small{n}": 100 for n in range(1, case.pushes)}
                 client.init_service({"values": case.elements, **sizes})
-                random = np.random.default_rng(rank)
+                draw = np.random.default_rng(rank)
                 for number in range(case.rounds):
-                    values = random.uniform(0.5, 1, case.elements).astype(np.float32)
+                    values = draw.uniform(0.5, 1, case.elements).astype(np.float32)
                     if number == 1 and rank == 1:
                         values[case.elements // 2] *= case.outlier
                     outside.world.sleep(case.late * rank)
@@ -139,7 +146,7 @@ class Played:
                 statistics = client.statistics
                 statistics.pop("socket")
                 trips = client._transport.round_trips
-                self.known[rank] = statistics, trips.timeouts.tolist(), trips.smoothed.tolist()
+                self.known[rank] = statistics, trips.timeouts.tolist(), str(trips.smoothed.tolist())
 
         ask(network.engine, network.operator, host, work)
 
@@ -205,6 +212,51 @@ def test_many_at_once_are_what_they_are_one_by_one(
     assert max(taken) > 3
     taken.clear()
     singly = Played(case, trains=False)
+    assert not taken
+    assert together.sums == singly.sums
+    assert together.known == singly.known
+    assert together.left == singly.left
+
+
+def unlike(seed: int) -> Case:
+    """Racks under one core or two, in which every link has a rate and a delay of its own."""
+    draw = random.Random(seed)
+    racks = [draw.randint(1, 3), draw.randint(1, 2)]
+    cores = draw.randint(1, 2)
+    ends = [(f"w{n}", f"tor{int(n >= racks[0])}") for n in range(sum(racks))]
+    ends += [(f"tor{tor}", f"core{core}") for tor in range(2) for core in range(cores)]
+    links = [
+        f"  - {{ends: [{a}, {b}], rate: {draw.choice([0.7, 1, 2.5, 4, 10])} Gbit/s,"
+        f" delay: {draw.choice([0, 0.5, 1.3, 5, 20])} us}}"
+        for a, b in ends
+    ]
+    parts = [f"{{workers: {racks[0]}, servers: 1}}", f"{{workers: {racks[1]}}}"]
+    return Case(
+        "10 Gbit/s",
+        "0.002 ms",
+        draw.choice(["32 KiB", "256 KiB"]),
+        elements=draw.randint(6_000, 12_000),
+        window=draw.choice([4, 16, 128]),
+        streams=draw.randint(1, 2),
+        late=draw.choice([0.0, 0.00003]),
+        racks="\n".join([f"racks: [{', '.join(parts)}]", f"cores: {cores}", "links:", *links]),
+    )
+
+
+@pytest.mark.parametrize(("seed", "native"), [(0, True), (1, True), (2, False), (3, True)])
+def test_links_unlike_each_other_change_no_packets_times(
+    seed: int, native: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Nodes together as far as they can be, and each by itself, packet by packet, in the other
+    order and in short spans."""
+    if not native:
+        monkeypatch.setenv(VARIABLE, "1")
+    taken = counting(monkeypatch, transport, "release")
+    together = Played(unlike(seed), trains=True)
+    assert max(taken) > 1
+    taken.clear()
+    apart = Engine(span=SECOND // 10**5, order=lambda nodes: nodes[::-1])
+    singly = Played(unlike(seed), trains=False, together=False, engine=apart)
     assert not taken
     assert together.sums == singly.sums
     assert together.known == singly.known

@@ -194,7 +194,7 @@ def test_what_a_killed_run_has_written_ends_with_a_whole_event(tmp_path: Path, n
         for time in range(20_000):
             file.counter(time, 1, "eth0, queued", time, "bytes", time * 17 % 1000)
             file.flush(time)  # all of before
-            if time % 100 == 0:
+            if time % 500 == 0:
                 data = (tmp_path / name).read_bytes()
                 text = data if name.endswith(".json") else zlib.decompressobj(31).decompress(data)
                 if text:

@@ -43,7 +43,7 @@ def endpoint(offload: Offload | None = None, **options: int) -> Endpoint:
 def receive_all(receiver: Endpoint, sender: Endpoint, count: int) -> Batch:
     """Everything that `receiver` gets until it has `count` packets."""
     batches: list[Batch] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while sum(map(len, batches)) < count and time.monotonic() < deadline:
         sender.flush()
         if (batch := receiver.receive()) is not None:
@@ -204,8 +204,8 @@ def test_drive_waits_without_spinning() -> None:
         start = time.monotonic()
         cpu = time.thread_time()
         assert not drive(machine, host, lambda: False, deadline=start + 0.3)
-        assert 0.3 <= time.monotonic() - start < 1
-        assert machine.polls <= 8
+        assert time.monotonic() - start >= 0.3
+        assert machine.polls <= 8  # none after the deadline, however late it is noticed
         assert time.thread_time() - cpu < 0.1
 
 
@@ -226,7 +226,7 @@ def test_wake_ends_a_wait_from_another_thread() -> None:
 
         timer = threading.Timer(0.05, stop)
         timer.start()
-        assert drive(Echo(), host, stopped.is_set, deadline=time.monotonic() + 10)
+        assert drive(Echo(), host, stopped.is_set, deadline=time.monotonic() + 60)
         timer.join()
 
 
