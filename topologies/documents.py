@@ -9,6 +9,7 @@ does not catch is reported in the same shape through the ``Document`` that comes
 from __future__ import annotations
 
 import contextlib
+import difflib
 import re
 import types
 import typing
@@ -300,7 +301,9 @@ def _dotted(location: Location) -> str:
 def _explain(item: Any, model: type[BaseModel], location: Location) -> str:
     if item["type"] == "extra_forbidden":
         names = _field_names(_model_at(model, location[:-1]))
-        return f"unknown field; allowed here: {', '.join(names)}"
+        alike = difflib.get_close_matches(str(location[-1]), names, 1)
+        meant = f"; did you mean {alike[0]}?" if alike else ""
+        return f"unknown field; allowed here: {', '.join(names)}{meant}"
     if item["type"] == "missing":
         return "required, but not given"
     if item["type"] in ("value_error", "assertion_error"):

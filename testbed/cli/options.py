@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -73,6 +74,17 @@ class Group(click.Group):
             with ended_by_interrupt():
                 self.add_command(getattr(import_module(module), attribute), cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            alike = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not alike:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {alike[0]!r}?", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

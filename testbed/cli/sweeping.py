@@ -158,7 +158,9 @@ def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole
             "trial": one.id,
             **_values(file, one),
             "iteration": _figure(time_text, row["iteration_median_s"]),
-            "longest": _figure(time_text, row["iteration_longest_s"]),
+            "longest": _figure(
+                time_text, row["iteration_longest_s"], unless=row["iteration_median_s"]
+            ),
             "busiest": _figure(size_text, row["busiest_link_bytes"]),
             "again": f"{row['packets_sent_again']:,}" if row["packets_sent_again"] else "",
             "state": "" if row["state"] == DONE else row["state"],
@@ -166,8 +168,8 @@ def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole
         for one, row in list(zip(listed, rows, strict=True))[:_MOST_SHOWN]
     ]
     columns = {
-        "trial": "trial", **_titles(file), "iteration": "iteration (median)", "longest": "longest",
-        "busiest": "on the busiest link", "again": "packets sent again", "state": "state",
+        "trial": "trial", **_titles(file), "iteration": "iteration", "longest": "longest",
+        "busiest": "busiest link", "again": "sent again", "state": "state",
     }  # fmt: skip
     show(console)
     show_rows(console, told, columns)
@@ -176,8 +178,11 @@ def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole
         show(console, Text(f"... and {more}; all of them, with all figures, are in {shown(whole)}"))
 
 
-def _figure(text: Callable[[float, int], str], value: float | None) -> str:
-    return "" if value is None else text(value, _DIGITS)
+def _figure(
+    text: Callable[[float, int], str], value: float | None, unless: float | None = None
+) -> str:
+    """A value, if it is known and no other one."""
+    return "" if value in (None, unless) else text(value, _DIGITS)
 
 
 def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> str:

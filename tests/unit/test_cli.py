@@ -209,6 +209,13 @@ def test_commands_for_a_testbed_say_when_none_is_up(runs: Path) -> None:
     assert not runs.exists()
 
 
+def test_a_command_that_is_misspelled_is_recognised() -> None:
+    result = rackhub("sweeep")
+    assert result.exit_code == 2
+    assert "No such command 'sweeep'. Did you mean 'sweep'?" in result.stderr
+    assert "Did you mean" not in rackhub("xyz").stderr
+
+
 def test_commands_for_a_testbed_import_nothing_that_takes_long() -> None:
     code = "import sys, testbed.cli.main, testbed.cli.asking; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

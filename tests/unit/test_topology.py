@@ -105,7 +105,8 @@ def test_every_problem_is_named_with_file_line_and_field(tmp_path: Path) -> None
         tmp_path,
     )
     allowed = "workers, servers, server_cores, count"
-    assert found[0] == f"bad.yaml:3: racks[0].server: unknown field; allowed here: {allowed}"
+    wrong = f"bad.yaml:3: racks[0].server: unknown field; allowed here: {allowed}"
+    assert found[0] == f"{wrong}; did you mean servers?"
     assert [line.split(": ")[:2] for line in found[1:]] == [
         ["bad.yaml:4", "racks[1].workers"],
         ["bad.yaml:5", "defaults.loss"],
