@@ -18,10 +18,10 @@ from controller.windows import MOST, SKEW
 from testbed.plans.expected import HEADER_FRAME_BYTES
 from testbed.plans.losses import Lossy, lost, often_again
 from testbed.plans.network import SERVER, WORKER, ModelError, Network
+from testbed.plans.packets import followed
 from testbed.plans.placements import KINDS
 from testbed.plans.queues import overflowing, room
 from testbed.plans.routed import Parted
-from testbed.plans.slices import Serving, sliced
 from testbed.plans.stations import (
     Station,
     links,
@@ -166,33 +166,34 @@ def _predict(
     fill = there + back + setting.skew
     window = setting.window or _window(network, work, traffic)
     edges = tuple((lines[one].loss, count) for one, count in traffic.edges.items() if one in lines)
+    refused = traffic.refused
     lossy = Lossy(edges, len(traffic.hops))
     again = lost(work.chunks, step, fill, window, lossy, steps.get(WORKER))
 
-    def moving(steps: Mapping[str, float]) -> float:
-        if traffic.shards == 1:
-            return pipeline(work.chunks, max(steps.values()), fill, window)
-        own = WORKER if traffic.colocated else SERVER
-        shared = max(took for one, took in steps.items() if one not in (own, PROCESS))
-        if traffic.colocated:
-            shared = max(shared, steps[WORKER])
-        link = max(bits / lines[own].rate, host if traffic.colocated else 0.0)
-        takes = max(link, process / (1 if traffic.colocated else network.processes))
-        copies = traffic.meeting - traffic.colocated
-        late = back + setting.skew
-        shares = Serving(
-            traffic.shards, work.slice, copies, takes, link, there, late, traffic.colocated
-        )
-        return sliced(work.chunks, shared, window, shares)
+    # In lines of servers that sum alone the order of packets decides, but for one beside a worker
+    # whom no window limits: its links are busy all the time.
+    alone_there = traffic.colocated and traffic.shards == 1 and fill <= window * step
+    follows = traffic.placed is not None and not refused and not alone_there
 
-    moved, lossless = moving(steps) + again, moving(alone)
+    def moving(steps: Mapping[str, float], again: float) -> float:
+        if not follows:
+            return pipeline(work.chunks, max(steps.values()), fill, window)
+        assert traffic.placed is not None
+        assert traffic.sources is not None
+        return followed(
+            traffic.placed, traffic.sources, work.chunks, work.slice, window, work.frame_bytes,
+            work.payload_bytes, costs, step=max(steps.values()), skew=setting.skew, colocated=traffic.colocated,
+            lossy=again > 0,
+        )  # fmt: skip
+
+    lossless = moving(alone, 0.0)
+    moved = moving(steps, again) + again if again else lossless
     busy = work.chunks * alone[slowest]
     way = max(0.0, fill - alone[slowest])  # of a chunk, but for its turn there
     # What the slots and the window would have to be for the rate that the slowest link allows.
     rate = bits / step if step else 0.0
     needed = slots_for(rate, fill - setting.skew, setting.skew, bits)
     taken = 2 * window if traffic.switches else 0
-    refused = traffic.refused
     if not refused and setting.slots and taken > setting.slots:
         refused = f"a window of {window} takes {taken} slots, a switch has {setting.slots}"
     waiting = max(0.0, lossless - way - busy)
@@ -202,13 +203,7 @@ def _predict(
     }  # fmt: skip
     limit = "latency" if way > busy + waiting else "link" if slowest in lines else "processor"
     limit = "window" if waiting > max(busy, way) / 100 else limit
-    slices = window // work.slice
     rough = ""
-    if traffic.colocated and slices < traffic.shards > 1 and work.chunks > window:
-        rough = f"a window holds {slices:,} of {traffic.shards:,} servers' slices, and these are"
-        rough += " workers, too: within 15 %"
-    elif not refused and not traffic.switches and limit == "window" and len(traffic.hops) > 2:
-        rough = "a window limits, of which workers near the servers are through sooner: within 20 %"
     if not refused and (full := _overflowing(network, work, traffic, window)):
         rough = full
     if often_again(work.chunks, window, lossy):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.levels import MOST_CHILDREN
-from testbed.plans.network import SERVER, WORKER, ModelError, Network, joined_levels, uplink
+from testbed.plans.network import SERVER, WORKER, Ends, ModelError, Network, joined_levels, uplink
 from testbed.plans.placements import Kind
 from testbed.plans.routed import Counts, Parted, most_on, most_pairs
 
@@ -45,7 +45,9 @@ class Traffic:
     the busiest link of a class. edges: links that one chunk needs, by class. switches: whether any
     sum. rooted: whether a switch is the root. served: what a server process takes in; meeting:
     copies of a chunk that it sums. shards: servers' links, between which slices are parted.
-    colocated: whether they are workers'. refused: why this project cannot run it; "": it can.
+    colocated: whether they are workers'. placed: with these servers, where they sum alone; sources:
+    what sends to them, workers or a worker for each ToR that sums. refused: why this project cannot
+    run it; "": it can.
     """
 
     loads: dict[str, float]
@@ -60,6 +62,8 @@ class Traffic:
     shards: int = 1
     colocated: bool = False
     refused: str = ""
+    placed: Network | None = None
+    sources: Ends | None = None
 
 
 def placement(network: Network, kind: Kind, tree: str, parted: Parted) -> Traffic:
@@ -170,7 +174,14 @@ def _to_servers(
     return Traffic(
         loads, tuple(hops), flows, (), edges, at_tors, False,
         float(total * process.max() / whole), total, servers, colocated, refused,
+        network, _tors(sources) if at_tors else network.ends(WORKER),
     )  # fmt: skip
+
+
+def _tors(workers: Sequence[int]) -> Ends:
+    """Of ToRs with workers, which routing counts as it does racks."""
+    racks = tuple(rack for rack, count in enumerate(workers) if count)
+    return Ends(racks, racks)
 
 
 def _shares(network: Network, parted: Parted) -> tuple[Counts, Counts, int]:
