@@ -182,8 +182,8 @@ def _predict(
         assert traffic.sources is not None
         return followed(
             traffic.placed, traffic.sources, work.chunks, work.slice, window, work.frame_bytes,
-            work.payload_bytes, costs, step=max(steps.values()), skew=setting.skew, colocated=traffic.colocated,
-            lossy=again > 0,
+            work.payload_bytes, costs, step=max(steps.values()), skew=setting.skew,
+            colocated=traffic.colocated, lossy=again > 0,
         )  # fmt: skip
 
     lossless = moving(alone, 0.0)
