@@ -148,3 +148,8 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path: Path, runs: Path
         result = CliRunner().invoke(main, ["sweep", str(path)])
     assert result.exit_code == 1
     assert "another sweep is at work there" in result.output
+
+
+def test_a_reader_that_left_is_no_fault_of_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError), opened(tmp_path):
+        raise BrokenPipeError
