@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,13 @@ def partition(loads: Sequence[int] | Indices, bins: int) -> Indices:
         raise ValueError(f"loads cannot be spread over {bins} bins")
     sizes = np.asarray(loads, np.int64)
     result = np.zeros(len(sizes), np.int64)
-    heap = [(0, number) for number in range(bins)]
-    for index in np.argsort(-sizes, kind="stable").tolist():
+    order = np.argsort(-sizes, kind="stable")
+    # Equal ones that are the largest, which are most of a tensor's slices, go to all bins in turn.
+    largest = int(sizes.max(initial=0))
+    turns = int(np.count_nonzero(sizes == largest)) // bins if largest else 0
+    result[order[: turns * bins]] = np.tile(np.arange(bins), turns)
+    heap = [(turns * largest, number) for number in range(bins)]
+    for index in order[turns * bins :].tolist():
         load, number = heap[0]
         result[index] = number
         heapq.heapreplace(heap, (load + int(sizes[index]), number))
@@ -63,10 +68,7 @@ def imbalance(loads: Sequence[int] | Indices, assigned: Indices, bins: int) -> f
 
 
 class Shares:
-    """Where each chunk of a job goes: to which server, in which stream.
-
-    servers: (chunks + 1,) of each, and -1.
-    """
+    """Where each chunk of a job goes: to which server, in which stream."""
 
     def __init__(self, counts: Sequence[int], most: int, servers: int, streams: int) -> None:
         pieces = slices(counts, most)
@@ -77,9 +79,27 @@ class Shares:
         for server in range(servers):
             mine = owners == server
             turns[mine] = np.arange(np.count_nonzero(mine))
-        # Whatever anybody says of chunks that there are not is said of the last element.
-        self.servers = np.append(np.repeat(owners, lengths), -1)
-        self._streams = np.append(np.repeat(_stream(owners, turns, servers, streams), lengths), -1)
+        self._slices = owners, _stream(owners, turns, servers, streams), lengths
+        self._bins = servers, streams
+
+    # Whatever anybody says of chunks that there are not is said of the last element.
+    @cached_property
+    def servers(self) -> Indices:
+        """(chunks + 1,) of each, and -1."""
+        owners, _, lengths = self._slices
+        return np.append(np.repeat(owners, lengths), -1)
+
+    @cached_property
+    def _streams(self) -> Indices:
+        _, streams, lengths = self._slices
+        return np.append(np.repeat(streams, lengths), -1)
+
+    def together(self) -> Indices:
+        """(servers, streams) how many chunks a server has in a stream."""
+        owners, streams, lengths = self._slices
+        found = np.zeros(self._bins, np.int64)
+        np.add.at(found, (owners, streams), lengths)
+        return found
 
     def server_of(self, chunk: Any) -> Any:
         """Rank of the server of a chunk (of each of an array); -1 if the job has no such chunk."""

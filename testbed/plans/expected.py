@@ -104,11 +104,10 @@ def expected(
 ) -> dict[Direction, Load]:
     """Load of every link direction that the job uses. ``servers``: processes' names by rank."""
     where = shares(workload.counts, workload.chunks_per_slice, len(servers), len(trees))
-    chunk = np.arange(workload.chunks)
-    by_place = where.stream_of(chunk), where.server_of(chunk)
-    groups, counts = np.unique(by_place, axis=1, return_counts=True)
+    together = where.together()
     loads: dict[Direction, Load] = {}
-    for stream, server, chunks in zip(*groups.tolist(), counts.tolist(), strict=True):
+    for stream, server in np.argwhere(together.T).tolist():
+        chunks = int(together[server, stream])
         load = workload.edge(chunks)
         tree = trees[stream]
         unit = addressing.unit(servers[server])

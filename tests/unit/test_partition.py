@@ -68,6 +68,16 @@ def test_equal_loads_go_in_order_and_to_the_lowest_bin() -> None:
     assert partition([1, 9, 1], 2).tolist() == [1, 0, 1]
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 7))
+def test_each_goes_where_least_is_so_far(loads: list[int], bins: int) -> None:
+    sums = [0] * bins
+    assigned = partition(loads, bins).tolist()
+    for index in sorted(range(len(loads)), key=lambda index: -loads[index]):
+        assert assigned[index] == sums.index(min(sums))
+        sums[assigned[index]] += loads[index]
+
+
 @pytest.mark.parametrize(("counts", "most"), [([0], 4), ([3], 0)])
 def test_what_cannot_be_cut_is_an_error(counts: list[int], most: int) -> None:
     with pytest.raises(ValueError, match="slices of"):
@@ -87,6 +97,9 @@ def test_a_stream_leads_to_the_servers_of_its_chunks(
     assert {server for ranks in leads for server in ranks} == set(range(servers))
     for stream, server in zip(where.stream_of(chunks), where.server_of(chunks), strict=True):
         assert server in leads[stream]
+    by_chunk = np.zeros((servers, streams), np.int64)
+    np.add.at(by_chunk, (where.server_of(chunks), where.stream_of(chunks)), 1)
+    assert where.together().tolist() == by_chunk.tolist()
     assert where.server_of(len(chunks)) == where.stream_of(1 << 31) == -1
 
 
