@@ -40,8 +40,11 @@ from topologies.units import SIZES, TIMES, rate_text, size_text, time_text
 Message = dict[str, Any]
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
-# Up to so many workers each link is added up, too; beyond, classes of links are (``analytic``).
+# Up to so many workers and slices each link is added up, too; beyond, classes of links are
+# (``analytic``).
 _EACH_LINK = 4096
+_EACH_SLICE = 1 << 24
+_MOST_BYTES = 1e15  # of gradients
 _NO_PLACE = ("latency", "loss", "window")  # that limit, and are nowhere
 
 
@@ -117,6 +120,10 @@ def plan(
         )
     if size is not None and job is not None:
         raise click.UsageError("--job has a size; leave --size out")
+    if size is not None and size > _MOST_BYTES:
+        raise click.UsageError(
+            f"--size: {size_text(size)}; allowed: up to {size_text(_MOST_BYTES)}"
+        )
     known = next((one for one in bandwidth.MODELS if one.name == model), None)
     if topology is not None:
         if workers is not None or rack is not None:
@@ -189,13 +196,13 @@ def _on_topology(
     total = _BYTES_PER_ELEMENT * sum(sizes)
     plane = program_for([] if job is None else [job])[2]
     found: list[Need] = []
-    if len(workers) <= _EACH_LINK:
+    load = Workload(tuple(sizes), plane.lanes, 1, 1)
+    in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
+    if len(workers) <= _EACH_LINK and load.chunks <= _EACH_SLICE * in_a_row:
         framing = setting.costs.framing
         found = list(needs(Addressing(topology), sizes, plane, workers, file, framing=framing))
     try:
         network = Network.of(topology, workers, servers)
-        load = Workload(tuple(sizes), plane.lanes, 1, 1)
-        in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
         work = Work(load.chunks, plane.frame_bytes, compute, in_a_row, total, load.counts)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error

@@ -45,14 +45,20 @@ class Lossy:
     @property
     def chance(self) -> float:
         """That something of a chunk is lost."""
-        return -math.expm1(2 * sum(count * math.log1p(-loss) for loss, count in self.edges))
+        return -math.expm1(self._whole)
+
+    @property
+    def _whole(self) -> float:
+        """The logarithm of the chance that nothing of a chunk is lost, which may be too small for
+        a float itself."""
+        return 2 * sum(count * math.log1p(-loss) for loss, count in self.edges)
 
     @property
     def again(self) -> float:
         """That of one which was lost something is again: of the question and its answer, what is
         sent again, and, if it was a contribution, its results on all links."""
         worst = max((loss for loss, _ in self.edges), default=0.0)
-        return -math.expm1(math.log1p(-self.chance) / 4 + 2.5 * self.way * math.log1p(-worst))
+        return -math.expm1(self._whole / 4 + 2.5 * self.way * math.log1p(-worst))
 
 
 def lost(

@@ -65,22 +65,25 @@ def why(found: Sequence[Prediction], network: Network) -> str:
     if slower:
         other = slower[0]
         text += (
-            f" Next is {other.name} with {time_text(other.seconds)},"
-            f" {_times(other, best)} as long: {_busy(other, network)}"
+            f" Next is {other.name} with {time_text(other.seconds)}{_times(other, best)}:"
+            f" {_busy(other, network)}"
         )
         text += f"; {_window(other)}." if other.limit == "window" else "."
     without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
     if without is not None and best.seconds:
         text += (
-            f" Of the baselines {without.name} is the quickest with {time_text(without.seconds)},"
-            f" {_times(without, best)} as long: {_busy(without, network)}."
+            f" Of the baselines {without.name} is the quickest with {time_text(without.seconds)}"
+            f"{_times(without, best)}: {_busy(without, network)}."
         )
     return text
 
 
 def _times(one: Prediction, best: Prediction) -> str:
+    """How much longer, if the best one takes any time: a worker alone with its server does not."""
+    if not best.seconds:
+        return ""
     ratio = one.seconds / best.seconds
-    return f"{ratio:.3f} times" if 0.99 < ratio < 1.01 else f"{ratio:.3g} times"
+    return f", {ratio:.{'3f' if 0.99 < ratio < 1.01 else '3g'}} times as long"
 
 
 def _seconds(one: Prediction) -> float:

@@ -193,6 +193,10 @@ def test_losses_cost_a_question_each_and_timeouts_where_nothing_was_sent_later()
     each = (lost(20_000, step, fill, 64, rare) - lost(10_000, step, fill, 64, rare)) / 10_000
     assert each == pytest.approx(rare.chance * 3 * fill, rel=0.05)
     assert lost(10_000, step, fill, 64, Lossy(((0.0, 10),), 2)) == 0
+    # A chance that rounds to 1 is still one: each of a window's chunks takes timeouts.
+    hopeless = Lossy(((0.5, 200),), 2)
+    assert hopeless.chance == 1
+    assert LEAST_RTO < lost(64, step, fill, 64, hopeless) < math.inf
     net = network(4, 2)
     times = []
     for loss in (0.0, 1e-5, 1e-4, 1e-3, 1e-2):

@@ -114,6 +114,23 @@ def test_a_jobs_own_placement_comes_first(tmp_path: Path) -> None:
     assert first["fits"] is None
 
 
+def test_the_largest_gradients_have_a_time(tmp_path: Path) -> None:
+    (tmp_path / "even.yaml").write_text(TOPOLOGY)
+    told = plan(tmp_path / "even.yaml", "--size", "1000 TB")
+    assert told["placements"] == []  # 30 billion slices are not added up one by one
+    times = {one["placement"]: one["seconds"] for one in told["model"]["predictions"]}
+    for name in ("inc", "ncs"):
+        assert times[name] > 8e15 / 20e6
+
+
+def test_one_worker_with_servers_of_its_own_has_nothing_to_send(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("name: one\nracks: [{workers: 1, servers: 1}]\ncores: 0\n")
+    result = CliRunner().invoke(main, ["plan", str(tmp_path / "one.yaml"), "--size", "1 MB"])
+    assert result.exit_code == 0
+    assert "cc (none) wins with 0 s an iteration" in result.stdout
+    assert " as long" not in result.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -122,6 +139,7 @@ def test_a_jobs_own_placement_comes_first(tmp_path: Path) -> None:
         (["--workers", "1"], "'--workers': 1 is not in the range x>=2"),
         (["--size", "some", "--seconds", "1"], 'write it like "194 MB"'),
         (["--size", "0", "--seconds", "1"], "'0' is nothing"),
+        (["topologies/two-racks.yaml", "--size", "2000 TB"], "2 PB; allowed: up to 1 PB"),
         (["topologies/two-racks.yaml", "--workers", "4"], "leave --workers and --rack out"),
         (["--job", "jobs/digits.yaml"], "--job needs a TOPOLOGY"),
     ],
