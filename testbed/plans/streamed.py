@@ -101,7 +101,8 @@ class _Streams:
     ) -> Prediction:
         """busy: s that each class has to do. loads: bytes."""
         slowest = max(busy, key=lambda one: busy[one])
-        waits = max(0.0, total - busy[slowest])
+        total = max(total, busy[slowest])  # of few segments the formulas leave out the last ones
+        waits = total - busy[slowest]
         compute = self.work.compute
         return Prediction(
             name,

@@ -215,6 +215,14 @@ def test_the_smallest_networks(workers: tuple[int, ...]) -> None:
         assert math.isfinite(one.seconds)
 
 
+@pytest.mark.parametrize("size", [4, 1000, 1_000_000])
+def test_nothing_is_quicker_than_its_busiest_link(size: int) -> None:
+    net, work = network(8, 8), Work(-(-size // (FRAME - 74)), FRAME, data_bytes=size)
+    for one in predictions(net, work, Setting()):
+        for link, carried in one.bytes.items():
+            assert one.seconds >= 8 * (carried - 1) / net.lines[link].rate, one.name
+
+
 def test_what_cannot_be_is_refused() -> None:
     for line in ({"rate": 0}, {"rate": -1}, {"rate": 1, "delay": -1}, {"rate": 1, "loss": 1}):
         with pytest.raises(ModelError, match="allowed"):
