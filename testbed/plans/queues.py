@@ -42,8 +42,8 @@ def incast(
     """Which queue overflows most with a job's windows, in words, with what would help; "" if none
     does.
 
-    Where several senders meet all their windows may be at once, from where one comes what a slower
-    link leaves behind. servers: addresses by rank. window: of each stream, chunks: of an iteration.
+    Where several senders meet, or contributions of one with results, all of a window may be at
+    once; from where one comes what a slower link leaves behind. servers: addresses by rank. window: of each stream, chunks: of an iteration.
     queue_packets: what a switch port's queue holds where the target counts packets.
     """
     hosts = {node.name for node in addressing.topology.hosts}
@@ -54,6 +54,9 @@ def incast(
     for one in every:
         key = one.peer, one.up
         pace[key] = min(pace.get(key, math.inf), one.quality.rate)
+    # A root's server below one of its children has results on the way of that one's contributions.
+    ways = {up: {(one.node, one.peer) for one in every if one.up is up} for up in (True, False)}
+    shared = ways[True] & ways[False]
 
     def held(one: Crossed) -> float:
         frames = room(one.quality.queue_bytes, frame_bytes)
@@ -63,7 +66,7 @@ def incast(
 
     def waiting(one: Crossed) -> float:
         """Of windows, what may be in its queue at once."""
-        if len(one.senders) > 1:
+        if len(one.senders) > 1 or (one.node, one.peer) in shared:
             return 1.0
         comes = pace.get((one.node, one.up), 0.0)
         if not one.up:

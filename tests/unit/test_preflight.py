@@ -221,6 +221,13 @@ def test_windows_that_no_queue_holds_are_warned_of(
     (warning,) = told(f"{two}uplinks: {{rate: 500 Mbit/s}}\n", f"{large}window: 64\n")
     assert "the queue from tor0 to core0 has room for " in warning
     assert "of the 32 frames" in warning
+    # A server below a child of the root: sums to it and from it pass what that child sends.
+    above = "name: t\nracks: [{workers: 4, servers: 1}, {workers: 1}]\ncores: 1\n" + links
+    (warning,) = told(above, f"{large}tree: two-level-server\nwindow: 64\n")
+    assert "the queue from core0 to tor0 has room for" in warning
+    assert dropped(above, f"{large}tree: two-level-server\nwindow: 64\n") > 0
+    assert told(above, f"{large}tree: two-level-server\nwindow: 16\n") == []
+    assert dropped(above, f"{large}tree: two-level-server\nwindow: 16\n") == 0
     # The controller's choice is too much only where a queue has no room for a frame of each.
     assert told(one, f"{small}tree: none\n") == []
     (warning,) = told(rack(30, f"cores: 0\n{links}"), f"{small}tree: none\n")
