@@ -43,8 +43,9 @@ def incast(
     does.
 
     Where several senders meet, or contributions of one with results, all of a window may be at
-    once; from where one comes what a slower link leaves behind. servers: addresses by rank. window: of each stream, chunks: of an iteration.
-    queue_packets: what a switch port's queue holds where the target counts packets.
+    once; from where one comes what a slower link leaves behind. servers: addresses by rank.
+    window: of each stream, chunks: of an iteration. queue_packets: what a switch
+    port's queue holds where the target counts packets.
     """
     hosts = {node.name for node in addressing.topology.hosts}
     every = list(crossed(addressing, trees, servers))
