@@ -35,6 +35,8 @@ POINTS = [
            cores="[{racks: 2, cores: 1}, 1]"), 0.01),
     (Point("", "ncs", "none", 3, 2, chunk=KIB, size=72 * KIB, beside=2, cores="2"), 0.01),
     (Point("", "cs", "none", workers=2, chunk=KIB, size=72 * KIB, window=4), 0.02),
+    # Streams that share lines unequally.
+    (Point("", "sharded-ps", "", 4, 2, chunk=KIB, size=256 * KIB, beside=2, cores="2"), 0.01),
 ]  # fmt: skip
 
 
