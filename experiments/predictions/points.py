@@ -40,7 +40,8 @@ Message = dict[str, Any]
 @dataclass(frozen=True)
 class Point:
     """racks of so many workers each; servers: in a rack of their own, or beside the workers of the
-    first rack if there is one rack. rate, up: bit/s of hosts' links and of uplinks (0: the same).
+    first rack if there is one rack; beside: one in each of so many racks of workers instead. cores:
+    as a topology's file has them. rate, up: bit/s of hosts' links and of uplinks (0: the same).
     delay: s. chunk, size: bytes. window: 0: the controller's. loss: of a packet on each link.
     costs: of nodes, as a topology's file has them."""
 
@@ -59,6 +60,8 @@ class Point:
     loss: float = 0.0
     costs: str = ""
     iterations: int = 3
+    beside: int = 0
+    cores: str = "1"
 
     @property
     def within(self) -> float:
@@ -67,7 +70,7 @@ class Point:
             return 0.25
         if self.placement == "halving-doubling" and self.fold:
             return 0.2
-        return 0.1 if self.what == "slices" and self.placement == "cs" else 0.03
+        return 0.05 if self.placement == "cs" or self.what == "beside" else 0.03
 
     @property
     def fold(self) -> bool:
@@ -83,6 +86,7 @@ class Point:
             "up": ("Gbit/s uplinks", 1e9),
             "delay": ("us of delay", 1e-6),
         }
+        units |= {"beside": ("racks with a server each", 1)}
         units |= {"chunk": ("KiB chunks", 1024), "size": ("KiB in all", 1024)}
         told = [f"`{self.placement}`" + (f" (`{self.tree}`)" if self.tree else "")]
         for field in fields(self)[3:]:
@@ -106,7 +110,10 @@ class Point:
     def topology(self) -> str:
         """The file."""
         racks = [f"{{workers: {self.workers}, count: {self.racks}}}"]
-        if self.racks == 1:
+        if self.beside:
+            racks = [f"{{workers: {self.workers}, servers: 1, count: {self.beside}}}"]
+            racks.append(f"{{workers: {self.workers}, count: {self.racks - self.beside}}}")
+        elif self.racks == 1:
             racks = [f"{{workers: {self.workers}, servers: {self.servers}}}"]
         else:
             racks.append(f"{{workers: 0, servers: {self.servers}}}")
@@ -117,7 +124,7 @@ class Point:
             f"racks: [{', '.join(racks)}]",
         ]
         if self.racks > 1:
-            lines.append("cores: 1")
+            lines.append(f"cores: {self.cores}")
         if self.up:
             lines.append(f"uplinks: {{rate: {self.up:.0f} bit/s}}")
         if self.costs:
@@ -163,6 +170,19 @@ _BASELINES = (
     ),
     Point("baselines", "ps", "", up=2.5e9),
 )
+# Servers beside some of 16 workers, under two levels of cores or several cores; few slices.
+_TWO = "[{racks: 2, cores: 1}, 1]"
+_BESIDE = (
+    *(
+        Point("beside", placement, tree, 4, window=window, size=512 << 10, beside=2, cores=_TWO)
+        for placement, tree, window in (
+            ("ncs", "none", 2), ("ncs", "none", 8), ("ncc", "none", 1), ("cs", "none", 2)
+        )
+    ),
+    Point("beside", "ncs", "none", 4, size=72 << 10, beside=2, cores="2"),
+    Point("beside", "ncs", "none", 4, size=72 << 10, beside=3, cores="2", up=2.5e9),
+    Point("beside", "sharded-ps", "", 4, beside=2, cores=_TWO),
+)  # fmt: skip
 POINTS = (
     *(Point("placement", placement, tree) for placement, tree in _PLACEMENTS),
     *(Point("racks", racks=racks) for racks in (1, 4, 8)),
@@ -181,6 +201,7 @@ POINTS = (
     *(Point("window", window=window) for window in (1, 4, 16)),
     *(Point("costs", placement, tree, costs=costs) for placement, tree, costs in _COSTS),
     *_BASELINES,
+    *_BESIDE,
     Point("loss", size=512 << 10, loss=1e-3, iterations=30),
     Point("loss", loss=1e-3, iterations=16),
 )  # fmt: skip

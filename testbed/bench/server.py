@@ -7,7 +7,14 @@ import click
 
 from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
 from protocol.pipeline import AGGREGATION, OPTIMIZER, TALL, WIDE
-from testbed.bench.common import LEAST_BUSY, Message, Seconds
+from testbed.bench.common import (
+    LEAST_BUSY,
+    Message,
+    Seconds,
+    memory_bandwidth,
+    pinned,
+    two_cores,
+)
 from testbed.bench.turns import ADDER, ECHO, Options, run
 from testbed.cli.options import console_for, print_json, with_json
 from testbed.cli.view import show, show_rows
@@ -53,6 +60,8 @@ def server(
     elif OPTIMIZER in ablate:
         raise click.UsageError("--ablate optimizer needs an --optimizer to leave out")
     found = run(Options(workers, int(lanes), plan, ablate, rounds, seconds))
+    with pinned(two_cores()[0]):
+        found["memory_gb_per_second"] = memory_bandwidth().message()
     if as_json:
         print_json(found)
     else:

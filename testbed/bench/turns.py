@@ -36,7 +36,6 @@ from testbed.bench.common import (
     Spread,
     Stopwatch,
     machine,
-    memory_bandwidth,
     pinned,
     two_cores,
 )
@@ -142,7 +141,6 @@ def run(options: Options, schedule: Schedule | None = None) -> Message:
     with Endpoint(("127.0.0.1", 0), lanes=options.lanes) as endpoint:
         traffic = _traffic(options, endpoint, other)
         with _load(traffic) as (control, shared), pinned(mine):
-            bandwidth = memory_bandwidth()
             ports = control.recv()
             turns = _turns(options, traffic, endpoint, ports, control, shared, schedule)
     told: Message = {
@@ -154,7 +152,6 @@ def run(options: Options, schedule: Schedule | None = None) -> Message:
         "optimizer": None if options.optimizer is None else str(options.optimizer),
         "ablated": list(options.ablate),
         "machine": machine(),
-        "memory_gb_per_second": bandwidth.message(),
     }
     for name, measured in turns.items():
         told[name] = {

@@ -2,8 +2,8 @@
 """How long an iteration takes, in closed form: what no process could hold can still be planned.
 
 A chunk passes links and processors in a row (``stations``); of a class of links its worst counts
-(``network``), and what each has to carry follows from the placement (``traffic``). Where slices of
-chunks are parted between servers, a recurrence takes the place of a formula (``slices``).
+(``network``), and what each has to carry follows from the placement (``traffic``). Where servers
+sum without help of the network, packets are followed in place of a formula (``packets``).
 docs/plan.md says what is left out.
 """
 

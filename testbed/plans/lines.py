@@ -27,6 +27,7 @@ class _Link(NamedTuple):
     key: Key
     pace: float
     after: float
+    queue: float
 
 
 class Lines:
@@ -40,7 +41,7 @@ class Lines:
         self.network, self.costs, self.colocated = network, costs, colocated
         self.sources, self.servers = sources, network.ends(SERVER)
         self._lines = {
-            name: (1 / line.rate / (1 - line.loss if lossy else 1.0), line.delay)
+            name: (1 / line.rate / (1 - line.loss if lossy else 1.0), line.delay, line.queue_bytes)
             for name, line in network.lines.items()
         }
         self._cores = [1, *(one.cores for one in network.levels)]
@@ -68,18 +69,18 @@ class Lines:
             hosts, racks, numbers = hosts[::-1], racks[::-1], numbers[::-1]
         (first, *own), (last, *other) = hosts
         latency = self.costs.switch_latency
-        pace, delay = self._lines[first]
-        up = [_Link((10, *own), pace, delay + latency)]
-        pace, delay = self._lines[last]
-        down = [_Link((11, *other), pace, delay)]
+        pace, delay, queue = self._lines[first]
+        up = [_Link((10, *own), pace, delay + latency, queue)]
+        pace, delay, queue = self._lines[last]
+        down = [_Link((11, *other), pace, delay, queue)]
         level, net = 0, self.network
         while net.pod(level, racks[0]) != net.pod(level, racks[1]):
             below, above = self._cores[level : level + 2]
             link = numbers[1] % below * above + numbers[1] % above
-            pace, delay = self._lines[uplink(level)]
+            pace, delay, queue = self._lines[uplink(level)]
             for way, end, rack in ((up, 0, racks[0]), (down, 1, racks[1])):
                 key = (level, end, net.pod(level, rack), link)
-                way.append(_Link(key, pace, delay + latency))
+                way.append(_Link(key, pace, delay + latency, queue))
             level += 1
         return [*up, *reversed(down)]
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from testbed.plans.lines import Lines, Packet
 from testbed.plans.network import SERVER, Ends, Network
 from testbed.plans.stations import serving
@@ -21,7 +23,7 @@ from topologies.topology import Costs
 __all__ = ["followed"]
 
 _ITERATIONS = 3  # where they are short: who is near a server begins the next one sooner
-_PASSED = 100_000  # packets at a link, after which, and two turns of all servers, a pace is taken
+_PASSED = 200_000  # packets at a link, after which, and two turns of all servers, a pace is taken
 
 
 class _Chunks:
@@ -109,9 +111,9 @@ def followed(
         return (over[-1] - over[0]) / (turns - 1)
     last = over[0]
     if count < chunks:
-        # Not of its end, where nothing follows, nor of its beginning.
+        # A line through the middle: bursts come and go, and nothing follows the end.
         until = count - window
-        since = until - max(1, (until - window) // turn) * turn
-        pace = (max(one.back[:until]) - max(one.back[:since])) / (until - since)
+        numbers = np.arange(until - max(1, until // 2 // turn) * turn, until)
+        pace = float(np.polyfit(numbers, np.array(one.back)[numbers], 1)[0])
         last += max(pace, step) * (chunks - count)
     return last

@@ -9,7 +9,8 @@ many of the second. Times:
   like chunks in a window of that many: ``pipeline`` of 2 (n - 1) parts, with a hop for `fill`.
 - halving and doubling: rounds, each of which takes as long as the slowest class of links, and a
   segment's way.
-- servers: the busiest link has all to carry. Before a server's first results leave, a piece has
+- servers: segment by segment (``segments``), unless streams are too many: then the busiest link has
+  all to carry. Before a server's first results leave, a piece has
   come from everybody; those in other racks wait in line behind the windows of those in its own.
 
 Rounds do not begin everywhere at once: where workers are no power of two, those that have nobody to
@@ -20,6 +21,7 @@ What is lost costs the bandwidth of what is sent again and no timeouts, which fa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -29,6 +31,7 @@ from testbed.plans.analytic import HOST, Prediction, Setting, Work
 from testbed.plans.network import SERVER, WORKER, Network
 from testbed.plans.placements import Kind, kind_of
 from testbed.plans.routed import Parted
+from testbed.plans.segments import served
 from testbed.plans.stations import links, passing, pipeline, processor, wire_bits
 from testbed.plans.traffic import Traffic, baselines, placement
 from testbed.virtual.streams import HEADERS
@@ -216,5 +219,14 @@ def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
     line = busy[slowest] * min(1.0, first / part.segments)
     levels = len(traffic.hops) // 2 - 1
     total = busy[slowest] + line + 2 * streams.way(levels, part.data, SERVER)
+    size = max(1, streams.piece(shards) // streams.segment)
+    last = streams.frame - (part.segments * streams.segment - math.ceil(part.data))
+    followed = served(network, streams.costs, part.segments, size, streams.frame, last)
+    total = total if followed is None else max(followed, busy[slowest])
     loads = {one: count * part.bytes for one, count in pairs.items()}
-    return streams.predicted(name, busy, total, loads)
+    found = streams.predicted(name, busy, total, loads)
+    if followed is None and levels:
+        return replace(
+            found, rough="too many streams to follow, which share links unequally: within 20 %"
+        )
+    return found

@@ -30,6 +30,13 @@ POINTS = [
     # Servers alone, where copies of a chunk queue.
     (Point("", "ncs", "none", racks=1, workers=2, servers=2, chunk=KIB, size=128 * KIB), 0.01),
     (Point("", "ncc", "none", workers=2, servers=1, chunk=KIB, size=64 * KIB), 0.01),
+    # Servers beside some workers, two levels of cores, windows that limit; few slices, two cores.
+    (Point("", "ncs", "none", 4, 2, chunk=KIB, size=64 * KIB, window=4, beside=2,
+           cores="[{racks: 2, cores: 1}, 1]"), 0.01),
+    (Point("", "ncs", "none", 3, 2, chunk=KIB, size=72 * KIB, beside=2, cores="2"), 0.01),
+    (Point("", "cs", "none", workers=2, chunk=KIB, size=72 * KIB, window=4), 0.02),
+    # Streams that share lines unequally.
+    (Point("", "sharded-ps", "", 4, 2, chunk=KIB, size=256 * KIB, beside=2, cores="2"), 0.01),
 ]  # fmt: skip
 
 
