@@ -48,8 +48,9 @@ class RoundTrips:
         cls, plan: WorkerPlan, packet: float, initial: float, least: float, most: float
     ) -> RoundTrips:
         """Of the plan's streams. packet: seconds that one takes on the worker's link; the bounds
-        are raised to what packets that wait for each other there may take."""
-        window = sum(stream.window for stream in plan.streams)
+        are raised to what packets that wait for each other there may take: of windows as far as
+        there are chunks to fill them."""
+        window = min(sum(stream.window for stream in plan.streams), sum(plan.counts))
         before = plan.world * window if plan.tree in _APART else 0
         least = max(least, max(LEAST_PACKETS, before) * packet)
         # A server's link takes what all workers may send, one by one, and as many results; below

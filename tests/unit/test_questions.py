@@ -251,3 +251,14 @@ def test_what_is_sent_beside_a_question_has_its_own_timer() -> None:
     assert batch is not None
     assert ops(batch.headers).tolist() == [Op.QUERY, Op.CONTRIBUTE]
     assert following - now == pytest.approx(float(transport.round_trips.timeouts[1]))
+
+
+def test_a_window_that_cannot_be_full_makes_no_question_later() -> None:
+    asked = []
+    for window in (64, 1024):  # of 64 chunks
+        transport = lone(window, link_rate=100_000)
+        submit(transport, 0)
+        _, asked_at = transport.poll(0.0)
+        assert sent(transport, asked_at) == [(Op.QUERY, 0, 0)]
+        asked.append(asked_at)
+    assert asked[1] == asked[0]
