@@ -231,26 +231,21 @@ def _on_topology(
         console = console_for()
         if found:
             _show_links(console, found, seconds, what, topology.name)
-        _show_model(console, found, predicted, network, what, len(workers))
+        _show_model(console, predicted, network, what, len(workers))
     if reasons := refusals(predicted, found):
         raise ModelError(f"{path}: no placement can be had here: {'; '.join(reasons)}")
 
 
 def _show_model(
-    console: Console,
-    found: list[Need],
-    predicted: list[Prediction],
-    network: Network,
-    what: str,
-    workers: int,
+    console: Console, predicted: list[Prediction], network: Network, what: str, workers: int
 ) -> None:
-    """found: what is told above."""
     _say(
         console,
         f"\n{what}, {count(workers, 'worker')} in {count(sum(map(bool, network.workers)), 'rack')},"
         " by the"
         " analytic model: an iteration's time, what it puts on the busiest link of each kind, one"
-        " direction, and slots that a switch needs so that no window limits\n",
+        " direction (a worker's host that serves counts as a worker), and slots that a switch needs"
+        " so that no window limits\n",
     )
     classes = list(network.lines)
     columns = {
@@ -258,13 +253,15 @@ def _show_model(
         "limit": "limited by", "window": "window", "slots": "slots", "note": "remarks",
     }  # fmt: skip
     show_rows(console, [_modelled(one, classes) for one in predicted if one.bytes], columns)
-    told_above = {(need.placement, need.tree) for need in found if need.refused}
     refused = [one for one in predicted if one.refused and one.tree]
-    refused = [one for one in refused if (one.placement, one.tree) not in told_above]
     rough = [one for one in predicted if one.rough and not (one.refused and one.tree)]
     if refused or rough:
         show(console)
-    _say_together(console, "not here", [(one.name, one.refused) for one in refused])
+    for what, those in (
+        ("refused", [one for one in refused if one.bytes]),
+        ("not here", [one for one in refused if not one.bytes]),
+    ):
+        _say_together(console, what, [(one.name, one.refused) for one in those])
     _say_together(console, "roughly", [(one.name, one.rough) for one in rough])
     _say(console, f"\n{why(predicted, network)}")
     if not network.uniform:
@@ -305,7 +302,7 @@ def _show_links(
     _say(
         console,
         f"{what}, on {where}: what {each} puts on the busiest link of each kind, one direction,"
-        " headers included\n",
+        " headers included; a worker's host that serves counts as a server\n",
     )
     columns = {
         "placement": "placement", "servers": "servers", "worker": "worker",

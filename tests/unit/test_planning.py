@@ -101,6 +101,10 @@ def test_what_cannot_be_had_is_told_in_a_line() -> None:
     )
     assert line in result.stdout.splitlines()
     assert result.stdout.count("not here") == 1
+    # The analytic model has them in its table all the same, and says why they are refused.
+    told = [line for line in result.stdout.splitlines() if line.startswith("refused: ")]
+    assert len(told) == 1
+    assert told[0].startswith("refused: inc (core), inc-server (core-server): ")
 
 
 def test_a_jobs_own_placement_comes_first(tmp_path: Path) -> None:
