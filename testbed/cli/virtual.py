@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from testbed.virtual import session
 from testbed.virtual.traceevents import TraceFile
 from topologies import wording
 from topologies.spec import read as read_topology
-
-_SECONDS = re.compile(r"\d s\b")
 
 
 def check_virtually(
@@ -108,8 +105,7 @@ def run_virtually(
             return run, started.execute()
         except JobError as error:
             log = run.logs / "virtual.log"
-            whose = " (of virtual time)" if _SECONDS.search(str(error)) else ""
-            raise LaunchError(f"{error}{whose}\nits log: {shown(log)}") from error
+            raise LaunchError(f"{error}\n(in virtual time; its log: {shown(log)})") from error
         except (KeyboardInterrupt, EndedError) as error:
             text = f"ended by {getattr(error, 'name', 'SIGINT')}"
             view.note(f"{text}; its record is {shown(run.path)}")

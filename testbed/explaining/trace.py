@@ -365,10 +365,9 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
     """What a run's captures have of a job's chunk in an iteration (None: the last), from 1.
 
     ``run``, ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), ``rounds`` of
-    ``hops``
-    (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with payload;
-    ``whole`` is false if captures lack their ends, as the run was killed or is in virtual time and
-    goes on.
+    ``hops`` (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with
+    payload; ``whole`` is false if captures lack their ends, as the run was killed or is in virtual
+    time and goes on.
     Raises TraceError, CaptureError, DocumentError and, if a live testbed does not answer,
     ControlError.
     """

@@ -93,10 +93,8 @@ def opened(path: Path) -> Iterator[Store]:
                 text = f"{path}: another sweep is at work there; wait for it, or use --to"
                 raise SweepError(text) from error
             yield Store(path)
-    except (
-        BrokenPipeError
-    ):  # who reads what is printed has left, which the folder is not to blame for
-        raise
+    except BrokenPipeError:
+        raise  # whoever reads what is printed has left; the folder is not to blame
     except OSError as error:
         raise SweepError(
             f"{error.filename or path}: the sweep's folder cannot be used: {error.strerror};"

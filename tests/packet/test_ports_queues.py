@@ -145,7 +145,7 @@ def test_higher_priority_overtakes() -> None:
         sender, receiver = setup.rig.udp(1), setup.rig.udp(2)
         target = receiver.getsockname()
         place = 50
-        # On a busy machine the urgent one may come when the others have left; it is never behind
+        # On a busy machine the urgent one may come when the others have left; it is never ahead of
         # them where priorities are not kept, so once is enough.
         for _ in range(20):
             sender.setsockopt(0, 1, 0)  # IP_TOS

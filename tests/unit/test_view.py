@@ -278,7 +278,7 @@ def test_seconds_of_virtual_time_are_told_from_those_of_a_clock(tmp_path: Path, 
     for name, text in (("t.yaml", topology), ("j.yaml", job)):
         (tmp_path / name).write_text(text)
     piped = console(None)
-    with View(piped) as view, pytest.raises(LaunchError, match=r"up after 6 s \(of virtual time\)"):
+    with View(piped) as view, pytest.raises(LaunchError, match=r"up after 6 s\n\(in virtual time;"):
         run_virtually(tmp_path / "t.yaml", [tmp_path / "j.yaml"], view)
     assert any(line.startswith("j: waiting for 5 s of virtual time: w") for line in lines(piped))
 
