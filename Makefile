@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# `make run` and `make test` set up by themselves what they need; `make help` lists all.
+# `make run` and `make test` install what they need; `make help` lists all targets.
 
 PYTHON := .venv/bin/python
+NAMESPACES := scripts/with-namespaces.sh
+# One file for all Pythons, and wheels only: nothing is compiled when it is installed.
+LOCK := .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-build --no-annotate --custom-compile-command "make lock"
 TOPOLOGY ?= topologies/two-racks.yaml
 ARGS ?=
 TESTS ?=
@@ -10,7 +13,7 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-.PHONY: help run test fuzz soak reliability placements recordings bench lint setup setup-test p4 clean
+.PHONY: help run test fuzz soak reliability placements recordings bench lint lock setup setup-test setup-lint p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -19,20 +22,20 @@ help: ## list the targets
 run: setup ## the main job: two racks train on handwritten digits (TOPOLOGY=..., ARGS="--target embedded")
 	@.venv/bin/rackhub run $(TOPOLOGY) $(ARGS)
 
-test: setup-test lint ## every check and every test (TESTS="tests/unit -k job", JOBS=1 for one at a time)
+test: setup-test ## every test (TESTS="tests/unit -k job", JOBS=1 for one at a time)
 	@git ls-files '*.py' | $(PYTHON) -m compileall -q -i - # once, not in each of hundreds of processes
-	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) # in the order of conftest.py
+	@$(NAMESPACES) $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) # in the order of conftest.py
 
 fuzz: setup-test ## look for inputs that break the embedded target, MINUTES=10 (ARGS="aggregation", ARGS=--coverage)
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
 soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \
-		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 RACKHUB_PACKETS=10000000 $(PYTHON) -m pytest \
+		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 RACKHUB_PACKETS=10000000 $(NAMESPACES) $(PYTHON) -m pytest \
 		tests/packet/test_protocol.py tests/packet/test_hostile.py tests/packet/test_memory_flat.py \
 		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
 		tests/unit/test_hostile_hosts.py tests/unit/test_hostile_files.py $(TESTS)
-	@$(PYTHON) -m pytest -m soak $(TESTS)
+	@$(NAMESPACES) $(PYTHON) -m pytest -m soak $(TESTS)
 	@$(PYTHON) -m experiments.reliability --soak $(or $(MINUTES),20) --seed $(SEED) $(ARGS)
 
 reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="--target embedded --target bmv2")
@@ -44,11 +47,11 @@ placements: setup ## train with every placement of servers, write docs/placement
 bench: setup ## what the embedded target, BMv2 and a loop that does nothing forward on one core (ARGS="--json")
 	@.venv/bin/rackhub bench switch $(ARGS)
 
-lint: setup-test ## format, style, types, layers, shell scripts, merges
+lint: setup-lint ## format, style, types, layers, shell scripts, merges
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
-	@.venv/bin/lint-imports $$(.venv/bin/lint-imports --help | grep -o -e --no-logo) # newer ones have a logo
+	@.venv/bin/lint-imports --no-logo
 	@shellcheck scripts/*.sh .ci/run
 	@! git grep -nE '^(<{7}|>{7}) ' # what a merge left behind
 
@@ -57,6 +60,13 @@ setup: ## install what running needs (apt with sudo if need be, .venv)
 
 setup-test: ## install what testing needs, too
 	@scripts/setup.sh test
+
+setup-lint: ## install linters, too
+	@scripts/setup.sh lint
+
+lock: setup-lint ## lock the newest versions of all Python packages, for every supported Python (requirements/)
+	@$(LOCK) pyproject.toml --extra test --extra lint -o requirements/rackhub.txt
+	@$(LOCK) requirements/finsy.in -o requirements/finsy.txt
 
 recordings: setup-test ## ask BMv2 anew what tests compare the embedded target with (CASES="stacks")
 	@$(PYTHON) -m tests.packet.recordings $(CASES)

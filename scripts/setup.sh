@@ -1,16 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what rackhub needs, and says what: Debian packages (through apt, with sudo unless root) and
-# Python packages (into .venv, which is made from the system's Python because Mininet's library is
-# there; for tests also into .venv-finsy). Run as `scripts/setup.sh run` or `scripts/setup.sh test`;
-# again: takes a moment.
+# Installs what rackhub needs and says what it installs:
+#
+#   scripts/setup.sh run        for `make run`: Debian packages (apt, through sudo unless root) and .venv
+#   scripts/setup.sh test       for `make test`, in addition: test packages, and .venv-finsy
+#   scripts/setup.sh lint       for `make lint`, in addition: linters
+#   scripts/setup.sh packages   only the Debian packages of run and test: all that needs root
+#
+# The versions of Python packages are those of requirements/*.txt (`make lock` renews them). .venv is made from
+# the system's Python, which Debian's mininet is made for. A second call takes a moment.
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-run}
+case $purpose in run | test | lint | packages) ;; *)
+    echo "usage: scripts/setup.sh [run|test|lint|packages]" >&2
+    exit 2
+    ;;
+esac
 
 venv=.venv
-FINSY='finsy==0.30.0'
 python=/usr/bin/python3
+mininet=/usr/lib/python3/dist-packages/mininet
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
@@ -18,10 +28,10 @@ fail() {
     exit 1
 }
 
-# Runs a command ($3..) whose output goes to the file $1, and of it what function $2 makes of each line
-# to the terminal: it takes minutes. Its exit status is the command's.
-telling() {
-    into=$1 teller=$2
+# Runs the command $3.., which takes minutes: all its output goes to the file $1, and each line to the
+# function $2, which prints progress. Returns the command's exit status.
+run_logged() {
+    into=$1 progress=$2
     shift 2
     : >"$into"
     {
@@ -30,13 +40,13 @@ telling() {
         printf '\nexit status %s\n' "$failed"
     } | while IFS= read -r line; do
         printf '%s\n' "$line" >>"$into"
-        $teller "$line"
+        $progress "$line"
     done
     [ "$(tail -n 1 "$into")" = "exit status 0" ]
 }
 
-# What is large, and what comes after all of it is there.
-of_apt() {
+# Prints the size of the download and the name of each package that apt has set up.
+apt_progress() {
     case $1 in
     "Need to get "*) say "  fetching ${1#Need to get }" ;;
     "Setting up "*)
@@ -45,7 +55,9 @@ of_apt() {
         ;;
     esac
 }
-of_pip() {
+
+# Prints pip's larger downloads and the number of packages that it unpacks.
+pip_progress() {
     case $1 in
     *"Downloading "*" MB)" | *"Using cached "*" MB)")
         name=${1##*Downloading }
@@ -58,14 +70,17 @@ of_pip() {
     esac
 }
 
-# command or file that shows that a package is there -> package
+# --- Debian packages ---
+
+# A command or file that shows that a package is installed, and the package.
 run_packages="
-/usr/bin/python3=python3
+$python=python3
 /usr/bin/mnexec=mininet
-/usr/lib/python3/dist-packages/mininet/net.py=mininet
+$mininet/net.py=mininet
 ip=iproute2
 tc=iproute2
 ethtool=ethtool
+ping=iputils-ping
 unshare=util-linux
 cc=gcc
 /usr/include/stdlib.h=libc6-dev
@@ -73,12 +88,14 @@ cc=gcc
 "
 test_packages="
 tshark=tshark
-shellcheck=shellcheck
 clang=clang
 /usr/lib/$(uname -m)-linux-gnu/libcairo.so.2=libcairo2
 "
+lint_packages="
+shellcheck=shellcheck
+"
 
-missing() {
+missing() { # the packages in $1 that are not installed
     for entry in $1; do
         thing=${entry%%=*}
         case $thing in
@@ -86,20 +103,17 @@ missing() {
         *) PATH=$PATH:/usr/sbin:/sbin command -v "$thing" >/dev/null || printf '%s\n' "${entry#*=}" ;;
         esac
     done
-    # Debian splits venv from Python; it is there if it can make pip.
+    # Debian splits venv from Python; it is installed if it can make pip.
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
 }
 
-wanted=$run_packages
-if [ "$purpose" = test ]; then wanted="$wanted $test_packages"; fi
-packages=$(missing "$wanted" | sort -u | tr '\n' ' ')
 install_packages() { # the names in $1
     command -v apt-get >/dev/null ||
         fail "not installed: $1- and there is no apt-get here; install what provides them"
     as_root=
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null ||
-            fail "not installed: $1- and there is no sudo; as root: apt-get install $1"
+            fail "not installed: $1- and there is no sudo; as root: $PWD/scripts/setup.sh packages"
         as_root=sudo
     fi
     say "installing Debian packages: $1"
@@ -108,60 +122,84 @@ install_packages() { # the names in $1
     # tshark's package asks who may capture; mininet's recommends servers that nobody needs here.
     log=$(mktemp)
     # shellcheck disable=SC2086
-    telling "$log" of_apt $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+    run_logged "$log" apt_progress $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
         apt-get install -y -q --no-install-recommends $1 || {
         tail -n 20 "$log" >&2
         fail "apt-get could not install: $1"
     }
     rm -f "$log"
 }
+
+wanted=$run_packages
+case $purpose in
+test | packages) wanted="$wanted $test_packages" ;;
+lint) wanted="$wanted $test_packages $lint_packages" ;;
+esac
+packages=$(missing "$wanted" | sort -u | tr '\n' ' ')
 if [ -n "${packages% }" ]; then install_packages "$packages"; fi
 # libFuzzer comes with clang, or in a package of its own that clang only recommends.
-if [ "$purpose" = test ] &&
+if [ "$purpose" != run ] &&
     [ ! -e "$(clang -print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]; then
     install_packages "libclang-rt-dev "
 fi
+if [ "$purpose" = packages ]; then exit; fi
+
+# --- Python packages ---
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     fail "$python is $("$python" -V); Python 3.10 or newer is needed"
 
-# Anew if it is another Python's, cannot see the system's packages, or was moved here from elsewhere.
-if [ ! -x $venv/bin/python ] ||
-    ! $venv/bin/python -c 'import mininet, sys; sys.exit(sys.prefix != sys.argv[1])' \
-        "$PWD/$venv" 2>/dev/null; then
-    say "making $venv from $("$python" -V)"
-    "$python" -m venv --clear --system-site-packages $venv
-fi
-
-# Installed for these files already?
-stamp=$venv/installed-$purpose
-state=$(cat pyproject.toml scripts/setup.sh | sha256sum)
-if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ]; then
-    extras=
-    if [ "$purpose" = test ]; then extras='[test]'; fi
-    say "installing Python packages into $venv (rackhub$extras and what it needs), which takes minutes"
-    log=$venv/pip.log
-    if ! telling "$log" of_pip "$venv/bin/python" -m pip install --disable-pip-version-check \
-        --progress-bar off -e ".$extras"; then
-        tail -n 20 "$log" >&2
-        fail "pip could not install the Python packages; all it said is in $log"
+# Makes the virtual environment $1 unless it is one of this Python, here.
+make_venv() {
+    if [ ! -x "$1/bin/python" ] ||
+        ! "$1/bin/python" -c 'import sys; sys.exit(sys.prefix != sys.argv[1])' "$PWD/$1" 2>/dev/null; then
+        say "making $1 from $("$python" -V)"
+        "$python" -m venv --clear "$1"
     fi
-    printf '%s\n' "$state" >"$stamp"
-    if [ "$purpose" = test ]; then printf '%s\n' "$state" >"$venv/installed-run"; fi
+}
+
+# Installs the locked versions $2 of what $3.. names into the virtual environment $1.
+pip_install() {
+    into=$1 locked=$2
+    shift 2
+    if ! run_logged "$into/pip.log" pip_progress "$into/bin/python" -m pip install \
+        --disable-pip-version-check --progress-bar off -c "$locked" "$@"; then
+        tail -n 20 "$into/pip.log" >&2
+        fail "pip could not install the Python packages; its output is in $into/pip.log"
+    fi
+}
+
+# A venv that sees the system's packages would mix Debian's versions with the locked ones.
+if ! grep -qs '^include-system-site-packages = false' $venv/pyvenv.cfg; then rm -rf $venv; fi
+make_venv $venv
+# Of the system's packages, only Mininet's is used: PyPI's lacks mnexec.
+packages=$($venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+[ -e "$packages/mininet" ] || ln -sfn $mininet "$packages/mininet"
+
+# Each purpose includes those before it; its stamp says which files it was installed from.
+state=$(cat pyproject.toml scripts/setup.sh requirements/*.txt | sha256sum)
+if [ "$(cat $venv/installed-"$purpose" 2>/dev/null)" != "$state" ]; then
+    case $purpose in
+    run) extras='' includes='run' ;;
+    test) extras='[test]' includes='run test' ;;
+    lint) extras='[test,lint]' includes='run test lint' ;;
+    esac
+    say "installing Python packages into $venv (rackhub$extras and what it needs), which takes minutes"
+    # Without a build environment, whose packages would not be locked.
+    pip_install $venv requirements/rackhub.txt setuptools
+    pip_install $venv requirements/rackhub.txt --no-build-isolation -e ".$extras"
+    for each in $includes; do printf '%s\n' "$state" >"$venv/installed-$each"; done
 fi
 
 # finsy, a P4Runtime client that tests drive the switch with, needs a newer protobuf than
-# p4runtime-shell: it has an environment of its own. Without it its test is skipped.
-finsy=.venv-finsy
-if [ "$purpose" = test ] && [ "$(cat $finsy/installed 2>/dev/null)" != "$FINSY" ]; then
-    say "installing $FINSY into $finsy"
-    if "$python" -m venv --clear $finsy &&
-        $finsy/bin/python -m pip install --disable-pip-version-check -q "$FINSY" >"$finsy/pip.log" 2>&1
-    then
-        printf '%s\n' "$FINSY" >$finsy/installed
-    else
-        tail -n 5 "$finsy/pip.log" >&2 || true
-        rm -rf $finsy
-        say "no finsy: tests/packet/test_p4runtime_finsy.py will be skipped"
+# p4runtime-shell: it has an environment of its own.
+if [ "$purpose" != run ]; then
+    finsy=.venv-finsy
+    make_venv $finsy
+    state=$(sha256sum <requirements/finsy.txt)
+    if [ "$(cat $finsy/installed 2>/dev/null)" != "$state" ]; then
+        say "installing $(grep '^finsy==' requirements/finsy.txt) into $finsy"
+        pip_install $finsy requirements/finsy.txt finsy
+        printf '%s\n' "$state" >$finsy/installed
     fi
 fi

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import resource
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -24,11 +26,47 @@ BEFORE = 0.7
 STUCK_SECONDS = 60
 
 
-def pytest_configure() -> None:
-    """Processes that tests start can be interrupted, also where a shell started the tests in the
-    background and had them ignore it, which is inherited."""
+# Set by a caller, these change what programs print or where they look for things.
+UNSET = (
+    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM"),
+    *("TTY_COMPATIBLE", "TTY_INTERACTIVE", "LANG", "LANGUAGE", "PAGER", "RACKHUB_RUNS"),
+    *("SUDO_USER", "SUDO_UID", "SUDO_GID", "SUDO_COMMAND"),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives tests, and the processes that they start, one environment whoever calls them: terminal,
+    locale, home, umask, open files and signals do not depend on the caller's."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache"))  # noqa: PTH111  # expanduser() raises where there is no home
+    home = tempfile.mkdtemp(prefix="rackhub-home-")
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    # Compiled programs are kept between runs where they can be: files named by their content.
+    if not _can_write(cache / "rackhub"):
+        cache = Path(home, ".cache")
+    os.environ |= {
+        "HOME": home,
+        "XDG_CACHE_HOME": str(cache),
+        "TERM": "xterm-256color",
+        "LC_ALL": "C.UTF-8",
+        "no_proxy": "localhost,127.0.0.1,::1",
+    }
+    for name in UNSET:
+        os.environ.pop(name, None)
+    os.umask(0o022)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # A shell that starts a command in the background has it ignore interrupts, which is inherited.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether files can be made in the folder, which is made if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

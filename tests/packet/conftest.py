@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 
@@ -11,19 +10,19 @@ import pytest
 
 from protocol.outcomes import Outcome
 from switch.p4runtime import Device
+from tests.namespaces import needs_namespaces
 from tests.packet.differential import DEVICE
 from tests.packet.node_rig import outcomes
 from tests.packet.targets import Target, opened
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 needs_bmv2 = pytest.mark.skipif(
     shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH"
 )
 
 TARGETS = [
     "in-process",
-    pytest.param("embedded", marks=needs_root),
-    pytest.param("bmv2", marks=[needs_root, needs_bmv2, pytest.mark.bmv2]),
+    pytest.param("embedded", marks=needs_namespaces),
+    pytest.param("bmv2", marks=[needs_namespaces, needs_bmv2, pytest.mark.bmv2]),
 ]
 
 

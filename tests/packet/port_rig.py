@@ -18,11 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import pytest
-
 from switch.pipeline import Pipeline
 from switch.ports import PortOptions, Ports
 from switch.program import Program
+from tests.namespaces import WITHOUT_IPV6
 
 CLONE_NEWNET = 0x40000000
 SOL_UDP = socket.IPPROTO_UDP
@@ -35,8 +34,6 @@ CPU_PORT = 510
 # Seconds until what must come is given up: more than it takes on the busiest machine.
 PATIENCE = 60.0
 DISCARD = 9  # the program sends UDP to this port to the CPU
-
-needs_namespaces = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
 Result = TypeVar("Result")
 
@@ -123,8 +120,8 @@ class Rig:
                     host.ip(f"neigh add {address(other)} lladdr {mac(other)} dev eth0")
 
     def link(self, n: int, host: Namespace, mtu: int = 1500) -> None:
-        self.switch.command("sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
-        host.command("sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
+        for namespace in (self.switch, host):
+            namespace.command(*WITHOUT_IPV6)
         self.switch.ip(
             f"link add s{n} mtu {mtu} type veth peer name eth0 mtu {mtu} address {mac(n)} "
             f"netns {host.id}"

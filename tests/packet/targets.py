@@ -32,6 +32,7 @@ from controller.dataplane import DataPlane
 from controller.entries import insertion
 from switch.p4runtime import Device
 from testbed.nodes import dataplane as builds
+from tests.namespaces import WITHOUT_IPV6
 
 PORTS = range(1, 6)
 DEVICE_ID = 1
@@ -111,6 +112,7 @@ class OnInterfaces:
         directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rh-")))
         with NetNS(self._space) as space:
             self._stack.callback(netns.remove, self._space)
+            self._run(*WITHOUT_IPV6)
             for port in PORTS:
                 space.link("add", ifname=f"sw{port}", kind="veth", peer=f"h{port}")
                 for end in (f"sw{port}", f"h{port}"):
@@ -118,7 +120,6 @@ class OnInterfaces:
                     space.link("set", index=index, state="up", mtu=9500, arp=False)
         for port in PORTS:
             for end in (f"sw{port}", f"h{port}"):
-                self._run("sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1")
                 off = ["tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off"]
                 self._run("ethtool", "-K", end, *off)
             self._sockets[port] = self._stack.enter_context(self._open(f"h{port}"))

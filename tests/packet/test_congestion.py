@@ -15,11 +15,11 @@ from controller.entries import insertion
 from protocol.frames import ipv4_checksum
 from protocol.header import PORT, Flag, Op
 from protocol.scapy_layer import Aggregation
-from tests.packet.conftest import needs_root
+from tests.namespaces import needs_namespaces
 from tests.packet.node_rig import SWITCH_MAC, lanes, number
 from tests.packet.targets import OnInterfaces, Output
 
-pytestmark = [pytest.mark.packet, needs_root]
+pytestmark = [pytest.mark.packet, needs_namespaces]
 
 SLOW, FAST = 5, 4
 RATE = 100_000

@@ -13,10 +13,11 @@ from itertools import groupby
 import pytest
 
 from switch.ports import PortOptions, Ports
+from tests.namespaces import needs_namespaces
 from tests.packet import recordings
 from tests.packet.differential import Answer, Case, Embedded, by_port, differences, read_counters
 from tests.packet.differential_aggregation import trains
-from tests.packet.port_rig import Rig, checksum, needs_namespaces
+from tests.packet.port_rig import Rig, checksum
 
 pytestmark = [pytest.mark.packet, needs_namespaces]
 

@@ -19,6 +19,7 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from tests.namespaces import needs_namespaces
 from tests.packet.flow_rig import Flow, Plant, Primary, plant
 from tests.packet.p4rt_support import (
     DELETE,
@@ -32,7 +33,7 @@ from tests.packet.p4rt_support import (
     lpm,
 )
 from tests.packet.p4rt_targets import ROOT
-from tests.packet.port_rig import needs_namespaces, pattern, udp_frame
+from tests.packet.port_rig import pattern, udp_frame
 
 pytestmark = [pytest.mark.packet, needs_namespaces]
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from controller.entries import bare, deletion, insertion, multicast_group
+from tests.namespaces import needs_namespaces
 from tests.packet.flow_rig import plant
 from tests.packet.node_rig import inner, lanes, two_workers
 from tests.packet.port_rig import (
     SOL_UDP,
     UDP_GRO,
-    needs_namespaces,
     pattern,
     receive_datagrams,
     send_train,

@@ -11,6 +11,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException
 from pyroute2 import NetNS, netns
 
+from tests.namespaces import WITHOUT_IPV6, needs_namespaces
 from tests.packet.p4rt_support import (
     CPU_PORT,
     DEVICE,
@@ -28,7 +29,7 @@ from tests.packet.p4rt_targets import BOTH, running
 
 pytestmark = [
     pytest.mark.packet,
-    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+    needs_namespaces,
 ]
 
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
@@ -69,16 +70,14 @@ def switch(request):
     """(kind, address, wires) of a switch with two ports in a namespace of its own."""
     space = f"p4rt-test-{os.getpid()}"
     with contextlib.ExitStack() as stack:
+        inside = ["ip", "netns", "exec", space]
         with NetNS(space) as made:
             stack.callback(netns.remove, space)
+            subprocess.run([*inside, *WITHOUT_IPV6], check=True)
             for port in (1, 2):
                 made.link("add", ifname=f"sw{port}", kind="veth", peer=f"h{port}")
                 for end in (f"sw{port}", f"h{port}"):
                     made.link("set", index=made.link_lookup(ifname=end)[0], state="up")
-        inside = ["ip", "netns", "exec", space]
-        for end in ("sw1", "sw2", "h1", "h2"):
-            option = f"net.ipv6.conf.{end}.disable_ipv6=1"
-            subprocess.run([*inside, "sysctl", "-qw", option], check=True)
         wires = Wires(stack, space)
         ports = ("-i", "1@sw1", "-i", "2@sw2")
         _, address, _ = stack.enter_context(running(request.param, *ports, prefix=inside))

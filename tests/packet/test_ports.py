@@ -12,11 +12,11 @@ import threading
 
 import pytest
 
+from tests.namespaces import needs_namespaces
 from tests.packet.port_rig import (
     SOL_UDP,
     UDP_GRO,
     address,
-    needs_namespaces,
     pattern,
     receive_datagrams,
     send_train,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from switch.ports import NoPermission, NoSuchInterface, PortOptions, Ports, PortsError
+from tests.namespaces import needs_namespaces
 from tests.packet.flow_rig import Flow
 from tests.packet.port_rig import (
     CPU_PORT,
@@ -21,7 +22,6 @@ from tests.packet.port_rig import (
     Namespace,
     address,
     checksum,
-    needs_namespaces,
     pattern,
     receive_datagrams,
     send_train,

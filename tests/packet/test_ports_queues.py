@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 
+from tests.namespaces import needs_namespaces
 from tests.p4 import corpus
 from tests.packet.port_rig import (
-    needs_namespaces,
     pattern,
     receive_datagrams,
     send_train,
