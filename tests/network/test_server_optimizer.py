@@ -103,7 +103,8 @@ def test_a_worker_that_was_killed_goes_on_with_the_servers_parameters(rackhub: R
     counts = summary["workers_per_iteration"]
     assert (counts[0], counts[-1], len(counts)) == (summary["workers"],) * 2 + (ITERATIONS,)
     assert min(counts) == summary["workers"] - 1
-    assert summary["restored"] == []
+    # A step that only a replica has completed when the plan changes comes from there.
+    assert {one["from"] for one in summary["restored"]} <= {"s0", "s1"}
 
 
 def test_without_any_server_parameters_come_from_workers_and_the_summary_says_so(
