@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address
@@ -88,6 +89,8 @@ class Journal:
         self.path = str(path)
         self._failed = failed
         try:
+            if self.path != ":memory:":  # jobs' nonces are secrets; SQLite's other files follow
+                os.close(os.open(self.path, os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._database = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, timeout=2.0
             )
@@ -95,6 +98,8 @@ class Journal:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
             self._prepare()
+        except OSError as error:
+            raise JournalError(f"journal {self.path}: {error.strerror}") from error
         except sqlite3.Error as error:
             raise JournalError(f"journal {self.path}: {error}") from error
 

@@ -15,9 +15,10 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
+from queue import SimpleQueue
 
 from google.rpc import code_pb2
 
@@ -109,11 +110,13 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     ports.start()
     stack.callback(_stop_ports, ports, device)
 
-    def tell(*_: object) -> None:
-        counters = {number: asdict(one) for number, one in ports.statistics().items()}
-        print(json.dumps({"ports": counters}), flush=True)
-
-    signal.signal(signal.SIGUSR1, tell)
+    # A signal can interrupt its own handler, and printing is not reentrant; SimpleQueue.put() is.
+    requests: SimpleQueue[bool] = SimpleQueue()
+    printer = threading.Thread(target=_print_counters, args=(requests, ports), name="counters")
+    printer.start()
+    stack.callback(printer.join)
+    stack.callback(requests.put, False)
+    signal.signal(signal.SIGUSR1, lambda *_: requests.put(True))
     if options.tls is None and not is_local(options.address):
         log.warning(
             "P4Runtime on %s has no TLS: whoever reaches it controls this switch", options.address
@@ -129,6 +132,14 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     print("ready", flush=True)
     signals.wait(stop)
     log.info("stopping")
+
+
+def _print_counters(requests: SimpleQueue[bool], ports: Ports) -> None:
+    """Prints the ports' counters for each request, until one is False."""
+    with suppress(BrokenPipeError):  # whatever read them has ended
+        while requests.get():
+            counters = {number: asdict(one) for number, one in ports.statistics().items()}
+            print(json.dumps({"ports": counters}), flush=True)
 
 
 def _load(path: Path, traced: bool) -> Pipeline:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ LONGEST = ROOT / "tests" / "packet" / "test_protocol.py"
 # All testbeds are begun before this share of the other files is.
 BEFORE = 0.7
 STUCK_SECONDS = 60
+NO_BMV2 = "BMv2 (simple_switch_grpc) is not installed"
 
 
 # Set by a caller, these change what programs print or where they look for things.
@@ -102,7 +104,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if shutil.which("simple_switch_grpc") is None:
         for item in items:
             if item.get_closest_marker("bmv2"):
-                item.add_marker(pytest.mark.skip(reason="simple_switch_grpc is not installed"))
+                item.add_marker(
+                    pytest.mark.skip(reason=NO_BMV2)
+                )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists what tests were skipped for, with their number."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"skipped {count}: {reason}")
 
 
 @pytest.hookimpl(wrapper=True)

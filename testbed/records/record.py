@@ -3,9 +3,11 @@
 
 ``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` when asked for, the files
 the run was started with, ``series.jsonl`` and ``summary.json``. ``runs/latest`` points to the
-newest. As long as a testbed lives, its processes hold a lock on the file ``.lock`` in its
-directory: that is how others find it, and how they know after a crash that it is gone. When it is,
-the file goes, too: whoever started it removes it, or who looks for testbeds next.
+newest. Other users see none of it.
+
+As long as a testbed lives, its processes hold a lock on the file ``.lock`` in its directory: that
+is how others find it, and how they know after a crash that it is gone. When it is, the file goes,
+too: whoever started it removes it, or who looks for testbeds next.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from testbed.nodes.processes import ROOT
 
 LOCK = ".lock"
 FACTS = "testbed.json"
+# Mode of folders whose contents are their user's own: journals and logs may have jobs' nonces.
+PRIVATE = 0o700
 _PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
 
 
@@ -328,7 +332,7 @@ def _begin(
         held.callback(run.sweep)  # when this process does not hold the lock any more
         held.enter_context(run.lock())  # before it has anything that another might sweep
         for part in (run.logs, run.sockets):
-            part.mkdir()
+            part.mkdir(PRIVATE)
         if "topology" in facts:  # it may be changed later
             shutil.copyfile(facts["topology"], run.topology)
         (run.path / FACTS).write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
@@ -340,7 +344,7 @@ def _make(folder: Path, name: str) -> Path:
     for suffix in ("", *(f".{number}" for number in range(2, 100))):
         path = folder / f"{stamp}{suffix}-{name}"
         try:
-            path.mkdir()
+            path.mkdir(PRIVATE)
             return path
         except FileExistsError:
             continue

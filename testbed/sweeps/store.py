@@ -85,7 +85,7 @@ def default_folder(name: str) -> Path:
 def opened(path: Path) -> Iterator[Store]:
     """The folder, for this process alone; ``SweepError`` if another has it, or it cannot be."""
     try:
-        (path / "logs").mkdir(parents=True, exist_ok=True)
+        (path / "logs").mkdir(record.PRIVATE, parents=True, exist_ok=True)
         with (path / ".sweep").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

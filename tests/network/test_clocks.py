@@ -103,7 +103,6 @@ def quickest(times: Sequence[float]) -> float:
 def test_both_clocks_tell_the_same(tmp_path: Path, name: str) -> None:
     rackhub, scenario = Rackhub(tmp_path), SCENARIOS[name]
     virtual = run(rackhub, scenario, "virtual")
-    why = []
     for _ in range(TRIES):
         emulated = run(rackhub, scenario, "emulated")
         assert first(virtual) == first(emulated)
@@ -120,12 +119,13 @@ def test_both_clocks_tell_the_same(tmp_path: Path, name: str) -> None:
             for summary in (virtual, emulated):
                 assert summary["chunks"]["retransmitted"] > 0
                 assert sum(row["again_packets"] for row in summary["links"]) > 0
-        bound = {text for job in emulated["jobs"] for text in job["machine"]["cpu_bound_by"]}
-        if not bound:
+        if not any(job["machine"]["cpu_bound_by"] for job in emulated["jobs"]):
             break
-        why.append(", ".join(sorted(bound)))
-    else:
-        pytest.skip(f"bytes and weights are the same, times could not be told: {'; '.join(why)}")
+    else:  # a machine that is too busy only makes emulation slower
+        for one, other in zip(seconds(virtual), seconds(emulated), strict=True):
+            within = REPAIRS if scenario.loss else WITHIN
+            assert quickest(other) >= (1 - within) * quickest(one)
+        return
     for one, other in zip(seconds(virtual), seconds(emulated), strict=True):
         if scenario.loss:
             one += seconds(run(rackhub, scenario, "virtual", OTHER_SEED))[0]

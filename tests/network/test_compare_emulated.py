@@ -45,7 +45,7 @@ def test_ring_and_servers_over_tcp(tmp_path: Path):
 def test_gloo_over_the_same_links(tmp_path: Path):
     """PyTorch's own all-reduce: right sums, and on every worker's link what a ring has to carry,
     with headers and notices of its own on top."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     rackhub = Rackhub(tmp_path)
     told = rackhub.json(
         *("compare", rackhub.topology, "--clock", "emulated", "--target", "embedded"),

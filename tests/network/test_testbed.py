@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,8 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
         assert row["expected_bytes"] == (0 if idle else tensor)
         # Stragglers on a loaded machine are asked about, by packets of 74 bytes.
         assert row["bytes"] == pytest.approx(row["expected_bytes"], rel=0.05)
+    for private, mode in ((run, 0o700), (run / "logs", 0o700), (run / "journal.db", 0o600)):
+        assert stat.S_IMODE(private.stat().st_mode) == mode, private
     for name in ("supervisor", "controller", "tor0", "core0", "s0", "w0", "w3", "reference"):
         assert (run / "logs" / f"{name}.log").exists()
     assert list((run / "pcap").glob("core0-eth1*.pcap"))

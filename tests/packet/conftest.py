@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,14 +14,10 @@ from tests.packet.differential import DEVICE
 from tests.packet.node_rig import outcomes
 from tests.packet.targets import Target, opened
 
-needs_bmv2 = pytest.mark.skipif(
-    shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH"
-)
-
 TARGETS = [
     "in-process",
     pytest.param("embedded", marks=needs_namespaces),
-    pytest.param("bmv2", marks=[needs_namespaces, needs_bmv2, pytest.mark.bmv2]),
+    pytest.param("bmv2", marks=[needs_namespaces, pytest.mark.bmv2]),
 ]
 
 

@@ -49,15 +49,7 @@ GROUPS = range(1, 5)
 KINDS = [
     "in process",
     "embedded",
-    pytest.param(
-        "bmv2",
-        marks=[
-            pytest.mark.bmv2,
-            pytest.mark.skipif(
-                shutil.which("simple_switch_grpc") is None, reason="BMv2 is not installed"
-            ),
-        ],
-    ),
+    pytest.param("bmv2", marks=pytest.mark.bmv2),
 ]
 
 

@@ -2,7 +2,6 @@
 """Switch processes for the P4Runtime tests: this target and BMv2, with the same command line."""
 
 import contextlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,15 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 EMBEDDED = [sys.executable, "-m", "switch"]
 BOTH = [
     "embedded",
-    pytest.param(
-        "bmv2",
-        marks=[
-            pytest.mark.bmv2,
-            pytest.mark.skipif(
-                shutil.which("simple_switch_grpc") is None, reason="no simple_switch_grpc on PATH"
-            ),
-        ],
-    ),
+    pytest.param("bmv2", marks=pytest.mark.bmv2),
 ]
 
 

@@ -165,7 +165,10 @@ class OnInterfaces:
             netns.popns()
         opened.bind((interface, 0))
         opened.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
-        opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 23)  # SO_RCVBUFFORCE
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 23)  # SO_RCVBUFFORCE
+        except PermissionError:  # in a user namespace the system's limit holds
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 23)
         opened.setblocking(False)
         return opened
 

@@ -21,6 +21,7 @@ from protocol.header import PORT
 from protocol.plan import Address
 from tests.packet.controller_rig import (
     KEYS,
+    KINDS,
     SWITCHES,
     Clock,
     enter,
@@ -304,10 +305,12 @@ def test_deleting_what_is_gone_already_is_fine(table: JobTable) -> None:
     assert not job.held
 
 
+@pytest.mark.parametrize(
+    "switches", [kind for kind in KINDS if kind != "in process"], indirect=True
+)
 def test_the_operators_shell_can_read_while_the_controller_writes(switches: Fabric) -> None:
     connection = switches.connections["tor0"]
-    if not isinstance(connection, GrpcConnection):
-        pytest.skip("the shell needs gRPC")
+    assert isinstance(connection, GrpcConnection)
     shell = P4RuntimeClient(connection.device_id, connection.address, (0, 1))
     try:
         everything = switches.dataplane.p4info.all_entries("forwarding.routes")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.packet import recordings
 from tests.packet.differential import Case, differences, embedded
-from tests.packet.differential_bmv2 import BMV2, bmv2
+from tests.packet.differential_bmv2 import bmv2
 from tests.packet.differential_cases import cases
 
 pytestmark = pytest.mark.packet
@@ -83,7 +83,6 @@ def test_an_element_of_a_stack_by_index_is_asked_whether_it_is_valid() -> None:
 
 
 @pytest.mark.bmv2
-@pytest.mark.skipif(BMV2 is None, reason="simple_switch_grpc is not on PATH")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_the_installed_bmv2(name: str) -> None:
     case = cases()[name]

@@ -195,15 +195,7 @@ class Plant:
 
 KINDS = [
     "embedded",
-    pytest.param(
-        "bmv2",
-        marks=[
-            pytest.mark.bmv2,
-            pytest.mark.skipif(
-                shutil.which("simple_switch_grpc") is None, reason="BMv2 is not installed"
-            ),
-        ],
-    ),
+    pytest.param("bmv2", marks=pytest.mark.bmv2),
 ]
 
 
@@ -446,7 +438,6 @@ def test_the_monitor_finds_faults_by_itself(plant: Plant) -> None:
 
 
 @pytest.mark.bmv2
-@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="BMv2 is not installed")
 def test_a_switch_that_hangs_is_planned_without_and_comes_back() -> None:
     with ExitStack() as stack:
         plant = Plant(parse(TEXT % 2), "bmv2", stack)

@@ -41,7 +41,7 @@ def test_without_a_compiler_an_edited_source_stops_with_advice(
         dataplane.make_ready(copy_of_sources)
 
 
-@pytest.mark.skipif(shutil.which(dataplane.COMPILER) is None, reason="needs p4c")
+@pytest.mark.skipif(shutil.which(dataplane.COMPILER) is None, reason="p4c is not installed")
 def test_every_build_is_announced_and_made(copy_of_sources: Path) -> None:
     source = copy_of_sources / "node.p4"
     source.write_text(source.read_text() + "\n")
@@ -54,7 +54,7 @@ def test_every_build_is_announced_and_made(copy_of_sources: Path) -> None:
     assert dataplane.make_ready(copy_of_sources, said.append) == []
 
 
-@pytest.mark.skipif(shutil.which(dataplane.COMPILER) is None, reason="needs p4c")
+@pytest.mark.skipif(shutil.which(dataplane.COMPILER) is None, reason="p4c is not installed")
 def test_a_broken_source_shows_the_compilers_message(copy_of_sources: Path) -> None:
     source = copy_of_sources / "forwarding.p4"
     source.write_text(source.read_text().replace("ttl - 1", "no_such_field - 1"))

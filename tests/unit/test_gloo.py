@@ -15,7 +15,7 @@ WAIT_SECONDS = 120.0
 
 
 def test_gloo_sums():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     told = {

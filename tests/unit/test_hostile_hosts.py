@@ -254,8 +254,8 @@ def test_a_flood_of_small_datagrams_is_read_in_portions(size: int) -> None:
             sender.send(bytes(size))
         endpoint.receive()
         first = endpoint.counters.malformed
-        if endpoint.receive_buffer < 1 << 24:
-            pytest.skip("the kernel gives no buffer that holds more than a portion")
-        assert first == _MOST_DATAGRAMS
         endpoint.receive()
-        assert endpoint.counters.malformed == _MOST_DATAGRAMS + 1000
+        held = endpoint.counters.malformed  # all, unless the kernel's limit on buffers is low
+        assert first == min(held, _MOST_DATAGRAMS)
+        if os.geteuid() == 0:
+            assert held == _MOST_DATAGRAMS + 1000

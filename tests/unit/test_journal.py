@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,19 @@ def test_whoever_has_a_journal_learns_that_the_disk_is_full(tmp_path: Path) -> N
     assert said == [f"journal {path}: database or disk is full"]
     assert journal.gone() == {"core0"}
     journal.close()
+
+
+def test_other_users_can_read_no_file_of_a_journal(tmp_path: Path) -> None:
+    """Nonces are in it, and in the write-ahead log."""
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.save_gone(["core0"])
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    journal.close()
+    assert {"journal", "journal-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+    with pytest.raises(JournalError, match="no-folder/journal: No such file or directory"):
+        Journal(tmp_path / "no-folder" / "journal")
 
 
 def test_a_journal_is_one_controllers(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from testbed.sweeps.sweepfile import load
 from testbed.sweeps.trials import Trial, trials
 from tests.unit import small_sweep
 
-cluster_utils = pytest.importorskip("ray.cluster_utils")
+cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
 ray = pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")  # comes with Ray, and is put on the path by it
 
