@@ -23,7 +23,7 @@ ORDER = ("unit", "packet", "network")
 # Takes longest of all, and all processors.
 LONGEST = ROOT / "tests" / "packet" / "test_protocol.py"
 # All testbeds are begun before this share of the other files is.
-BEFORE = 0.7
+BEFORE = 0.5
 STUCK_SECONDS = 60
 NO_BMV2 = "BMv2 (simple_switch_grpc) is not installed"
 
@@ -71,6 +71,11 @@ def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than processors: tests of testbeds wait a seventh of their time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by their folder, quick ones first; skips what cannot run here, saying why.
 
@@ -104,9 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if shutil.which("simple_switch_grpc") is None:
         for item in items:
             if item.get_closest_marker("bmv2"):
-                item.add_marker(
-                    pytest.mark.skip(reason=NO_BMV2)
-                )
+                item.add_marker(pytest.mark.skip(reason=NO_BMV2))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

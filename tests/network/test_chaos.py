@@ -63,12 +63,13 @@ def struck(
     return said, summary
 
 
+# On the embedded target test_every_fault.py kills each of them in every run.
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("tor0", "embedded"),
+        pytest.param("tor0", "embedded", marks=pytest.mark.soak),
         pytest.param("tor0", "bmv2", marks=pytest.mark.bmv2),
-        ("controller", "embedded"),
+        pytest.param("controller", "embedded", marks=pytest.mark.soak),
     ],
 )
 def test_a_killed_process_is_started_again_and_the_job_goes_on(

@@ -36,7 +36,7 @@ from tests.packet.switched_network import Faults, SwitchedNetwork
 pytestmark = pytest.mark.packet
 
 # Sums in all runs of epochs.py, about; more for a longer test.
-CHUNKS = int(os.environ.get("RACKHUB_CHUNKS", "6000"))
+CHUNKS = int(os.environ.get("RACKHUB_CHUNKS", "3000"))
 FEWEST_CHUNKS_PER_RUN = 100  # on average
 # From here on few runs meet everything that may happen.
 SEED = int(os.environ.get("RACKHUB_SEED", "20"))
