@@ -71,11 +71,6 @@ def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than processors: tests of testbeds wait a seventh of their time."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by their folder, quick ones first; skips what cannot run here, saying why.
 

@@ -61,7 +61,8 @@ def test_lost_interface_stops_no_other_and_comes_back(caplog: pytest.LogCaptureF
 
         wait_for(arrives, "traffic through the new interface")
         assert "port 2 (s2) lost its interface" in caplog.text
-        assert "port 2 (s2) is back" in caplog.text
+        # Lines of the packet threads reach the log a moment later.
+        wait_for(lambda: "port 2 (s2) is back" in caplog.text, "the log says so")
 
 
 def test_news_of_an_interface_without_its_mtu_leave_the_mtu_as_it_was() -> None:
