@@ -42,7 +42,8 @@ _HASH_LAST = np.uint32(0xC2B2AE35)
 def scale(exponents: Any, world: int) -> npt.NDArray[np.int32]:
     """Binary digits after the point: s = 30 - ceil(log2 world) - e, at most 149."""
     digits = 30 - (world - 1).bit_length() - np.asarray(exponents, np.int32)
-    return np.minimum(digits, _FINEST_SCALE)
+    scales: npt.NDArray[np.int32] = np.minimum(digits, _FINEST_SCALE)
+    return scales
 
 
 def chunk_exponents(
@@ -171,7 +172,8 @@ def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Ar
     state *= _HASH_LAST
     state ^= state >> np.uint32(13)
     scalar = not (first.ndim or seqs.ndim or chunks.ndim)
-    return state[0] if scalar else state
+    hashes: Array = state[0] if scalar else state
+    return hashes
 
 
 def sum_checks(headers: Array, words: Words, full: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -148,6 +148,10 @@ if [ "$purpose" = packages ]; then exit; fi
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     fail "$python is $("$python" -V); Python 3.10 or newer is needed"
+if [ "$purpose" = lint ]; then # the last numpy for 3.10 has types of another kind
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "$python is $("$python" -V); the linters need Python 3.11 or newer"
+fi
 
 # Makes the virtual environment $1 unless it is one of this Python, here.
 make_venv() {

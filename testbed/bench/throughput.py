@@ -113,7 +113,7 @@ class Worker:
         rng = np.random.default_rng(1)
         most = 1 << _DIGITS
         self._values: Floats = rng.integers(1 - most, most, elements, np.int32).astype(np.float32)
-        self._values /= most
+        self._values /= np.float32(most)
         client.connect_service(NONCE, 0)
         client.init_service({_KEY: elements})
         self._round()  # which finds exponents
