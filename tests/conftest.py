@@ -37,8 +37,8 @@ UNSET = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives tests, and the processes that they start, one environment whoever calls them: terminal,
-    locale, home, umask, open files and signals do not depend on the caller's."""
+    """Gives tests and the processes that they start one environment: the caller's terminal, locale,
+    home, umask, limit on open files and ignored signals have no effect."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache"))  # noqa: PTH111  # expanduser() raises where there is no home
     home = tempfile.mkdtemp(prefix="rackhub-home-")
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _can_write(folder: Path) -> bool:
-    """Whether files can be made in the folder, which is made if need be."""
+    """Makes the folder if need be; returns whether files can be made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
