@@ -57,17 +57,22 @@ def tshark(pcap: Path, *arguments: str) -> str:
     As root, Wireshark from 4.4 on loads no Lua scripts. The user, who may see neither this checkout
     nor the capture, gets copies.
     """
-    as_user: dict[str, Any] = {"env": {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}}
     with tempfile.TemporaryDirectory() as folder:
-        as_user["env"]["HOME"] = folder
-        if os.geteuid() == 0:
-            as_user |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        as_user: list[str] = []
+        if os.geteuid() == 0:  # not by `user=` of Popen: such children of this process crashed
+            as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
             os.chown(folder, NOBODY, NOBODY)
         for file in (SCRIPT, pcap):
             Path(shutil.copy(file, folder)).chmod(0o644)
         command = ["tshark", "-X", f"lua_script:{SCRIPT.name}", "-r", pcap.name, *arguments]
         result = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=60, check=True, **as_user
+            [*as_user, *command],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": folder},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         )
     assert "rackhub.lua" not in result.stderr, result.stderr
     return result.stdout
