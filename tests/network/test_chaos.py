@@ -63,7 +63,7 @@ def struck(
     return said, summary
 
 
-# On the embedded target test_every_fault.py kills each of them in every run.
+# On the embedded target the fault table (test_every_fault.py) has both.
 @pytest.mark.parametrize(
     ("name", "target"),
     [

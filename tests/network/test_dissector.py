@@ -59,7 +59,7 @@ def tshark(pcap: Path, *arguments: str) -> str:
     """
     with tempfile.TemporaryDirectory() as folder:
         as_user: list[str] = []
-        if os.geteuid() == 0:  # not by `user=` of Popen: such children of this process crashed
+        if os.geteuid() == 0:  # with `user=` of Popen, calls crashed under load
             as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
             os.chown(folder, NOBODY, NOBODY)
         for file in (SCRIPT, pcap):

@@ -257,5 +257,5 @@ def test_a_flood_of_small_datagrams_is_read_in_portions(size: int) -> None:
         endpoint.receive()
         held = endpoint.counters.malformed  # all, unless the kernel's limit on buffers is low
         assert first == min(held, _MOST_DATAGRAMS)
-        if os.geteuid() == 0:
+        if endpoint.receive_buffer >= 1 << 24:
             assert held == _MOST_DATAGRAMS + 1000
