@@ -74,8 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     pipeline = None
     if options.program is not None:
-        pipeline = _load(options.program, options.traced)
-    device = Device(options.device_id, options.cpu_port, pipeline=pipeline, traced=options.traced)
+        pipeline = _load(options.program, options)
+    device = Device(
+        options.device_id,
+        options.cpu_port,
+        pipeline=pipeline,
+        traced=options.traced,
+        priority_queues=options.priority_queues,
+    )
     stack.callback(device.close)
     ports = Ports(
         pipeline,
@@ -142,7 +148,7 @@ def _print_counters(requests: SimpleQueue[bool], ports: Ports) -> None:
             print(json.dumps({"ports": counters}), flush=True)
 
 
-def _load(path: Path, traced: bool) -> Pipeline:
+def _load(path: Path, options: Options) -> Pipeline:
     """Raises ProgramError, CompilerError, PipelineError, OSError (nowhere to keep the library)."""
     try:
         program = Program.load(path)
@@ -151,7 +157,7 @@ def _load(path: Path, traced: bool) -> Pipeline:
     except UnsupportedConstruct as error:
         raise ProgramError(f"{path}: {error}") from error
     try:
-        return Pipeline(program, traced=traced)
+        return Pipeline(program, traced=options.traced, priority_queues=options.priority_queues)
     except UnsupportedConstruct as error:  # what only the generator knows
         raise ProgramError(f"{path}: {error}") from error
 

@@ -46,6 +46,7 @@ _words = POINTER(c_uint64)
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "sw_create": (pointer, (c_uint32,)),
     "sw_destroy": (None, (pointer,)),
+    "sw_set_priority_queues": (c_int, (pointer, c_uint32)),
     "sw_get_stats": (None, (pointer, POINTER(Stats))),
     "sw_set_log": (None, (pointer, LOG_FUNCTION, pointer)),
     "sw_table_insert": (

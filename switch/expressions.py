@@ -21,6 +21,16 @@ Json = Any
 
 
 @dataclass(frozen=True)
+class Field:
+    """width in bits, of a varbit field the most it may have; signed: two's complement."""
+
+    name: str
+    width: int
+    signed: bool
+    varbit: bool = False
+
+
+@dataclass(frozen=True)
 class HeaderRef:
     """A header instance by name, e.g. `ipv4` or `labels[0]`."""
 
@@ -42,7 +52,16 @@ class StackLast:
     stack: str
 
 
-HeaderExpression = HeaderRef | StackElement | StackLast
+@dataclass(frozen=True)
+class HeaderChoice:
+    """`condition ? true : false` between two headers of one type."""
+
+    condition: Boolean
+    true: HeaderExpression
+    false: HeaderExpression
+
+
+HeaderExpression = HeaderRef | StackElement | StackLast | HeaderChoice
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,14 @@ class FieldValue:
     field: str
     width: int
     signed: bool
+
+
+@dataclass(frozen=True)
+class VarbitField:
+    """A varbit field, which is assigned, compared and summed as it is, and in no arithmetic."""
+
+    header: HeaderExpression
+    field: str
 
 
 @dataclass(frozen=True)
@@ -144,6 +171,15 @@ class CompareHeaders:
 
 
 @dataclass(frozen=True)
+class CompareVarbits:
+    """op: == !=; as BMv2, by their values as numbers: leading zeros do not count."""
+
+    op: str
+    left: VarbitField
+    right: VarbitField
+
+
+@dataclass(frozen=True)
 class CompareBooleans:
     op: str
     left: Boolean
@@ -186,7 +222,17 @@ Data = (
     | BoolToData
     | StackSize
 )
-Boolean = BoolConst | Compare | CompareHeaders | CompareBooleans | Logic | Not | DataToBool | Valid
+Boolean = (
+    BoolConst
+    | Compare
+    | CompareHeaders
+    | CompareVarbits
+    | CompareBooleans
+    | Logic
+    | Not
+    | DataToBool
+    | Valid
+)
 DATA = (
     Const,
     FieldValue,
@@ -199,8 +245,18 @@ DATA = (
     BoolToData,
     StackSize,
 )
-BOOLEANS = (BoolConst, Compare, CompareHeaders, CompareBooleans, Logic, Not, DataToBool, Valid)
-HEADERS = (HeaderRef, StackElement, StackLast)
+BOOLEANS = (
+    BoolConst,
+    Compare,
+    CompareHeaders,
+    CompareVarbits,
+    CompareBooleans,
+    Logic,
+    Not,
+    DataToBool,
+    Valid,
+)
+HEADERS = (HeaderRef, StackElement, StackLast, HeaderChoice)
 
 ARITHMETIC = frozenset(
     ["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "two_comp_mod", "sat_cast", "usat_cast"]
@@ -216,14 +272,13 @@ class Refused(Exception):  # noqa: N818 (says what happened)
 class Scope:
     """What names in an expression mean.
 
-    field(header, field) -> (width, signed); element_field(stack, position or name) ->
-    (name, width, signed) of a stack's header type; header_field(header, position) likewise;
-    parameters: widths of the enclosing action's parameters; unions: headers of header unions.
+    field(header, position or name): of a header instance; stack_field likewise, of the elements of
+    a stack; parameters: widths of the enclosing action's parameters; unions: headers of header
+    unions.
     """
 
-    field: Callable[[str, str], tuple[int, bool]]
-    header_field: Callable[[str, int], tuple[str, int, bool]]
-    stack_field: Callable[[str, int | str], tuple[str, int, bool]]
+    field: Callable[[str, int | str], Field]
+    stack_field: Callable[[str, int | str], Field]
     parameters: tuple[int, ...] = ()
     unions: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -238,6 +293,8 @@ def hex_value(text: str) -> int:
 def parse_data(node: Json, scope: Scope) -> Data:
     """JSON type-value object -> integer expression. Raises Refused."""
     result = parse_any(node, scope)
+    if isinstance(result, VarbitField):
+        raise Refused(f"varbit field '{result.field}' in arithmetic")
     if isinstance(result, BOOLEANS + HEADERS):
         raise Refused(f"a value where {type(result).__name__} stands")
     return result
@@ -259,7 +316,7 @@ def parse_header(node: Json, scope: Scope) -> HeaderExpression:
     return result
 
 
-def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression:
+def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression | VarbitField:
     """JSON type-value object -> whatever expression it is. Raises Refused."""
     kind, value = node["type"], node["value"]
     if kind == "expression":
@@ -278,12 +335,10 @@ def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression:
             return ValidBit(parse_header({"type": "expression", "value": header}, scope))
         if field == "$valid$":
             return ValidBit(HeaderRef(header))
-        width, signed = scope.field(header, field)
-        return FieldValue(HeaderRef(header), field, width, signed)
+        return _field_of(HeaderRef(header), scope.field(header, field))
     if kind == "stack_field":
         stack, field = value
-        name, width, signed = scope.stack_field(stack, field)
-        return FieldValue(StackLast(stack), name, width, signed)
+        return _field_of(StackLast(stack), scope.stack_field(stack, field))
     if kind in ("runtime_data", "local"):
         return Parameter(value, scope.parameters[value])
     if kind == "lookahead":
@@ -293,7 +348,13 @@ def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression:
     raise Refused(f"operand type '{kind}'")
 
 
-def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpression:
+def _field_of(header: HeaderExpression, field: Field) -> FieldValue | VarbitField:
+    if field.varbit:
+        return VarbitField(header, field.name)
+    return FieldValue(header, field.name, field.width, field.signed)
+
+
+def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpression | VarbitField:
     op, left, right = value["op"], value.get("left"), value.get("right")
     if op in ARITHMETIC:
         return Binary(op, parse_data(left, scope), parse_data(right, scope))
@@ -333,9 +394,11 @@ def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpres
     raise Refused(f"operator '{op}'")
 
 
-def _choice(condition: Boolean, true: Any, false: Any) -> Data | Boolean:
+def _choice(condition: Boolean, true: Any, false: Any) -> Data | Boolean | HeaderExpression:
     if isinstance(true, BOOLEANS) and isinstance(false, BOOLEANS):
         return Logic("or", Logic("and", condition, true), Logic("and", Not(condition), false))
+    if isinstance(true, HEADERS) and isinstance(false, HEADERS):
+        return HeaderChoice(condition, true, false)
     for side in (true, false):
         if not isinstance(side, DATA):
             raise Refused(f"operator '?' between {type(true).__name__}, {type(false).__name__}")
@@ -347,18 +410,21 @@ def _comparison(op: str, left: Any, right: Any) -> Boolean:
         return CompareHeaders(op, left, right)
     if isinstance(left, BOOLEANS) and isinstance(right, BOOLEANS) and op in ("==", "!="):
         return CompareBooleans(op, left, right)
+    if isinstance(left, VarbitField) and isinstance(right, VarbitField) and op in ("==", "!="):
+        return CompareVarbits(op, left, right)
     for side in (left, right):
-        if isinstance(side, HEADERS + BOOLEANS):
+        if not isinstance(side, DATA):
             raise Refused(f"operator '{op}' between {type(left).__name__}, {type(right).__name__}")
     return Compare(op, left, right)
 
 
-def _access(header: HeaderExpression, position: int, scope: Scope) -> FieldValue:
-    if isinstance(header, HeaderRef):
-        name, width, signed = scope.header_field(header.name, position)
-    else:
-        name, width, signed = scope.stack_field(header.stack, position)
-    return FieldValue(header, name, width, signed)
+def _access(header: HeaderExpression, position: int, scope: Scope) -> FieldValue | VarbitField:
+    one = header
+    while isinstance(one, HeaderChoice):
+        one = one.true  # both are of one type
+    if isinstance(one, HeaderRef):
+        return _field_of(header, scope.field(one.name, position))
+    return _field_of(header, scope.stack_field(one.stack, position))
 
 
 # Values that could grow beyond this are refused: no P4 program means them, and code for them

@@ -4,8 +4,8 @@ source, and bounds."""
 
 from __future__ import annotations
 
-from switch.expressions import Json
-from switch.program import Field, HeaderType
+from switch.expressions import Field, Json
+from switch.program import HeaderType
 from switch.refusals import ProgramError, Source, UnsupportedConstruct
 
 # The bits of the longest frame; and cells that a bit<32> tells apart.

@@ -10,7 +10,17 @@ from typing import Any, TypeVar
 from switch import expressions, profiles, value_sets
 from switch.codegen.calculations import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
-from switch.expressions import Const, Data, FieldValue, HeaderRef, Json, Scope, ValidBit
+from switch.expressions import (
+    Const,
+    Data,
+    Field,
+    FieldValue,
+    HeaderRef,
+    Json,
+    Scope,
+    ValidBit,
+    VarbitField,
+)
 from switch.header_types import MOST_BITS, MOST_CELLS, check, header_type, source_of
 from switch.learning import read_learn_lists, read_meter
 from switch.program import (
@@ -27,6 +37,7 @@ from switch.program import (
     Extract,
     FieldList,
     Header,
+    HeaderType,
     KeyField,
     MessageParameters,
     ObjectName,
@@ -40,7 +51,6 @@ from switch.program import (
     Stack,
     Table,
     Transition,
-    VarbitField,
     Verify,
     digest_of,
 )
@@ -161,32 +171,19 @@ class _Loader:
     # Expressions
 
     def _scope(self, parameters: tuple[int, ...] = ()) -> Scope:
-        return Scope(self._field, self._header_field, self._stack_field, parameters, self.unions)
+        return Scope(self._field, self._stack_field, parameters, self.unions)
 
-    def _field(self, header: str, name: str) -> tuple[int, bool]:
-        for one in self.headers[header].type.fields:
-            if one.name == name and one.varbit:
-                raise expressions.Refused(f"varbit field '{header}.{name}' in an expression")
-            if one.name == name:
-                return one.width, one.signed
-        raise ProgramError(f"{self.name}: header '{header}' has no field '{name}'")
+    def _field(self, header: str, which: int | str) -> Field:
+        return self._one_field(f"header '{header}'", self.headers[header].type, which)
 
-    def _is_varbit(self, header: Any, name: str) -> bool:
-        if not isinstance(header, str):
-            return False
-        varbit = self.headers[header].type.varbit
-        return varbit is not None and varbit.name == name
+    def _stack_field(self, stack: str, which: int | str) -> Field:
+        return self._one_field(f"header stack '{stack}'", self.stacks[stack].type, which)
 
-    def _header_field(self, header: str, position: int) -> tuple[str, int, bool]:
-        one = self.headers[header].type.fields[position]
-        self._field(header, one.name)
-        return one.name, one.width, one.signed
-
-    def _stack_field(self, stack: str, which: int | str) -> tuple[str, int, bool]:
-        for position, one in enumerate(self.stacks[stack].type.fields):
-            if which in (position, one.name) and not one.varbit:
-                return one.name, one.width, one.signed
-        raise ProgramError(f"{self.name}: header stack '{stack}' has no field '{which}'")
+    def _one_field(self, of: str, header_type: HeaderType, which: int | str) -> Field:
+        for position, one in enumerate(header_type.fields):
+            if which in (position, one.name):
+                return one
+        raise ProgramError(f"{self.name}: {of} has no field '{which}'")
 
     def _data(self, node: Json, where: Json, parameters: tuple[int, ...] = ()) -> Data:
         with refused_at(source_of(where)):
@@ -221,8 +218,6 @@ class _Loader:
             return ObjectName(kind, value)
         if kind == "header":
             return HeaderRef(value)
-        if kind == "field" and self._is_varbit(*value):
-            return VarbitField(*value)
         scope = self._scope(widths)
         if kind == "parameters_vector":
             return MessageParameters(tuple(expressions.parse_data(one, scope) for one in value))
@@ -378,9 +373,11 @@ class _Loader:
                 inputs.append(CalculationInput(None, 0, one["value"], False))
             elif one["type"] == "payload":
                 inputs.append(CalculationInput(None, 0, None, True))
-            elif one["type"] == "field" and self._is_varbit(*one["value"]):
-                inputs.append(CalculationInput(None, 0, None, False, VarbitField(*one["value"])))
             else:
+                varbit = expressions.parse_any(one, self._scope())
+                if isinstance(varbit, VarbitField):
+                    inputs.append(CalculationInput(None, 0, None, False, varbit))
+                    continue
                 value = self._data(one, node)
                 width = value.width if isinstance(value, FieldValue) else one.get("bitwidth", 1)
                 inputs.append(CalculationInput(value, width, None, False))

@@ -70,6 +70,7 @@ class Options:
     tls: Tls | None
     cpu_port: int | None
     pcap: Path | None
+    priority_queues: int
     plain: bool
     join: bool
     log_console: bool
@@ -178,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help=f"up to {MAX_PRIORITY_QUEUES}, which every port has anyway",
+        help="queues per port, 1 (default) to 8: packets of another priority are dropped",
     )
     return parser
 
@@ -219,7 +220,7 @@ def _check(given: argparse.Namespace) -> Options:
         raise ValueError(f"--drop-port {given.drop_port}: this target's is always {DROP_PORT}")
     if not 1 <= given.priority_queues <= MAX_PRIORITY_QUEUES:
         raise ValueError(
-            f"--priority-queues {given.priority_queues}: every port has {MAX_PRIORITY_QUEUES}"
+            f"--priority-queues {given.priority_queues}: a port has 1 to {MAX_PRIORITY_QUEUES}"
         )
     if given.cpu_port is not None:
         _port_number(str(given.cpu_port), "--cpu-port")
@@ -237,6 +238,7 @@ def _check(given: argparse.Namespace) -> Options:
         tls=_tls(given),
         cpu_port=given.cpu_port,
         pcap=given.pcap,
+        priority_queues=given.priority_queues,
         plain=given.plain,
         join=not given.no_join,
         log_console=given.log_console,

@@ -93,12 +93,15 @@ class Pipeline:
         flags: Sequence[str] = FLAGS,
         clock: Callable[[], int] | None = None,
         traced: bool = False,
+        priority_queues: int = 1,
     ) -> None:
         """Compiles (or finds compiled) and starts the program; pool = packets alive at once,
         flags = for the C compiler (a sanitizer's, say), clock = now_us of a program without ports,
-        traced = so that set_trace works, which costs most of the speed.
+        traced = so that set_trace works, which costs most of the speed, priority_queues = queues
+        per port, 1 to 8: packets to which the program gives another priority are dropped.
 
-        Raises ProgramError, UnsupportedConstruct, switch.compile.CompilerError, MemoryError.
+        Raises ProgramError, UnsupportedConstruct, switch.compile.CompilerError, MemoryError,
+        ValueError.
         """
         self.program = program
         source = _source(program, traced)
@@ -109,6 +112,9 @@ class Pipeline:
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
         self.handle = ctypes.c_void_p(handle)
+        if self.native.sw_set_priority_queues(handle, priority_queues):
+            self.close()
+            raise ValueError(f"{priority_queues} priority queues: a port has 1 to 8")
         self.pool = pool
         self.started_ns = time.monotonic_ns()
         self._initial: dict[str, tuple[int, ...]] = {}

@@ -20,21 +20,13 @@ from typing import Union
 from switch.expressions import (
     Boolean,
     Data,
+    Field,
     FieldValue,
     HeaderExpression,
     Json,
+    VarbitField,
 )
 from switch.refusals import ProgramError, Source
-
-
-@dataclass(frozen=True)
-class Field:
-    """width in bits, of a varbit field the most it may have; signed: two's complement."""
-
-    name: str
-    width: int
-    signed: bool
-    varbit: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ class FieldList:
 
 # Operations of actions (and of parser states, where they stand among extract, set, verify).
 # An operand is an expression, or names an object of the program.
-Operand = Union[Data, Boolean, HeaderExpression, "ObjectName", "MessageParameters", "VarbitField"]
+Operand = Union[Data, Boolean, HeaderExpression, VarbitField, "ObjectName", "MessageParameters"]
 
 
 @dataclass(frozen=True)
@@ -91,14 +83,6 @@ class ObjectName:
 
     kind: str
     name: str
-
-
-@dataclass(frozen=True)
-class VarbitField:
-    """A varbit field, which is assigned and summed as it is, and in no expression."""
-
-    header: str
-    field: str
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from switch import expressions as ex
@@ -16,8 +17,9 @@ from switch.refusals import ProgramError
 if TYPE_CHECKING:
     from switch.pipeline import Pipeline
 
-# A member: for each part of the key a value and which bits of it count.
-Member = tuple[tuple[int, int], ...]
+# A member: for each part of the key a value and which bits of it count, or a range of values.
+Member = tuple[tuple[int, int] | range, ...]
+MOST_RANGE_BITS = 64
 
 
 def width_of(value: ex.Data) -> int:
@@ -41,21 +43,23 @@ def declared(nodes: Iterable[ex.Json], states: Mapping[str, ParserState]) -> dic
             name = transition.value_set
             if name is None:
                 continue
-            widths = [width_of(part) for part in state.key]
-            if name in found and [one.width for one in found[name].key] != widths:
+            if name in found and widths(found[name]) != [width_of(part) for part in state.key]:
                 raise ProgramError(f"value set '{name}' is looked up by keys of different widths")
             found[name] = _table(name, sizes[name], state)
     return found
 
 
 def _table(name: str, size: int, state: ParserState) -> Table:
-    key = tuple(
+    parts = [
         KeyField(f"key[{i}]", "ternary", part, width_of(part), None)
         for i, part in enumerate(state.key)
-    )
+    ]
+    # Each part twice: the program does not say by what kind of match members are given.
+    ranges = [replace(one, match="range") for one in parts if one.width <= MOST_RANGE_BITS]
+    key = (*parts, *ranges)
     return Table(
         name=name,
-        match="ternary",
+        match="range",
         key=key,
         action_ids=(),
         max_size=size,
@@ -98,7 +102,7 @@ class ValueSetState:
         wanted = dict.fromkeys(members)
         if len(wanted) > self._table.max_size:
             raise ValueError(f"value set '{self._table.name}' takes {self._table.max_size} members")
-        packed = {one: pack_key(self._table, self._layout, one) for one in wanted}
+        packed = {one: pack_key(self._table, self._layout, self._key(one)) for one in wanted}
         for one in [one for one in self._handles if one not in wanted]:
             handle = self._handles.pop(one)
             self._pipeline.native.sw_table_delete(self._pipeline.handle, self._index, handle)
@@ -106,10 +110,27 @@ class ValueSetState:
             if one not in self._handles:
                 handle = self._pipeline.native.sw_table_insert(
                     self._pipeline.handle, self._index, _words(key.value), _words(key.mask),
-                    _words([]), _words([]), 0, 0, _words([]),
+                    _words(key.low), _words(key.high), 0, 0, _words([]),
                 )  # fmt: skip
                 self._pipeline.done(min(handle, 0), f"member of value set '{self._table.name}'")
                 self._handles[one] = handle
+
+    def _key(self, member: Member) -> list[tuple[int, int]]:
+        """The key of the table's entry: value and mask of each part, then the ranges."""
+        values, ranges = [], []
+        for one, width in zip(member, widths(self._table), strict=True):
+            everything = (0, (1 << width) - 1)
+            values.append((0, 0) if isinstance(one, range) else one)
+            if width <= MOST_RANGE_BITS:
+                ranges.append((one.start, one.stop - 1) if isinstance(one, range) else everything)
+            elif isinstance(one, range):
+                raise ValueError(f"value set '{self._table.name}': a range of {width} bits")
+        return [*values, *ranges]
+
+
+def widths(table: Table) -> list[int]:
+    """Bits of the parts of a value set's key."""
+    return [one.width for one in table.key if one.match == "ternary"]
 
 
 def _words(values: list[int]) -> Any:

@@ -29,6 +29,12 @@ ALGORITHMS = {
 }
 CRC_WIDTHS = {"crc16_custom": 16, "crc32_custom": 32}
 
+_PUT_PAYLOAD = (
+    "    if (packet->payload_length)",
+    "        memcpy(bytes + length, packet->payload, packet->payload_length);",
+    "    length += packet->payload_length;",
+)
+
 
 def custom_crcs(program: Program) -> dict[str, int]:
     """Calculations that have parameters, in the order that numbers them in C -> bits."""
@@ -77,13 +83,10 @@ class CalculationWriter:
                 emit_put(out, "to", parts)
                 out.emit("}")
             out.emit("size_t length = (to.bits + 7) / 8;")
-        if payload:
-            out.emit("if (packet->payload_length) memcpy(bytes + length, packet->payload,")
-            out.emit("                                   packet->payload_length);")
-            out.emit("length += packet->payload_length;")
         return [
             *self._head(calculation),
             *out.lines,
+            *(_PUT_PAYLOAD if payload else ()),
             f"    return {self._hash(calculation)}bytes, length);",
             "}",
             "",
@@ -97,11 +100,12 @@ class CalculationWriter:
     def _of_any_length(self, out: Emitter, calculation: Calculation) -> list[str]:
         """With varbit fields: bit by bit."""
         puts, room = Emitter(self.layout), 16
+        payload = any(one.payload for one in calculation.inputs)
         for one in calculation.inputs:
             if one.payload:
-                raise ex.Refused("a calculation with a varbit field and the payload")
+                continue
             if one.varbit is not None:
-                room += self._put_varbit(puts, one.varbit.header, one.varbit.field)
+                room += self._put_varbit(puts, one.varbit)
                 continue
             name = one.header
             if name is None or self.program.headers[name].type.varbit is None:
@@ -115,7 +119,7 @@ class CalculationWriter:
             header = self.program.headers[name]
             for member in header.type.fields:
                 if member.varbit:
-                    room += self._put_varbit(puts, name, member.name)
+                    room += self._put_varbit(puts, ex.VarbitField(ex.HeaderRef(name), member.name))
                     continue
                 puts.emit(f"if ({puts.valid(ex.HeaderRef(name))}) {{")
                 emit_put(puts, "to", [(self.layout.field_path(header, member.name), member.width)])
@@ -123,23 +127,25 @@ class CalculationWriter:
                 room += member.width // 8 + 1
         return [
             *self._head(calculation),
-            f"    uint8_t bytes[{room}];",
+            f"    uint8_t bytes[{room}{' + SW_MAX_FRAME' if payload else ''}];",
             "    struct hash_bits to = {bytes, 0, sizeof bytes};",
             *out.lines,
             *puts.lines,
-            f"    return {self._hash(calculation)}bytes, (to.bits + 7) / 8);",
+            "    size_t length = (to.bits + 7) / 8;",
+            *(_PUT_PAYLOAD if payload else ()),
+            f"    return {self._hash(calculation)}bytes, length);",
             "}",
             "",
         ]
 
-    def _put_varbit(self, out: Emitter, name: str, field: str) -> int:
+    def _put_varbit(self, out: Emitter, value: ex.VarbitField) -> int:
         """Returns how many bytes it may be."""
-        header = self.program.headers[name]
-        assert header.type.varbit is not None
-        path = self.layout.field_path(header, field)
-        out.emit(f"if ({out.valid(ex.HeaderRef(name))})")
+        path = out.varbit(value)
+        out.emit(f"if ({out.valid(value.header)})")
         out.emit(f"    hash_put_bytes(&to, {path}.data, {path}.bytes);")
-        return header.type.varbit.width // 8
+        varbit = out.type_of(value.header).varbit
+        assert varbit is not None
+        return varbit.width // 8
 
     def _summed(
         self, out: Emitter, calculation: Calculation, groups: list[tuple[str, list[Part]]]

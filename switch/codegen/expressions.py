@@ -15,7 +15,7 @@ from switch import expressions as ex
 from switch.codegen.layout import LIMB, Layout, argument_offsets, limbs
 from switch.codegen.limbs import FULL_LIMB, Stream, literal, natural_limbs, possible_ones
 from switch.codegen.wide import WideEmitter
-from switch.program import Action
+from switch.program import Action, HeaderType
 
 LookaheadReader = Callable[["Emitter", ex.Lookahead], str]
 
@@ -41,6 +41,9 @@ class Emitter(WideEmitter):
         """C lvalue of a header; one that does not exist is the stack's spare element."""
         if isinstance(header, ex.HeaderRef):
             return self.layout.paths[header.name]
+        if isinstance(header, ex.HeaderChoice):
+            condition = self.keep(self.boolean(header.condition))
+            return f"(*({condition} ? &{self.header(header.true)} : &{self.header(header.false)}))"
         path = self.layout.stacks[header.stack]
         size = len(self.layout.program.stacks[header.stack].headers)
         if isinstance(header, ex.StackLast):
@@ -48,19 +51,26 @@ class Emitter(WideEmitter):
         index = self.keep(self.narrow(header.index))
         return f"{path}.e[{index} < {size} ? {index} : {size}]"
 
-    def header_type(self, header: ex.HeaderExpression) -> str:
+    def type_of(self, header: ex.HeaderExpression) -> HeaderType:
         program = self.layout.program
+        while isinstance(header, ex.HeaderChoice):
+            header = header.true  # both are of one type
         if isinstance(header, ex.HeaderRef):
-            return program.headers[header.name].type.name
-        return program.stacks[header.stack].type.name
+            return program.headers[header.name].type
+        return program.stacks[header.stack].type
 
     def field(self, value: ex.FieldValue) -> str:
         """C lvalue of a field."""
         program = self.layout.program
         if isinstance(value.header, ex.HeaderRef):
             return self.layout.field_path(program.headers[value.header.name], value.field)
-        header_type = program.stacks[value.header.stack].type
-        return f"{self.header(value.header)}.{self.layout.member(header_type, value.field)}"
+        member = self.layout.member(self.type_of(value.header), value.field)
+        return f"{self.header(value.header)}.{member}"
+
+    def varbit(self, value: ex.VarbitField) -> str:
+        """C lvalue of a varbit field: a struct of `bytes` and `data`."""
+        member = self.layout.member(self.type_of(value.header), value.field)
+        return f"{self.header(value.header)}.{member}"
 
     def valid(self, header: ex.HeaderExpression) -> str:
         if isinstance(header, ex.HeaderRef) and self.layout.program.headers[header.name].metadata:
@@ -211,6 +221,9 @@ class Emitter(WideEmitter):
             return self._truth(e.operand)
         if isinstance(e, ex.CompareHeaders):
             return self._headers_equal(e)
+        if isinstance(e, ex.CompareVarbits):
+            equal = self._varbits_equal(self.varbit(e.left), self.varbit(e.right))
+            return equal if e.op == "==" else f"!{equal}"
         return self._comparison(e)
 
     def _truth(self, e: ex.Data) -> str:
@@ -252,17 +265,13 @@ class Emitter(WideEmitter):
 
     def _headers_equal(self, e: ex.CompareHeaders) -> str:
         left, right = self.header(e.left), self.header(e.right)
-        header_type = next(
-            one.type
-            for one in self.layout.program.headers.values()
-            if one.type.name == self.header_type(e.left)
-        )
+        header_type = self.type_of(e.left)
         name, equal = self.temporary("equal"), []
-        if header_type.varbit is not None:
-            raise ex.Refused("a comparison of headers with a varbit field")
         for one in header_type.fields:
             member = self.layout.member(header_type, one.name)
-            if one.width <= LIMB:
+            if one.varbit:
+                equal.append(self._varbits_equal(f"{left}.{member}", f"{right}.{member}"))
+            elif one.width <= LIMB:
                 equal.append(f"{left}.{member} == {right}.{member}")
             else:
                 equal.append(f"!memcmp({left}.{member}, {right}.{member}, {8 * limbs(one.width)})")
@@ -271,6 +280,11 @@ class Emitter(WideEmitter):
             f"(!{self.valid(e.left)} || ({' && '.join(equal) or '1'}));"
         )
         return name if e.op == "==" else f"!{name}"
+
+    @staticmethod
+    def _varbits_equal(left: str, right: str) -> str:
+        arguments = ", ".join(f"{one}.data, {one}.bytes" for one in (left, right))
+        return f"equal_numbers({arguments})"
 
     # Assignment
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 
 from switch import expressions as ex
-from switch.program import ObjectName, Primitive, VarbitField
+from switch.program import ObjectName, Primitive
 
 Place = tuple[str, str]  # header instance, field
 
@@ -48,8 +48,6 @@ def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
             (uses.written if written else uses.read).add((one.header.name, one.field))
         elif isinstance(one, ex.HeaderRef):
             uses.whole.add(one.name)
-        elif isinstance(one, VarbitField):
-            uses.whole.add(one.header)
         elif isinstance(one, (ex.StackElement, ex.StackLast, ex.StackSize)):
             uses.stacks.add(one.stack)
         elif isinstance(one, ObjectName) and one.kind == "header_stack":

@@ -27,7 +27,7 @@ from switch.program import (
     Verify,
 )
 from switch.refusals import refused_at
-from switch.value_sets import width_of
+from switch.value_sets import MOST_RANGE_BITS, width_of
 
 # Core errors by P4-16's order, for programs whose JSON does not number them.
 _CORE_ERRORS = {
@@ -249,15 +249,19 @@ class ParserWriter:
         """Whether the key is in a value set."""
         layout, items = self.layout.tables[name], iter(words)
         packed: list[list[str]] = [[] for _ in range(layout.words)]
-        for place, part in zip(layout.places, state.key, strict=True):
+        ranges: list[str] = []
+        for place, part in zip(layout.places, state.key):  # noqa: B905  # then those of the ranges
             for i in range(limbs(width_of(part))):
                 shift = f" << {place.shift}" if place.shift else ""
-                packed[place.word + i].append(f"{next(items)[0]}{shift}")
+                word = next(items)[0]
+                packed[place.word + i].append(f"{word}{shift}")
+            if width_of(part) <= MOST_RANGE_BITS:
+                ranges.append(word)
         key = self.out.temporary("key")
-        values = ", ".join(" | ".join(one) or "0" for one in packed)
+        values = ", ".join([*(" | ".join(one) or "0" for one in packed), *ranges])
         self.out.emit(f"const uint64_t {key}[] = {{{values}}};")
         table = f"&sw->tables[{self.layout.table_index[name]}]"
-        return f"sw_lookup({table}, {key}, {layout.words}, 0, 0, 0, 0) != 0"
+        return f"sw_lookup({table}, {key}, {layout.words}, {layout.ranges}, 0, 0, 0) != 0"
 
     def _tests(self, transition: Transition, words: list[tuple[str, int, int]]) -> list[str]:
         assert transition.value is not None

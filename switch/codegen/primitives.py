@@ -16,8 +16,11 @@ from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.tracing import c_string, trace_result, trace_statement
 from switch.codegen.wide import UNROLLED
-from switch.program import Action, MessageParameters, Meter, ObjectName, Primitive, VarbitField
+from switch.program import Action, MessageParameters, Meter, ObjectName, Primitive
 from switch.refusals import refused_at
+
+# Fields of standard metadata by which a packet is dropped, and their values in C.
+_DROPPED = (("egress_spec", "SW_DROP_PORT"), ("mcast_grp", "0"))
 
 
 class PrimitiveWriter:
@@ -102,24 +105,15 @@ class PrimitiveWriter:
         out.emit(f"if ({path}.valid) c->state.packet_length -= {size};", f"{path}.valid = 0;")
 
     def _bytes(self, out: Emitter, header: ex.HeaderExpression) -> str:
-        name = out.header_type(header)
-        for one in self.program.headers.values():
-            if one.type.name == name:
-                return size_of(self.layout, one.type, out.header(header))
-        raise KeyError(name)
+        return size_of(self.layout, out.type_of(header), out.header(header))
 
     def assign_varbit(self, out: Emitter, one: Primitive) -> None:
-        target, source = (self._varbit(operand) for operand in one.operands)
+        to = _varbit(one, 0)
+        target, source = out.varbit(to), out.varbit(_varbit(one, 1))
         room = f"sizeof {target}.data"
         out.emit(f"uint32_t count = {source}.bytes < {room} ? {source}.bytes : {room};")
         out.emit(f"memmove({target}.data, {source}.data, count);", f"{target}.bytes = count;")
-        assert isinstance(one.operands[0], VarbitField)
-        out.emit(f"{self.layout.paths[one.operands[0].header]}.touched = 1;")
-
-    def _varbit(self, operand: object) -> str:
-        if not isinstance(operand, VarbitField):
-            raise ex.Refused("a varbit assignment of something else")
-        return self.layout.field_path(self.program.headers[operand.header], operand.field)
+        out.emit(f"{out.header(to.header)}.touched = 1;")
 
     # Header stacks (P4-16, 8.18)
 
@@ -215,11 +209,23 @@ class PrimitiveWriter:
 
     # What becomes of the packet
 
-    def mark_to_drop(self, out: Emitter, one: Primitive) -> None:
-        for name, value in (("egress_spec", "SW_DROP_PORT"), ("mcast_grp", "0")):
+    def drop(self, out: Emitter, one: Primitive) -> None:
+        """P4-14's, on standard metadata."""
+        for name, value in _DROPPED:
             path = standard_field(self.layout, name)
             if path:
                 out.emit(f"{path} = {value};")
+
+    def mark_to_drop(self, out: Emitter, one: Primitive) -> None:
+        """On the struct that is its argument: p4c makes a copy of standard metadata where an action
+        has it as an inout parameter, and copies it back later."""
+        header = _header(one, 0)
+        assert isinstance(header, ex.HeaderRef)
+        given = self.program.headers[header.name]
+        fields = {each.name for each in given.type.fields}
+        for name, value in _DROPPED:
+            if name in fields:
+                out.emit(f"{self.layout.field_path(given, name)} = {value};")
 
     def clone(self, out: Emitter, one: Primitive) -> None:
         session, kept = out.narrow(_data(one, 0)), out.narrow(_data(one, 1))
@@ -321,7 +327,7 @@ PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
     "execute_meter": PrimitiveWriter.execute_meter,
     "generate_digest": PrimitiveWriter.generate_digest,
     "mark_to_drop": PrimitiveWriter.mark_to_drop,
-    "drop": PrimitiveWriter.mark_to_drop,
+    "drop": PrimitiveWriter.drop,
     "clone_ingress_pkt_to_egress": PrimitiveWriter.clone,
     "clone_egress_pkt_to_egress": PrimitiveWriter.clone,
     "resubmit": PrimitiveWriter.resubmit,
@@ -407,6 +413,13 @@ def _header(one: Primitive, position: int) -> ex.HeaderExpression:
     if isinstance(operand, ex.HEADERS):
         return operand
     raise ex.Refused(f"operand {position + 1} of '{one.op}' that is not a header")
+
+
+def _varbit(one: Primitive, position: int) -> ex.VarbitField:
+    operand = one.operands[position]
+    if isinstance(operand, ex.VarbitField):
+        return operand
+    raise ex.Refused(f"operand {position + 1} of '{one.op}' that is not a varbit field")
 
 
 def _object(one: Primitive, position: int) -> str:

@@ -34,7 +34,6 @@ from switch.program import (
     Conditional,
     Control,
     Extract,
-    Field,
     ObjectName,
     Primitive,
     Program,
@@ -333,7 +332,7 @@ class Usage:
             if one.width <= FOLLOWED and name not in known
         }
 
-    def _of_one_control(self, own: Uses, other: Uses) -> Iterator[tuple[str, Field]]:
+    def _of_one_control(self, own: Uses, other: Uses) -> Iterator[tuple[str, ex.Field]]:
         """Metadata (header, field) that one control mentions and nothing else does."""
         elsewhere = (self.parser, other, self.calculated)
         excluded = {place for uses in elsewhere for place in uses.places()} | self.kept

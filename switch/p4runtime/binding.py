@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from switch import program as p4
+from switch.value_sets import widths
 
 from .errors import invalid_argument
-from .schema import EXACT, LPM, OPTIONAL, RANGE, TERNARY, Action, Schema, Table
+from .schema import EXACT, LPM, OPTIONAL, RANGE, TERNARY, Action, Field, Schema, Table
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class _Named(Protocol):
 
 
 N = TypeVar("N", bound=_Named)
+F = TypeVar("F", bound=Field)
 
 
 def bind(schema: Schema, program: p4.Program) -> Schema:
@@ -54,15 +56,29 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
     meters = _present(schema.meters, program.meters, "meter", missing)
     learned = {one.name: one for one in program.learn_lists.values()}
     digests = _present(schema.digests, learned, "digest", missing)
-    if schema.tables and not tables:
+    if schema.tables and not tables and any(map(_takes_entries, program_tables.values())):
         raise invalid_argument(
             f"the P4Info is of another program: it has tables "
             f"{_names(schema.tables.values())}, the device config has "
             f"{', '.join(sorted(program_tables)) or 'none'}"
         )
-    for action in schema.actions.values():
+    declared_actions = {
+        i: _with_widths(one, actions[one.name]) if one.name in actions else one
+        for i, one in schema.actions.items()
+    }
+    for action in declared_actions.values():
         if action.name in actions:
             _check_action(action, actions[action.name])
+    tables = {
+        i: dataclasses.replace(
+            one, fields=_sized(one.fields, [key.width for key in program_tables[one.name].key])
+        )
+        for i, one in tables.items()
+    }
+    value_sets = {
+        i: dataclasses.replace(one, fields=_sized(one.fields, widths(program.value_sets[one.name])))
+        for i, one in value_sets.items()
+    }
     for table in tables.values():
         _check_table(schema, table, program, program_tables[table.name])
     for counter in counters.values():
@@ -71,7 +87,7 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
         selects = program.profiles[profile.name].selector is not None
         _same("action profile", profile.name, "selector", profile.with_selector, selects)
     for one in value_sets.values():
-        key = [field.width for field in program.value_sets[one.name].key]
+        key = widths(program.value_sets[one.name])
         _same("value set", one.name, "key widths", [field.width for field in one.fields], key)
         _same("value set", one.name, "size", one.size, program.value_sets[one.name].max_size)
     for register in registers.values():
@@ -90,6 +106,7 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
     left_out = {i: f"{what}, which the compiler left out," for i, what in missing.items()}
     return dataclasses.replace(
         schema,
+        actions=declared_actions,
         tables={i: _immutable(table, program_tables[table.name]) for i, table in tables.items()},
         counters=counters,
         registers=registers,
@@ -99,6 +116,26 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
         digests=digests,
         others={**schema.others, **left_out},
     )
+
+
+def _takes_entries(table: p4.Table) -> bool:
+    """Whether a table is one of the source; others p4c makes of statements."""
+    return bool(table.key) and not table.entries_are_const
+
+
+def _sized(fields: tuple[F, ...], actual: Sequence[int]) -> tuple[F, ...]:
+    """Fields whose width P4Info leaves open (of type `error`, or of an enum) have the program's."""
+    if len(fields) != len(actual):
+        return fields
+    return tuple(
+        one if one.width else dataclasses.replace(one, width=width)
+        for one, width in zip(fields, actual, strict=True)
+    )
+
+
+def _with_widths(action: Action, found: p4.Action) -> Action:
+    actual = [one.width for one in found.parameters]
+    return dataclasses.replace(action, params=_sized(action.params, actual))
 
 
 def _immutable(table: Table, program_table: p4.Table) -> Table:

@@ -69,6 +69,7 @@ class Device:
     on_output   called with [(port, frame)] that a packet-out injected in process sends
     clock       microseconds, for pushed programs that forward in process only; None: the system's
     traced      pushed programs are compiled for Pipeline.set_trace
+    priority_queues  queues per port of pushed programs
     """
 
     def __init__(
@@ -82,13 +83,14 @@ class Device:
         on_output: Callable[[Sequence[Output]], None] | None = None,
         clock: Callable[[], int] | None = None,
         traced: bool = False,
+        priority_queues: int = 1,
     ) -> None:
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.on_commit = on_commit
         self.on_packet_out = on_packet_out
         self.on_output = on_output
-        self._clock, self._traced = clock, traced
+        self._build = partial(build, clock=clock, traced=traced, priority_queues=priority_queues)
         self._notice_to = -1
         self.packet_ins = 0  # sent to a controller
         self.packet_ins_lost = 0  # no primary, no P4Info, or shorter than the header
@@ -247,7 +249,7 @@ class Device:
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _verify(self, request: Any) -> None:
-        built = build(request, self._clock, self._traced)
+        built = self._build(request)
         try:
             if request.action == SetConfig.VERIFY:
                 built.close()
@@ -290,7 +292,7 @@ class Device:
                 committed.config.CopyFrom(config)
                 self._drop_saved()
                 return
-        built = build(request, self._clock, self._traced)
+        built = self._build(request)
         try:
             with self._lock:
                 self._require_primary(request, "SetForwardingPipelineConfig")

@@ -16,7 +16,6 @@ from switch.refusals import ProgramError
 from .binding import bind
 from .errors import P4RuntimeError, invalid_argument
 from .forwarding import Forwarding
-from .packetio import check_headers
 from .schema import Schema
 
 
@@ -24,9 +23,10 @@ def build(
     request: p4runtime_pb2.SetForwardingPipelineConfigRequest,
     clock: Callable[[], int] | None = None,
     traced: bool = False,
+    priority_queues: int = 1,
 ) -> Forwarding:
-    """Loads and compiles the program of a request; changes nothing else. clock, traced: of the
-    pipeline.
+    """Loads and compiles the program of a request; changes nothing else. clock, traced,
+    priority_queues: of the pipeline.
 
     Raises INVALID_ARGUMENT with the reason if it is missing or cannot be realized.
     """
@@ -40,12 +40,11 @@ def build(
     except P4RuntimeError as error:
         # Whatever the reason, the answer to a config that cannot be realized has this code.
         raise invalid_argument(error.message) from error
-    check_headers(schema)
     name = str(config.p4info.pkg_info.name) or "the pushed program"
     try:
         program = Program.parse_text(config.p4_device_config, name)
         bound = bind(schema, program)
-        pipeline = Pipeline(program, clock=clock, traced=traced)
+        pipeline = Pipeline(program, clock=clock, traced=traced, priority_queues=priority_queues)
     except (ProgramError, PipelineError, CompilerError, MemoryError) as error:
         raise invalid_argument(f"the program cannot be realized: {error}") from error
     return Forwarding(_copy(config), bound, pipeline)

@@ -3,7 +3,8 @@
 
 On the CPU port a packet carries the header that the program annotates with @controller_header:
 "packet_out" before what the controller sends, "packet_in" before what it receives. Its fields
-travel as PacketMetadata.
+travel as PacketMetadata. Where they are not whole bytes together (P4Info leaves out fields
+annotated @padding), what is missing at the end is zero bits, as in BMv2.
 """
 
 from __future__ import annotations
@@ -15,17 +16,10 @@ from .schema import Field, Schema
 from .values import decode_unsigned, encode_unsigned
 
 
-def _width(fields: tuple[Field, ...]) -> int:
-    return sum(field.width for field in fields)
-
-
-def check_headers(schema: Schema) -> None:
-    """Raises INVALID_ARGUMENT if a controller header is not a whole number of bytes."""
-    for name, fields in (("packet_in", schema.packet_in), ("packet_out", schema.packet_out)):
-        if fields and _width(fields) % 8:
-            raise invalid_argument(
-                f"P4Info: the {name} header has {_width(fields)} bits, not a whole number of bytes"
-            )
+def _layout(fields: tuple[Field, ...]) -> tuple[int, int]:
+    """(bytes of a header, bits that are missing at its end)."""
+    width = sum(field.width for field in fields)
+    return (width + 7) // 8, -width % 8
 
 
 def encode_packet_out(schema: Schema, message: p4runtime_pb2.PacketOut) -> bytes:
@@ -54,13 +48,14 @@ def encode_packet_out(schema: Schema, message: p4runtime_pb2.PacketOut) -> bytes
         raise invalid_argument(
             f"packet-out: no metadata with id {', '.join(map(str, given))} (there is: {known})"
         )
-    return header.to_bytes(_width(fields) // 8, "big") + bytes(message.payload)
+    length, missing = _layout(fields)
+    return (header << missing).to_bytes(length, "big") + bytes(message.payload)
 
 
 def decode_packet_in(schema: Schema, frame: bytes) -> p4runtime_pb2.PacketIn | None:
     """PacketIn of a frame that left on the CPU port; None if it is shorter than the header."""
     fields = schema.packet_in or ()
-    length = _width(fields) // 8
+    length, _ = _layout(fields)
     if len(frame) < length:
         return None
     message = p4runtime_pb2.PacketIn(payload=frame[length:])

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from p4.config.v1 import p4info_pb2
+
+from switch.value_sets import MOST_RANGE_BITS
 
 from .errors import P4RuntimeError, invalid_argument, unimplemented
 from .values import DataCodec, MessageCodec
@@ -29,7 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Field:
-    """A named value of `width` bits: a match field, an action parameter, packet metadata."""
+    """A named value of `width` bits: a match field, an action parameter, packet metadata. 0: P4Info
+    does not say, and the program does."""
 
     id: int
     name: str
@@ -166,14 +169,19 @@ class Schema:
     def of(cls, info: p4info_pb2.P4Info) -> Schema:
         """Raises INVALID_ARGUMENT if the message contradicts itself, UNIMPLEMENTED for match
         kinds and translations that this target does not have."""
+        strings = {
+            name
+            for name, one in info.type_info.new_types.items()
+            if one.HasField("translated_type") and one.translated_type.HasField("sdn_string")
+        }
         actions = _by_id(
-            Action(p.id, p.name, tuple(_field(param, p.name) for param in action.params))
+            Action(p.id, p.name, tuple(_field(param, p.name, strings) for param in action.params))
             for action in info.actions
             for p in [_preamble(action)]
         )
         direct = {counter.preamble.id: "counter" for counter in info.direct_counters}
         direct.update({meter.preamble.id: "meter" for meter in info.direct_meters})
-        tables = _by_id(_table(table, actions, direct) for table in info.tables)
+        tables = _by_id(_table(table, actions, direct, strings) for table in info.tables)
         counters = _by_id(
             Counter(p.id, p.name, int(counter.size))
             for counter in info.counters
@@ -186,7 +194,7 @@ class Schema:
         packet: dict[str, tuple[Field, ...]] = {}
         for header in info.controller_packet_metadata:
             name = header.preamble.name
-            packet[name] = tuple(_field(metadata, name) for metadata in header.metadata)
+            packet[name] = tuple(_field(metadata, name, strings) for metadata in header.metadata)
         return cls(
             tables,
             actions,
@@ -199,7 +207,7 @@ class Schema:
             packet.get("packet_out"),
             {},
             _by_id(_profile(profile, tables) for profile in info.action_profiles),
-            _by_id(_value_set(one) for one in info.value_sets),
+            _by_id(_value_set(one, strings) for one in info.value_sets),
         )
 
     def profile(self, profile_id: int) -> ActionProfile:
@@ -258,21 +266,26 @@ def _preamble(item: Any) -> Any:
     return preamble
 
 
-def _field(message: Any, owner: str) -> Field:
+def _field(message: Any, owner: str, strings: Collection[str]) -> Field:
+    """strings: types whose values the control plane knows by strings."""
     if message.id == 0:
         raise invalid_argument(f"P4Info: {owner}.{message.name} has id 0")
-    if message.bitwidth <= 0:
+    if message.type_name.name in strings:
         raise unimplemented(
-            f"P4Info: {owner}.{message.name} has no bit width (a string translated by "
-            f"@p4runtime_translation?); this target knows numbers only"
+            f"P4Info: {owner}.{message.name} is a string translated by @p4runtime_translation; "
+            f"this target knows numbers only"
         )
+    if message.bitwidth < 0:
+        raise invalid_argument(f"P4Info: {owner}.{message.name} has {message.bitwidth} bits")
     return Field(int(message.id), str(message.name), int(message.bitwidth))
 
 
-def _match_fields(messages: Iterable[Any], owner: str) -> tuple[MatchField, ...]:
+def _match_fields(
+    messages: Iterable[Any], owner: str, strings: Collection[str]
+) -> tuple[MatchField, ...]:
     fields = []
     for match in messages:
-        base = _field(match, owner)
+        base = _field(match, owner, strings)
         kind = _KINDS.get(match.match_type)
         if kind is None:
             raise unimplemented(
@@ -284,17 +297,22 @@ def _match_fields(messages: Iterable[Any], owner: str) -> tuple[MatchField, ...]
     return tuple(fields)
 
 
-def _value_set(message: Any) -> ValueSet:
+def _value_set(message: Any, strings: Collection[str]) -> ValueSet:
     preamble = _preamble(message)
-    fields = _match_fields(message.match, preamble.name)
-    if any(one.kind == RANGE for one in fields):
-        raise unimplemented(f"P4Info: {preamble.name}: a value set has no ranges here")
+    fields = _match_fields(message.match, preamble.name, strings)
+    if any(one.kind == RANGE and one.width > MOST_RANGE_BITS for one in fields):
+        raise unimplemented(f"P4Info: {preamble.name}: a range of more than {MOST_RANGE_BITS} bits")
     return ValueSet(int(preamble.id), str(preamble.name), fields, int(message.size))
 
 
-def _table(message: Any, actions: Mapping[int, Action], direct: Mapping[int, str]) -> Table:
+def _table(
+    message: Any,
+    actions: Mapping[int, Action],
+    direct: Mapping[int, str],
+    strings: Collection[str],
+) -> Table:
     preamble = _preamble(message)
-    fields = _match_fields(message.match_fields, preamble.name)
+    fields = _match_fields(message.match_fields, preamble.name, strings)
     allowed = {}
     for ref in message.action_refs:
         if ref.id not in actions:

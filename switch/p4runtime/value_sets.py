@@ -13,7 +13,7 @@ from switch.value_sets import Member, ValueSetState
 
 from .errors import already_exists, invalid_argument, resource_exhausted
 from .match import Key, decode_key, encode_key
-from .schema import EXACT, LPM, Schema, ValueSet
+from .schema import EXACT, LPM, RANGE, Schema, ValueSet
 
 Update = p4runtime_pb2.Update
 
@@ -62,8 +62,8 @@ class ValueSets:
 
 
 def _masked(one: ValueSet, key: Key) -> Member:
-    """Every element as value and mask."""
-    found = []
+    """Every element as value and mask, or as a range."""
+    found: list[tuple[int, int] | range] = []
     for field, element in zip(one.fields, key, strict=True):
         everything = (1 << field.width) - 1
         if field.kind == EXACT:
@@ -72,6 +72,9 @@ def _masked(one: ValueSet, key: Key) -> Member:
             continue
         assert not isinstance(element, int)
         value, second = element
+        if field.kind == RANGE:
+            found.append(range(value, second + 1))
+            continue
         mask = everything & ~(everything >> second) if field.kind == LPM else second
         found.append((value, mask))
     return tuple(found)

@@ -106,4 +106,14 @@ static inline void store_any(uint8_t *at, uint64_t offset, const uint64_t *field
     }
 }
 
+// Whether two varbit fields are the same number, whatever their lengths.
+static inline int equal_numbers(const uint8_t *left, uint32_t left_bytes, const uint8_t *right,
+                                uint32_t right_bytes) {
+    for (; left_bytes > right_bytes; left_bytes--)
+        if (*left++) return 0;
+    for (; right_bytes > left_bytes; right_bytes--)
+        if (*right++) return 0;
+    return !memcmp(left, right, left_bytes);
+}
+
 #endif

@@ -77,7 +77,8 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
                     uint64_t now_us) {
     if (port >= SW_DROP_PORT || priority >= SW_PRIORITIES) {
         sw->stats.dropped++;
-        SW_GONE(sw, packet, "is dropped");
+        SW_GONE(sw, packet, port < SW_DROP_PORT ? "is dropped: there is no queue of its priority"
+                                                : "is dropped");
         sw_packet_free(sw, packet);
         return;
     }
@@ -289,6 +290,7 @@ EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct 
         return;
     }
     uint32_t group = program_group(context), priority = program_priority(context);
+    if (priority >= sw->priority_queues) priority = SW_PRIORITIES; // dropped, as BMv2 does
     if (group) {
         const struct sw_replicas *replicas = group < SW_GROUPS ? sw->groups[group] : NULL;
         program_set_kind(context, SW_REPLICATED);

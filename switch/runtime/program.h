@@ -69,6 +69,7 @@ struct sw {
     struct sw_ring fifo;  // between ingress and egress while sw_inject runs
     struct sw_ring again; // resubmitted and recirculated
     int injecting;
+    uint32_t priority_queues; // of each port that the program may use
     uint32_t ahead; // packets that it pays to have parsed before the first goes through ingress
 
     struct sw_replicas **groups; // [SW_GROUPS]

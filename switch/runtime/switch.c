@@ -122,6 +122,7 @@ static int allocate(struct sw *sw, uint32_t pool) {
     sw->pool_stride = head + context + SW_MAX_FRAME;
     sw->pool_stride += sw->pool_stride / 64 % 2 ? 0 : 64;
     sw->pool_size = pool;
+    sw->priority_queues = 1;
     sw->ahead = 1;
     sw->pool_bytes = sw->pool_stride * pool;
     sw->pool = map(sw->pool_bytes + 1);
@@ -136,6 +137,14 @@ struct sw *sw_create(uint32_t pool) {
         return NULL;
     }
     return sw;
+}
+
+int sw_set_priority_queues(struct sw *sw, uint32_t count) {
+    if (count < 1 || count > SW_PRIORITIES) return SW_RANGE;
+    sw_lock_control(sw);
+    sw->priority_queues = count;
+    sw_unlock(sw);
+    return 0;
 }
 
 void sw_destroy(struct sw *sw) {

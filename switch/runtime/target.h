@@ -38,7 +38,7 @@
 // Ports are v1model's bit<9>; 511 means "drop" in egress_spec and is never a port.
 #define SW_PORTS 512
 #define SW_DROP_PORT 511
-#define SW_PRIORITIES 8 // queues per port
+#define SW_PRIORITIES 8 // the most queues per port
 #define SW_WHOLE UINT32_MAX
 
 struct sw;       // one switch: a program's state, tables, groups, sessions, packet pool
@@ -153,6 +153,11 @@ typedef void (*sw_enqueue_fn)(void *tm, struct sw_packet *packet, uint64_t now_u
 // only as it is used. NULL with errno set if the memory cannot be had.
 struct sw *sw_create(uint32_t pool);
 void sw_destroy(struct sw *sw);
+
+// Queues per port for the priorities that the program gives packets, 1 .. SW_PRIORITIES; 1 until
+// this is called. Packets of other priorities are dropped at the end of ingress. Clones have their
+// session's priority, which is not bounded by it.
+int sw_set_priority_queues(struct sw *sw, uint32_t count);
 
 // Who gets the packets after ingress. With none (before it is called, and after NULL) only
 // sw_inject moves packets, through a queue of its own.

@@ -6,6 +6,6 @@ harness.c    one input: a switch with full tables, and what happens to it
 control.c    what the control plane writes and reads meanwhile
 kernel.c     the system calls of its ports; what leaves is what egress returned
 mutate.c     mutations that know records, frames and offload headers
-programs.py  the programs, their tables, and inputs to begin with
+subjects.py  the programs, their tables, and inputs to begin with
 building.py  all of it into one executable per program
 """

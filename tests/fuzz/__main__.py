@@ -2,6 +2,7 @@
 """Fuzz the target: every program for its share of some minutes, as many at once as there are cores.
 
     python -m tests.fuzz [--minutes 10] [--coverage] [PROGRAM ...]
+    python -m tests.fuzz programs ...      compares compiled programs with BMv2 (tests/fuzz/programs)
 
 Inputs that were found to reach something new are kept in runs/fuzz and begun with the next time.
 What breaks an assertion or a sanitizer is written to tests/fuzz/regressions/PROGRAM, where the
@@ -18,7 +19,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.fuzz.building import COVERAGE, REGRESSIONS, build, compiler, write_seeds
-from tests.fuzz.programs import ROOT, SUBJECTS
+from tests.fuzz.programs.__main__ import main as compare_programs
+from tests.fuzz.subjects import ROOT, SUBJECTS
 
 WORK = ROOT / "runs" / "fuzz"
 
@@ -72,6 +74,9 @@ def coverage(names: list[str]) -> None:
 
 def main() -> int:
     assert __doc__
+    if "programs" in sys.argv[1:]:
+        at = sys.argv.index("programs")
+        return compare_programs(sys.argv[1:at] + sys.argv[at + 1 :])
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(SUBJECTS))
     parser.add_argument("--minutes", type=float, default=10, help="for all of them (10)")

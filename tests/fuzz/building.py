@@ -13,7 +13,7 @@ from pathlib import Path
 from switch.codegen import generate
 from switch.compile import FLAGS, INCLUDED, RUNTIME
 from switch.program import Program
-from tests.fuzz.programs import Subject
+from tests.fuzz.subjects import Subject
 
 HERE = Path(__file__).parent
 REGRESSIONS = HERE / "regressions"  # inputs that once broke something, by program

@@ -302,6 +302,8 @@ static void begin(void) {
     plain = sw_create(2 * POOL); // what is dropped by the queues of the one goes a little later there
     if (!sw || !plain)
         wrong("no switch");
+    sw_set_priority_queues(sw, SW_PRIORITIES);
+    sw_set_priority_queues(plain, SW_PRIORITIES);
     sw_set_log(sw, log_nothing, NULL);
     sw_set_log(plain, log_nothing, NULL);
     guard_packets(sw, POOL);

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -37,8 +38,10 @@ _END = 0.3
 class Bmv2:
     """A process with a case's program and entries. Call `answer` once."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, late: float = _LATE) -> None:
+        """late: seconds to wait for a packet that this target sends."""
         self.case = case
+        self._late = late
         self._stack = ExitStack()
         self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bm")))
         self._pipes: dict[int, int] = {}
@@ -73,11 +76,25 @@ class Bmv2:
         self.connection.open(_STARTS)
         self._stack.callback(self.connection.close)
         self.connection.push(self.case.p4info.message, self.case.program)
-        sets = [one for one in self.case.updates if one.entity.HasField("value_set_entry")]
-        if others := [one for one in self.case.updates if one not in sets]:
+        self.write(self.case.updates)
+
+    def write(self, updates: Sequence[p4rt.Update]) -> None:
+        """Applies updates. SwitchError if some are refused."""
+        sets = [one for one in updates if one.entity.HasField("value_set_entry")]
+        if others := [one for one in updates if one not in sets]:
             self.connection.write(others)
         for update in sets:
             self._fill(update.entity.value_set_entry)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is not there any more."""
+        return self._process.poll() is not None
+
+    @property
+    def log(self) -> str:
+        """The end of what it has said."""
+        return (self._directory / "log").read_text(errors="replace")[-2000:]
 
     def _fill(self, entry: p4rt.ValueSetEntry) -> None:
         """BMv2 has value sets, with whole values, but not over P4Runtime."""
@@ -144,16 +161,15 @@ class Bmv2:
 
     def _outputs(self, wanted: int) -> Output:
         silence = _GOES_ROUND if self.case.races else _SILENT
-        deadline = time.monotonic() + (_LATE if wanted else silence)
+        deadline = time.monotonic() + (self._late if wanted else silence)
         found: Output = []
         while True:
             for port in PORTS:
                 found += [(port, frame) for frame in self._fresh(port)]
             if (wanted and len(found) >= wanted) or time.monotonic() > deadline:
                 return found
-            if self._process.poll() is not None:
-                log = (self._directory / "log").read_text(errors="replace")
-                raise RuntimeError(f"{self.case.name}: BMv2 ended: {log[-2000:]}")
+            if self.ended:
+                raise RuntimeError(f"{self.case.name}: BMv2 ended: {self.log}")
             time.sleep(_POLL)
 
     def _linger(self, answer: Answer) -> None:

@@ -164,7 +164,7 @@ class Setup:
 def wired() -> Pipeline:
     """Wires 1-2 and 3-4; what the CPU port sends leaves through 2."""
     program = Program.load(Path(__file__).parents[1] / "p4" / "ports.json")
-    pipeline = Pipeline(program)
+    pipeline = Pipeline(program, priority_queues=8)
     for a, b in ((1, 2), (2, 1), (3, 4), (4, 3), (CPU_PORT, 2)):
         pipeline.insert("Switch.wires", [a], "Switch.forward", [b])
     return pipeline

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.building import REGRESSIONS, build, compiler, write_seeds
-from tests.fuzz.programs import SUBJECTS
+from tests.fuzz.subjects import SUBJECTS
 
 pytestmark = [
     pytest.mark.packet,
