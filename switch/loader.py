@@ -51,6 +51,7 @@ from switch.program import (
     Stack,
     Table,
     Transition,
+    UnionStack,
     Verify,
     digest_of,
 )
@@ -63,8 +64,11 @@ Named = TypeVar("Named")
 _TOP_PRIORITY = (1 << 31) - 1
 
 _OBJECTS = frozenset(
-    ["register_array", "counter_array", "calculation", "header_stack", "string", "meter_array"]
-)
+    ["register_array", "counter_array", "calculation", "header_stack", "header_union",
+     "header_union_stack", "string", "meter_array"]
+)  # fmt: skip
+# Parts of a parser's key.
+_KEYS = frozenset(["field", "stack_field", "union_stack_field", "lookahead", "expression"])
 
 
 def read_program(document: Json, name: str) -> Program:
@@ -90,6 +94,18 @@ class _Loader:
             one["name"]: tuple(names[header] for header in one["header_ids"])
             for one in document.get("header_unions", [])
         }
+        unions = {one["id"]: one["name"] for one in document.get("header_unions", [])}
+        self.union_stacks = {
+            one["name"]: UnionStack(one["name"], tuple(unions[i] for i in one["header_union_ids"]))
+            for one in document.get("header_union_stacks", [])
+        }
+        members = {
+            one["name"]: tuple(name for name, _ in one["headers"])
+            for one in document.get("header_union_types", [])
+        }
+        self.members = {
+            one["name"]: members[one["union_type"]] for one in document.get("header_unions", [])
+        }
         self.headers = {
             one["name"]: Header(
                 one["name"],
@@ -112,6 +128,7 @@ class _Loader:
             headers=_frozen(self.headers),
             stacks=_frozen(self.stacks),
             unions=_frozen(self.unions),
+            union_stacks=_frozen(self.union_stacks),
             field_lists=_frozen({one["id"]: _field_list(one) for one in document["field_lists"]}),
             errors=_frozen(dict(map(tuple, document["errors"]))),
             enums=_frozen({one["name"]: dict(one["entries"]) for one in document["enums"]}),
@@ -145,10 +162,7 @@ class _Loader:
         )
 
     def _refuse_whole_kinds(self) -> None:
-        for kind, label in (
-            ("header_union_stacks", "header union stack"),
-            ("extern_instances", "extern object"),
-        ):
+        for kind, label in (("extern_instances", "extern object"),):
             for one in self.document.get(kind, []):
                 raise UnsupportedConstruct(f"{label} '{one['name']}'", source_of(one))
         for pipeline in self.document["pipelines"]:
@@ -171,7 +185,8 @@ class _Loader:
     # Expressions
 
     def _scope(self, parameters: tuple[int, ...] = ()) -> Scope:
-        return Scope(self._field, self._stack_field, parameters, self.unions)
+        stacks = {one.name: one.unions for one in self.union_stacks.values()}
+        return Scope(self._field, self._stack_field, parameters, self.unions, stacks, self.members)
 
     def _field(self, header: str, which: int | str) -> Field:
         return self._one_field(f"header '{header}'", self.headers[header].type, which)
@@ -231,7 +246,7 @@ class _Loader:
     def _state(self, node: Json) -> ParserState:
         key = []
         for part in node["transition_key"]:
-            if part["type"] not in ("field", "stack_field", "lookahead", "expression"):
+            if part["type"] not in _KEYS:
                 raise UnsupportedConstruct(
                     f"parser key '{part['type']}' in state '{node['name']}'", source_of(node)
                 )
@@ -247,7 +262,8 @@ class _Loader:
     def _parser_operation(self, node: Json, state: Json) -> ParserOperation:
         op, parameters = node["op"], node["parameters"]
         where = node if "source_info" in node else state
-        if op in ("extract", "extract_VL") and parameters[0]["type"] in ("regular", "stack"):
+        kinds = ("regular", "stack", "union_stack")
+        if op in ("extract", "extract_VL") and parameters[0]["type"] in kinds:
             bits = self._data(parameters[1], where) if op == "extract_VL" else None
             return self._extract(parameters[0]["type"], parameters[0]["value"], bits, where)
         if op == "set":
@@ -263,13 +279,25 @@ class _Loader:
         label = f"parser operation '{op}'"
         raise UnsupportedConstruct(f"{label} in state '{state['name']}'", source_of(where))
 
-    def _extract(self, kind: str, name: str, bits: Data | None, where: Json) -> Extract:
-        header_type = self.stacks[name].type if kind == "stack" else self.headers[name].type
+    def _extract(self, kind: str, value: Json, bits: Data | None, where: Json) -> Extract:
+        choices: tuple[str, ...] = ()
+        if kind == "union_stack":
+            name, member = value
+            choices = tuple(
+                self.unions[one][self.members[one].index(member)]
+                for one in self.union_stacks[name].unions
+            )
+            header_type = self.headers[choices[0]].type
+        else:
+            name = value
+            header_type = self.stacks[name].type if kind == "stack" else self.headers[name].type
         if (header_type.varbit is None) != (bits is None):
             raise UnsupportedConstruct(
                 f"an extract of '{name}' that does not say how long it is", source_of(where)
             )
-        return Extract(None, name, bits) if kind == "stack" else Extract(name, None, bits)
+        if kind == "regular":
+            return Extract(name, None, bits)
+        return Extract(None, name, bits, choices)
 
     def _transition(self, node: Json, state: Json) -> Transition:
         if node["type"] == "default":

@@ -65,6 +65,14 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class UnionStack:
+    """A stack of header unions, by their names, all of one type."""
+
+    name: str
+    unions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class FieldList:
     """Metadata that a clone, resubmitted or recirculated packet keeps: (header, field) pairs."""
 
@@ -79,7 +87,8 @@ Operand = Union[Data, Boolean, HeaderExpression, VarbitField, "ObjectName", "Mes
 
 @dataclass(frozen=True)
 class ObjectName:
-    """kind: `register_array`, `counter_array`, `calculation`, `header_stack`, `string`."""
+    """kind: `register_array`, `counter_array`, `calculation`, `header_stack`, `header_union`,
+    `header_union_stack`, `string`."""
 
     kind: str
     name: str
@@ -121,11 +130,13 @@ class Action:
 @dataclass(frozen=True)
 class Extract:
     """header: the instance to extract to, or the stack to whose next element. bits: of its varbit
-    field, None without one."""
+    field, None without one. choices: the headers of which the next element of a stack of unions
+    has one each; then `stack` is that stack."""
 
     header: str | None
     stack: str | None
     bits: Data | None = None
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -362,6 +373,7 @@ class Program:
     value_sets: Mapping[str, Table] = field(default_factory=dict)
     # Headers of each union, of which at most one is valid.
     unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    union_stacks: Mapping[str, UnionStack] = field(default_factory=dict)
 
     @property
     def tables(self) -> dict[str, Table]:

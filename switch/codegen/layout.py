@@ -141,6 +141,8 @@ class Layout:
             path = self.stacks[stack.name] = f"c->s{i}_{identifier(stack.name)}"
             for j, name in enumerate(stack.headers):
                 self.paths[name] = f"{path}.e[{j}]"
+        for i, name in enumerate(program.union_stacks):
+            self.stacks[name] = f"c->us{i}_{identifier(name)}"
         self.table_index = {
             name: i for i, name in enumerate([*program.tables, *program.value_sets])
         }
@@ -242,6 +244,11 @@ class Layout:
             lines.append(
                 f"    struct {{ uint32_t next; {self.types[stack.type.name]} "
                 f"e[{len(stack.headers) + 1}]; }} {self.stacks[stack.name].removeprefix('c->')};"
+            )
+        # The headers of a stack of unions are instances of their own.
+        for name in self.program.union_stacks:
+            lines.append(
+                f"    struct {{ uint32_t next; }} {self.stacks[name].removeprefix('c->')};"
             )
         for header in self.program.headers.values():
             for one in header.type.fields:

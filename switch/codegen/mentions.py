@@ -50,7 +50,7 @@ def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
             uses.whole.add(one.name)
         elif isinstance(one, (ex.StackElement, ex.StackLast, ex.StackSize)):
             uses.stacks.add(one.stack)
-        elif isinstance(one, ObjectName) and one.kind == "header_stack":
+        elif isinstance(one, ObjectName) and one.kind in ("header_stack", "header_union_stack"):
             uses.stacks.add(one.name)
 
 

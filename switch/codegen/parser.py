@@ -127,6 +127,9 @@ class ParserWriter:
 
     def _extract(self, operation: Extract) -> None:
         out = self.out
+        if operation.choices:
+            self._extract_union(operation)
+            return
         if operation.stack is not None:
             stack = self.program.stacks[operation.stack]
             path = self.layout.stacks[stack.name]
@@ -153,6 +156,17 @@ class ParserWriter:
             out.alone(operation.header)
         if operation.stack is not None:
             out.emit(f"{path}.next++;")
+
+    def _extract_union(self, operation: Extract) -> None:
+        """One header of the next union of a stack."""
+        assert operation.stack is not None
+        out, path = self.out, self.layout.stacks[operation.stack]
+        out.emit(f"if ({path}.next >= {len(operation.choices)}) {self.error('StackOutOfBounds')}")
+        for number, header in enumerate(operation.choices):
+            out.emit(f"{'else ' if number else ''}if ({path}.next == {number}) {{")
+            self._extract(Extract(header, None, operation.bits))
+            out.emit("}")
+        out.emit(f"{path}.next++;")
 
     def _varbit_bytes(self, bits: ex.Data, header_type: HeaderType) -> str:
         """C name of how many bytes the varbit field of a header gets, checked in BMv2's order."""

@@ -7,7 +7,7 @@ stand in a block of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from switch import expressions as ex
 from switch.codegen.calculations import calculation_name
@@ -118,6 +118,9 @@ class PrimitiveWriter:
     # Header stacks (P4-16, 8.18)
 
     def push(self, out: Emitter, one: Primitive) -> None:
+        if _object(one, 0) in self.program.union_stacks:
+            self._shift_unions(out, one, push=True)
+            return
         path, size, count = self._shift(one)
         out.emit(f"memmove(&{path}.e[{count}], &{path}.e[0], {size - count} * sizeof {path}.e[0]);")
         out.emit(f"for (int i = 0; i < {size}; i++) {path}.e[i].touched = 1;")
@@ -125,6 +128,9 @@ class PrimitiveWriter:
         out.emit(f"{path}.next = {path}.next + {count} < {size} ? {path}.next + {count} : {size};")
 
     def pop(self, out: Emitter, one: Primitive) -> None:
+        if _object(one, 0) in self.program.union_stacks:
+            self._shift_unions(out, one, push=False)
+            return
         path, size, count = self._shift(one)
         out.emit(f"memmove(&{path}.e[0], &{path}.e[{count}], {size - count} * sizeof {path}.e[0]);")
         out.emit(f"for (int i = 0; i < {size}; i++) {path}.e[i].touched = 1;")
@@ -142,6 +148,50 @@ class PrimitiveWriter:
         out.emit(f"{target}.next = {source}.next;", f"for (int i = 0; i < {size}; i++) {{")
         out.emit(f"if ({source}.e[i].valid) {target}.e[i] = {source}.e[i];")
         out.emit(f"else {target}.e[i].valid = 0;", f"{target}.e[i].touched = 1;", "}")
+
+    # Header unions (P4-16, 8.20) and stacks of them
+
+    def assign_union(self, out: Emitter, one: Primitive) -> None:
+        target, source = (_object(one, position) for position in (0, 1))
+        self._assign_unions(out, [target], [source])
+
+    def assign_union_stack(self, out: Emitter, one: Primitive) -> None:
+        target, source = (self.program.union_stacks[_object(one, i)] for i in (0, 1))
+        out.emit(
+            f"{self.layout.stacks[target.name]}.next = {self.layout.stacks[source.name]}.next;"
+        )
+        self._assign_unions(out, target.unions, source.unions)
+
+    def _assign_unions(
+        self, out: Emitter, targets: Sequence[str], sources: Sequence[str | None]
+    ) -> None:
+        """Header by header, in the order of the targets; a source of None is a union without any
+        header."""
+        for to, source in zip(targets, sources, strict=True):
+            members = self.program.unions[to]
+            given = [None] * len(members) if source is None else self.program.unions[source]
+            for header, other in zip(members, given, strict=True):
+                path = self.layout.paths[header]
+                if other is not None:
+                    from_ = self.layout.paths[other]
+                    out.emit(f"if ({from_}.valid) {path} = {from_}; else {path}.valid = 0;")
+                else:
+                    out.emit(f"{path}.valid = 0;")
+                out.emit(f"{path}.touched = 1;")
+
+    def _shift_unions(self, out: Emitter, one: Primitive, push: bool) -> None:
+        stack = self.program.union_stacks[_object(one, 0)]
+        size, path = len(stack.unions), self.layout.stacks[stack.name]
+        count = min(_constant(one.operands[1]), size)
+        none = [None] * count
+        if push:  # from the end, so that nothing is overwritten before it has moved
+            sources = [*none, *stack.unions[: size - count]]
+            self._assign_unions(out, stack.unions[::-1], sources[::-1])
+            following = f"{path}.next + {count}"
+            out.emit(f"{path}.next = {following} < {size} ? {following} : {size};")
+        else:
+            self._assign_unions(out, stack.unions, [*stack.unions[count:], *none])
+            out.emit(f"{path}.next = {path}.next > {count} ? {path}.next - {count} : 0;")
 
     # State
 
@@ -317,6 +367,8 @@ PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
     "assign_header": PrimitiveWriter.assign_header,
     "copy_header": PrimitiveWriter.assign_header,
     "assign_header_stack": PrimitiveWriter.assign_header_stack,
+    "assign_union": PrimitiveWriter.assign_union,
+    "assign_union_stack": PrimitiveWriter.assign_union_stack,
     "add_header": PrimitiveWriter.add_header,
     "remove_header": PrimitiveWriter.remove_header,
     "push": PrimitiveWriter.push,

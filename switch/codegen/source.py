@@ -393,7 +393,7 @@ class _Writer:
             f"{self.layout.stacks[name]}.e[{len(stack.headers)}]"
             for name, stack in self.program.stacks.items()
         ]
-        stacks = [f"{self.layout.stacks[name]}.next" for name in self.program.stacks]
+        stacks = [f"{path}.next" for path in self.layout.stacks.values()]
         self.function(
             "void program_reset(struct program_context *c)",
             [

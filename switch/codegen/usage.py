@@ -50,7 +50,7 @@ CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
 # Operations that may make a header valid or invalid.
 _CHANGE_HEADERS = {
     "add_header", "remove_header", "assign_header", "copy_header", "assign_header_stack", "push",
-    "pop",
+    "pop", "assign_union", "assign_union_stack",
 }  # fmt: skip
 
 
@@ -119,6 +119,7 @@ class Usage:
                 if isinstance(one, Extract):
                     uses.whole |= {one.header} if one.header else set()
                     uses.stacks |= {one.stack} if one.stack else set()
+                    uses.whole |= set(one.choices)
         return uses
 
     def _calculated(self) -> Uses:
@@ -165,11 +166,22 @@ class Usage:
                     continue
                 uses = Uses()
                 note(uses, [one])
-                early |= uses.headers() - here
+                early |= (uses.headers() | self._moved([one])) - here
             uses = Uses()
             note(uses, state.key)
             early |= uses.headers() - here
         return early
+
+    def _moved(self, things: object) -> set[str]:
+        """Headers of unions that statements copy or shift as a whole."""
+        found: set[str] = set()
+        for one in mentions(things):
+            if isinstance(one, ObjectName):
+                stack = self.program.union_stacks.get(one.name)
+                unions = stack.unions if stack is not None else (one.name,)
+                for union in unions:
+                    found |= set(self.program.unions.get(union, ()))
+        return found
 
     def _tail(self) -> tuple[str, ...]:
         truncates = any(
@@ -299,7 +311,7 @@ class Usage:
             for one in calc.inputs
             if one.header is not None
         }
-        return found & whole
+        return found & whole | self._moved(self._everything())
 
     def _everything(self) -> list[object]:
         program = self.program

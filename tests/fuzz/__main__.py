@@ -2,7 +2,7 @@
 """Fuzz the target: every program for its share of some minutes, as many at once as there are cores.
 
     python -m tests.fuzz [--minutes 10] [--coverage] [PROGRAM ...]
-    python -m tests.fuzz programs ...      compares compiled programs with BMv2 (tests/fuzz/programs)
+    python -m tests.fuzz programs ...      compares programs with BMv2 (tests/fuzz/programs)
 
 Inputs that were found to reach something new are kept in runs/fuzz and begun with the next time.
 What breaks an assertion or a sanitizer is written to tests/fuzz/regressions/PROGRAM, where the

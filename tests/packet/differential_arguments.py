@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Programs of tests/p4 that hand headers and standard metadata over, compare varbit fields, or have
+stacks of header unions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from p4.v1 import p4runtime_pb2 as p4rt
+
+from controller.entries import insertion
+from tests.p4 import HERE
+from tests.packet.differential import Case, program_files
+
+
+def groups() -> list[p4rt.Update]:
+    """Groups 1 and 2, to two ports each."""
+    made = []
+    for number, ports in ((1, (2, 3)), (2, (4, 5))):
+        entry = p4rt.PacketReplicationEngineEntry()
+        entry.multicast_group_entry.multicast_group_id = number
+        for port in ports:
+            entry.multicast_group_entry.replicas.add(egress_port=port, instance=port)
+        made.append(insertion(p4rt.Entity(packet_replication_engine_entry=entry)))
+    return made
+
+
+def arguments() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "arguments.json")
+    rng = random.Random(1401)
+    arrivals = []
+    for _ in range(400):
+        # Numbers below 8 are also priority 0; others are dropped where `what` is 12.
+        number = rng.choice([rng.randrange(8), rng.randrange(8), 9, 56, 0xFF])
+        one = bytes([rng.randrange(19), number, 0, 0])
+        for _ in range(rng.randint(1, 4)):
+            one += bytes([rng.choice([0, 0, 1, 2])]) + rng.randbytes(3)
+        one += bytes([rng.choice([0, 1])]) + rng.choice([b"\1\2\3", rng.randbytes(3)])
+        one += bytes([rng.choice([0, 1])]) + rng.choice([b"\1\2\3", rng.randbytes(3)])
+        one += rng.randbytes(rng.randrange(6))
+        arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(1, 9)]))
+    yield Case("arguments", text, p4info, groups(), arrivals)
+
+
+def varbits() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "varbits.json")
+    rng = random.Random(1501)
+    arrivals = []
+    for _ in range(400):
+        first, second = (rng.choice([0, 1, 2, 3, 8, 8, 9]) for _ in range(2))
+        texts = [
+            rng.choice([bytes(size), rng.randbytes(size), b"\1".rjust(size, b"\0")[:size]])
+            for size in (first, second)
+        ]
+        if first == second and rng.random() < 0.5:
+            texts[1] = texts[0]
+        one = bytes([first, second, rng.randrange(2), rng.randrange(6)])
+        one += rng.choice([b"\0\0", b"\xff\xff", rng.randbytes(2)])
+        length = rng.randrange(256)
+        one += bytes([length]) + texts[0]
+        one += bytes([rng.choice([length, length, rng.randrange(256)])]) + texts[1]
+        one += rng.randbytes(rng.choice([0, 0, 1, 7, 40]))
+        arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(1, 9)]))
+    yield Case("varbits", text, p4info, [], arrivals)
+
+
+def union_stacks() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "unionstacks.json")
+    rng = random.Random(1601)
+    arrivals = []
+    for _ in range(400):
+        one = bytes([rng.randrange(12), 0])
+        for _ in range(rng.randint(1, 4)):
+            kind = rng.randrange(4)
+            following = rng.choice([0, 1, 2, 3, 4, 9])
+            value = rng.choice([b"\0\0\7", rng.randbytes(3)])
+            size = rng.choice([0, 1, 2, 3, 4, 5])
+            one += {
+                0: bytes([following]) + value[:1],
+                1: bytes([0x40 + following]) + value,
+                2: bytes([0x80 + following, size]) + rng.randbytes(size),
+                3: rng.randbytes(2),
+            }[kind]
+        one += rng.randbytes(rng.randrange(4))
+        arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(1, 5)]))
+    yield Case("unionstacks", text, p4info, [], arrivals)
+
+
+def cases() -> Iterator[Case]:
+    yield from arguments()
+    yield from varbits()
+    yield from union_stacks()
