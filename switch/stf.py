@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests written in p4c's Simple Test Framework against a pipeline in process.
 
+    python -m switch.stf PROGRAM.json TEST.stf...      status 1: a test failed; 2: it cannot run
+
 One statement a line, `#` begins a comment:
 
     packet PORT HEX...                 a frame in
     expect PORT [HEX... [$]]           a frame out; `*` is any digit; with `$` it ends there;
                                        without bytes any frames may come
-    add TABLE [PRIORITY] FIELD:VALUE... ACTION(NAME:VALUE, ...)
+    add TABLE [PRIORITY] FIELD:VALUE... ACTION(NAME:VALUE, ...) [= ENTRY]
     setdefault TABLE ACTION(NAME:VALUE, ...)
-    check_counter NAME(INDEX) [packets|bytes OP NUMBER]
+    check_counter NAME(INDEX) [packets|bytes OP NUMBER]     a direct counter's INDEX is $ENTRY
+    counter_read NAME INDEX            counter_write NAME INDEX PACKETS BYTES
+    meter_set_rates NAME INDEX RATE:BURST RATE:BURST        meter_get_rates NAME INDEX
+    meter_array_set_rates NAME RATE:BURST RATE:BURST        (tokens per microsecond, tokens)
     mirroring_add SESSION PORT         mirroring_add_mc SESSION GROUP
     mc_mgrp_create GROUP               mc_node_create INSTANCE PORT...
     mc_node_associate GROUP NODE       (nodes count from 0)
@@ -25,14 +30,18 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from switch.compile import CompilerError
 from switch.keys import KeyElement
 from switch.pipeline import Pipeline
-from switch.program import KeyField, Table
+from switch.program import KeyField, Program, Table
+from switch.refusals import ProgramError
+from switch.upkeep import Rates, Upkeep
 
 _OPERATORS = {
     "==": operator.eq,
@@ -74,6 +83,7 @@ class StfRunner:
     _nodes: list[tuple[int, list[int]]] = field(default_factory=list)
     _sessions: dict[int, int] = field(default_factory=dict)
     _handles: list[tuple[str, int]] = field(default_factory=list)
+    _entries: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def run(self, text: str) -> None:
         """Carries out a whole test and compares. StfError, Mismatch."""
@@ -140,6 +150,10 @@ class StfRunner:
             self._handles.clear()
         elif command.startswith("register_"):
             self._register(command, words)
+        elif command.startswith("counter_"):
+            self._counter(command, words)
+        elif command.startswith("meter_"):
+            self._meter(command, words)
         elif command.startswith(("mc_", "mirroring_")):
             self._replication(command, [int(word, 0) for word in words])
         else:
@@ -155,6 +169,7 @@ class StfRunner:
             self.anything.add(port)
 
     def _add(self, rest: str) -> None:
+        rest, _, entry = rest.partition("=")
         head, call = _split_call(rest)
         words = head.split()
         table = self._table(words[0])
@@ -168,6 +183,8 @@ class StfRunner:
         name, args = self._call(table, call)
         handle = self.pipeline.insert(table.name, key, name, args, priority)
         self._handles.append((table.name, handle))
+        if entry:
+            self._entries[entry.strip()] = table.name, handle
 
     @staticmethod
     def _value_of(one: KeyField, values: dict[str, str]) -> str | None:
@@ -196,7 +213,7 @@ class StfRunner:
 
     def _call(self, table: Table, call: str) -> tuple[str, list[int]]:
         """`action(name:value, ...)` -> the action's full name and its arguments in order."""
-        match = re.fullmatch(r"\s*([\w.$]+)\s*\((.*)\)\s*(=.*)?", call)
+        match = re.fullmatch(r"\s*([\w.$]+)\s*\((.*)\)\s*", call)
         if not match:
             raise ValueError(f"not an action call: {call}")
         names = [self.pipeline.program.actions[one].name for one in table.action_ids]
@@ -212,17 +229,51 @@ class StfRunner:
         return tables[_suffix(name, tables, "table")]
 
     def _check_counter(self, line: int, rest: str) -> None:
-        match = re.fullmatch(r"([\w.]+)\s*\((\w+)\)\s*(?:(packets|bytes)\s*(\S+)\s*(\w+))?", rest)
+        match = re.fullmatch(
+            r"([\w.]+)\s*\((\$?\w+)\)\s*(?:(packets|bytes)\s*([=!<>]+)\s*(\w+))?", rest
+        )
         if not match:
             raise ValueError("not a counter check")
         name, index, kind, op, number = match.groups()
         full = _suffix(name, self.pipeline.program.counters, "counter")
-        packets, octets = self.pipeline.counter(full, int(index, 0))
+        packets, octets = self._counted(full, index)
         value = octets if kind == "bytes" else packets
         if kind and not _OPERATORS[op](value, int(number, 0)):
             raise Mismatch(
                 f"{self.name}:{line}: {full}[{index}] {kind} = {value}, not {op} {number}"
             )
+
+    def _counted(self, name: str, index: str) -> tuple[int, int]:
+        """(packets, bytes) of a counter's cell, or of the entry that a direct counter counts."""
+        table = self.pipeline.program.counters[name].binding
+        if table is None:
+            return self.pipeline.counter(name, int(index, 0))
+        of, handle = self._entries[index.removeprefix("$")]
+        if of != table:
+            raise ValueError(f"entry {index} is of table '{of}', and counter '{name}' of '{table}'")
+        return self.pipeline.direct_counter(table, handle)
+
+    def _counter(self, command: str, words: Sequence[str]) -> None:
+        name = _suffix(words[0], self.pipeline.program.counters, "counter")
+        if command == "counter_read":
+            self._counted(name, words[1])
+        elif command == "counter_write":
+            self.pipeline.set_counter(name, *(int(word, 0) for word in words[1:4]))
+        else:
+            raise ValueError("unknown statement")
+
+    def _meter(self, command: str, words: Sequence[str]) -> None:
+        meters, upkeep = self.pipeline.program.meters, Upkeep(self.pipeline)
+        name = _suffix(words[0], meters, "meter")
+        if command == "meter_get_rates":
+            upkeep.meter(name, int(words[1], 0))
+        elif command == "meter_set_rates":
+            upkeep.set_meter(name, int(words[1], 0), _rates(words[2:]))
+        elif command == "meter_array_set_rates":
+            for index in range(meters[name].size):
+                upkeep.set_meter(name, index, _rates(words[1:]))
+        else:
+            raise ValueError("unknown statement")
 
     def _register(self, command: str, words: Sequence[str]) -> None:
         registers = self.pipeline.program.registers
@@ -296,6 +347,13 @@ def _split_call(text: str) -> tuple[str, str]:
     return text[:start], text[start:]
 
 
+def _rates(words: Sequence[str]) -> Rates:
+    """Two of RATE:BURST, the committed one first."""
+    (committed, burst), (peak, most) = (word.split(":") for word in words)
+    slow, fast = (round(1_000_000 * float(rate)) for rate in (committed, peak))
+    return Rates(slow, int(burst), fast, int(most))
+
+
 def _number(text: str) -> int:
     return int(text, 0) if text[:2].lower() in _BITS else int(text, 10)
 
@@ -333,3 +391,30 @@ def _prefix(text: str | None, width: int) -> tuple[int, int]:
         return _number(text), width
     value, mask, _ = _wild(text)
     return value, mask.bit_count()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs tests, each with a pipeline of its own; returns the exit status."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if len(words) < 2 or words[0].startswith("-"):
+        print("usage: python -m switch.stf PROGRAM.json TEST.stf...", file=sys.stderr)
+        return 2
+    failed = False
+    try:
+        program = Program.load(words[0])
+        for path in words[1:]:
+            with Pipeline(program) as pipeline:
+                try:
+                    run_file(pipeline, path)
+                    print(f"{path}: ok")
+                except Mismatch as error:
+                    failed = True
+                    print(f"{path}: failed\n{error}")
+    except (CompilerError, OSError, ProgramError, StfError) as error:
+        print(f"stf: {error}", file=sys.stderr)
+        return 2
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

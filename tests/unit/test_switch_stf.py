@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from switch.pipeline import Pipeline
-from switch.stf import Mismatch, StfError, StfRunner
-from tests.p4 import corpus
+from switch.stf import Mismatch, StfError, StfRunner, main
+from switch.upkeep import Upkeep
+from tests.p4 import HERE, corpus
 
 pytestmark = pytest.mark.unit
 
@@ -63,3 +66,57 @@ def test_wrong_output_is_found(pipeline: Pipeline, end: str, message: str) -> No
 def test_mistakes_name_the_line(pipeline: Pipeline, line: str, message: str) -> None:
     with pytest.raises(StfError, match=message):
         run(pipeline, line)
+
+
+COUNTED = f"""
+add exact_table query.b:0 query.d:0 query.s:0 mark.$valid$:0 NoAction() = A
+add lpm_table query.e:0 query.a:0x0/0 NoAction() = B
+packet 1 {"00" * 27}
+packet 1 {"00" * 27}
+expect 1
+check_counter exact_hits($A) packets == 2
+check_counter exact_hits($A) bytes == 54
+check_counter lpm_hits($B) packets >= 2
+check_counter lpm_hits($B)
+counter_write verdicts 3 40 5000
+counter_read verdicts 3
+check_counter verdicts(3) packets == 40
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        ("check_counter exact_hits($A) packets == 3", Mismatch, r"exact_hits\[\$A\] packets = 2"),
+        ("check_counter lpm_hits($A)", StfError, r"entry \$A is of table 'Enter.exact_table'"),
+        ("check_counter lpm_hits($Z)", StfError, "test:14: .*Z"),
+    ],
+)
+def test_counters_of_entries_are_checked(line: str, error: type[Exception], message: str) -> None:
+    with corpus("lookups") as lookups:
+        run(lookups, COUNTED)
+    with corpus("lookups") as lookups, pytest.raises(error, match=message):
+        run(lookups, COUNTED + line)
+
+
+def test_rates_of_meters_are_set() -> None:
+    with corpus("metered") as metered:
+        run(metered, "meter_array_set_rates Enter.bytes 0.5:100 1:200\n"
+            "meter_set_rates bytes 2 0.000005:4 0.00002:5\nmeter_get_rates bytes 2")  # fmt: skip
+        assert Upkeep(metered).meter("Enter.bytes", 2) == (5, 4, 20, 5)
+        assert Upkeep(metered).meter("Enter.bytes", 7) == (500_000, 100, 1_000_000, 200)
+
+
+def test_the_command_says_how_tests_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "good.stf", tmp_path / "bad.stf"
+    good.write_text(f"packet 3 {QUERY}\nexpect 3\n")
+    bad.write_text(f"packet 3 {QUERY}\nexpect 3 12\n")
+    program = str(HERE / "matches.json")
+    assert main([program, str(good)]) == 0
+    assert capsys.readouterr().out == f"{good}: ok\n"
+    assert main([program, str(bad), str(good)]) == 1
+    assert f"{bad}: failed\n{bad}:2: port 3: got" in capsys.readouterr().out
+    assert main([program, str(tmp_path / "none.stf")]) == 2
+    assert main([program]) == 2
