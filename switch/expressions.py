@@ -274,15 +274,13 @@ class Scope:
 
     field(header, position or name): of a header instance; stack_field likewise, of the elements of
     a stack; parameters: widths of the enclosing action's parameters; unions: headers of header
-    unions; union_stacks: unions of stacks of them; members: names of each union's headers.
+    unions.
     """
 
     field: Callable[[str, int | str], Field]
     stack_field: Callable[[str, int | str], Field]
     parameters: tuple[int, ...] = ()
     unions: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    union_stacks: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    members: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def hex_value(text: str) -> int:
@@ -341,9 +339,6 @@ def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression | V
     if kind == "stack_field":
         stack, field = value
         return _field_of(StackLast(stack), scope.stack_field(stack, field))
-    if kind == "union_stack_field":
-        stack, member, field = value
-        return _last_of_unions(stack, member, field, scope)
     if kind in ("runtime_data", "local"):
         return Parameter(value, scope.parameters[value])
     if kind == "lookahead":
@@ -351,34 +346,6 @@ def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression | V
     if kind == "header":
         return HeaderRef(value)
     raise Refused(f"operand type '{kind}'")
-
-
-def _union(node: Json, scope: Scope) -> str:
-    """The name of a header union, which may be an element of a stack."""
-    if node["type"] == "header_union":
-        return str(node["value"])
-    operation = node["value"]
-    if node["type"] == "expression" and operation.get("op") == "dereference_union_stack":
-        index = parse_data(operation["right"], scope)
-        if isinstance(index, Const):
-            return scope.union_stacks[operation["left"]["value"]][index.value]
-        raise Refused("an element of a stack of unions by an index known at run time")
-    raise Refused(f"operand type '{node['type']}' as a header union")
-
-
-def _last_of_unions(stack: str, member: str, field: str, scope: Scope) -> Data:
-    """A field of a header of the union that was extracted last."""
-    found: Data | None = None
-    for number, union in enumerate(scope.union_stacks[stack], 1):
-        header = scope.unions[union][scope.members[union].index(member)]
-        one = _field_of(HeaderRef(header), scope.field(header, field))
-        if isinstance(one, VarbitField):
-            raise Refused(f"varbit field '{field}' in arithmetic")
-        # Of an empty stack, which BMv2 leaves undefined, it is that of the first.
-        last = Compare("<=", Const(number), StackSize(stack, False))
-        found = one if found is None else Choice(last, one, found)
-    assert found is not None
-    return found
 
 
 def _field_of(header: HeaderExpression, field: Field) -> FieldValue | VarbitField:
@@ -411,11 +378,11 @@ def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpres
         return Valid(parse_header(right, scope))
     if op == "valid_union":
         found: Boolean = BoolConst(False)
-        for one in scope.unions[_union(right, scope)]:
+        if right["type"] != "header_union":
+            raise Refused(f"operand type '{right['type']}' as a header union")
+        for one in scope.unions[right["value"]]:
             found = Logic("or", found, Valid(HeaderRef(one)))
         return found
-    if op == "access_union_header":
-        return HeaderRef(scope.unions[_union(left, scope)][right])
     if op == "dereference_header_stack":
         index = parse_data(right, scope)
         if isinstance(index, Const):

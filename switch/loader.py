@@ -64,11 +64,11 @@ Named = TypeVar("Named")
 _TOP_PRIORITY = (1 << 31) - 1
 
 _OBJECTS = frozenset(
-    ["register_array", "counter_array", "calculation", "header_stack", "header_union",
-     "header_union_stack", "string", "meter_array"]
+    ["register_array", "counter_array", "calculation", "header_stack", "header_union_stack",
+     "string", "meter_array"]
 )  # fmt: skip
 # Parts of a parser's key.
-_KEYS = frozenset(["field", "stack_field", "union_stack_field", "lookahead", "expression"])
+_KEYS = frozenset(["field", "stack_field", "lookahead", "expression"])
 
 
 def read_program(document: Json, name: str) -> Program:
@@ -185,13 +185,15 @@ class _Loader:
     # Expressions
 
     def _scope(self, parameters: tuple[int, ...] = ()) -> Scope:
-        stacks = {one.name: one.unions for one in self.union_stacks.values()}
-        return Scope(self._field, self._stack_field, parameters, self.unions, stacks, self.members)
+        return Scope(self._field, self._stack_field, parameters, self.unions)
 
     def _field(self, header: str, which: int | str) -> Field:
         return self._one_field(f"header '{header}'", self.headers[header].type, which)
 
     def _stack_field(self, stack: str, which: int | str) -> Field:
+        names = [one.name for one in self.stacks[stack].type.fields]
+        if which == "last" and which not in names:  # BMv2 ends when it comes to it
+            raise expressions.Refused(f"the header '{stack}.last' as a whole")
         return self._one_field(f"header stack '{stack}'", self.stacks[stack].type, which)
 
     def _one_field(self, of: str, header_type: HeaderType, which: int | str) -> Field:

@@ -87,8 +87,8 @@ Operand = Union[Data, Boolean, HeaderExpression, VarbitField, "ObjectName", "Mes
 
 @dataclass(frozen=True)
 class ObjectName:
-    """kind: `register_array`, `counter_array`, `calculation`, `header_stack`, `header_union`,
-    `header_union_stack`, `string`."""
+    """kind: `register_array`, `counter_array`, `calculation`, `header_stack`, `header_union_stack`,
+    `string`."""
 
     kind: str
     name: str

@@ -7,7 +7,7 @@ stand in a block of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from switch import expressions as ex
 from switch.codegen.calculations import calculation_name
@@ -149,49 +149,34 @@ class PrimitiveWriter:
         out.emit(f"if ({source}.e[i].valid) {target}.e[i] = {source}.e[i];")
         out.emit(f"else {target}.e[i].valid = 0;", f"{target}.e[i].touched = 1;", "}")
 
-    # Header unions (P4-16, 8.20) and stacks of them
-
-    def assign_union(self, out: Emitter, one: Primitive) -> None:
-        target, source = (_object(one, position) for position in (0, 1))
-        self._assign_unions(out, [target], [source])
-
-    def assign_union_stack(self, out: Emitter, one: Primitive) -> None:
-        target, source = (self.program.union_stacks[_object(one, i)] for i in (0, 1))
-        out.emit(
-            f"{self.layout.stacks[target.name]}.next = {self.layout.stacks[source.name]}.next;"
-        )
-        self._assign_unions(out, target.unions, source.unions)
-
-    def _assign_unions(
-        self, out: Emitter, targets: Sequence[str], sources: Sequence[str | None]
-    ) -> None:
-        """Header by header, in the order of the targets; a source of None is a union without any
-        header."""
-        for to, source in zip(targets, sources, strict=True):
-            members = self.program.unions[to]
-            given = [None] * len(members) if source is None else self.program.unions[source]
-            for header, other in zip(members, given, strict=True):
-                path = self.layout.paths[header]
-                if other is not None:
-                    from_ = self.layout.paths[other]
-                    out.emit(f"if ({from_}.valid) {path} = {from_}; else {path}.valid = 0;")
-                else:
-                    out.emit(f"{path}.valid = 0;")
-                out.emit(f"{path}.touched = 1;")
+    # Stacks of header unions
 
     def _shift_unions(self, out: Emitter, one: Primitive, push: bool) -> None:
+        """Elements that are shifted out come back at the other end, as in BMv2."""
         stack = self.program.union_stacks[_object(one, 0)]
         size, path = len(stack.unions), self.layout.stacks[stack.name]
-        count = min(_constant(one.operands[1]), size)
-        none = [None] * count
-        if push:  # from the end, so that nothing is overwritten before it has moved
-            sources = [*none, *stack.unions[: size - count]]
-            self._assign_unions(out, stack.unions[::-1], sources[::-1])
+        count = _constant(one.operands[1])
+        places = range(size - 1, count - 1, -1) if push else range(size - count)
+        for place in places if count else ():
+            self._swap_unions(
+                out, stack.unions[place], stack.unions[place + (-count if push else count)]
+            )
+        count = min(count, size)
+        if push:
             following = f"{path}.next + {count}"
             out.emit(f"{path}.next = {following} < {size} ? {following} : {size};")
         else:
-            self._assign_unions(out, stack.unions, [*stack.unions[count:], *none])
             out.emit(f"{path}.next = {path}.next > {count} ? {path}.next - {count} : 0;")
+
+    def _swap_unions(self, out: Emitter, one: str, other: str) -> None:
+        members = zip(self.program.unions[one], self.program.unions[other], strict=True)
+        for header, sibling in members:
+            first, second = self.layout.paths[header], self.layout.paths[sibling]
+            out.emit(
+                "{", f"{self.layout.types[self.program.headers[header].type.name]} kept = {first};"
+            )
+            out.emit(f"{first} = {second};", f"{second} = kept;")
+            out.emit(f"{first}.touched = {second}.touched = 1;", "}")
 
     # State
 
@@ -367,8 +352,6 @@ PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
     "assign_header": PrimitiveWriter.assign_header,
     "copy_header": PrimitiveWriter.assign_header,
     "assign_header_stack": PrimitiveWriter.assign_header_stack,
-    "assign_union": PrimitiveWriter.assign_union,
-    "assign_union_stack": PrimitiveWriter.assign_union_stack,
     "add_header": PrimitiveWriter.add_header,
     "remove_header": PrimitiveWriter.remove_header,
     "push": PrimitiveWriter.push,

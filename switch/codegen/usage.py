@@ -50,7 +50,7 @@ CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
 # Operations that may make a header valid or invalid.
 _CHANGE_HEADERS = {
     "add_header", "remove_header", "assign_header", "copy_header", "assign_header_stack", "push",
-    "pop", "assign_union", "assign_union_stack",
+    "pop",
 }  # fmt: skip
 
 
@@ -173,14 +173,12 @@ class Usage:
         return early
 
     def _moved(self, things: object) -> set[str]:
-        """Headers of unions that statements copy or shift as a whole."""
+        """Headers of stacks of unions that statements shift."""
         found: set[str] = set()
         for one in mentions(things):
-            if isinstance(one, ObjectName):
-                stack = self.program.union_stacks.get(one.name)
-                unions = stack.unions if stack is not None else (one.name,)
-                for union in unions:
-                    found |= set(self.program.unions.get(union, ()))
+            if isinstance(one, ObjectName) and one.name in self.program.union_stacks:
+                for union in self.program.union_stacks[one.name].unions:
+                    found |= set(self.program.unions[union])
         return found
 
     def _tail(self) -> tuple[str, ...]:

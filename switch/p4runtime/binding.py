@@ -63,7 +63,7 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
             f"{', '.join(sorted(program_tables)) or 'none'}"
         )
     declared_actions = {
-        i: _with_widths(one, actions[one.name]) if one.name in actions else one
+        i: _bound(one, actions[one.name]) if one.name in actions else one
         for i, one in schema.actions.items()
     }
     for action in declared_actions.values():
@@ -124,18 +124,28 @@ def _takes_entries(table: p4.Table) -> bool:
 
 
 def _sized(fields: tuple[F, ...], actual: Sequence[int]) -> tuple[F, ...]:
-    """Fields whose width P4Info leaves open (of type `error`, or of an enum) have the program's."""
+    """Fields whose width is the program's: P4Info leaves it open (of type `error`, or of an enum),
+    or has that of the control plane; of the two the smaller one holds."""
     if len(fields) != len(actual):
         return fields
     return tuple(
-        one if one.width else dataclasses.replace(one, width=width)
+        dataclasses.replace(one, width=min(one.width or width, width))
+        if not one.width or one.translated
+        else one
         for one, width in zip(fields, actual, strict=True)
     )
 
 
-def _with_widths(action: Action, found: p4.Action) -> Action:
-    actual = [one.width for one in found.parameters]
-    return dataclasses.replace(action, params=_sized(action.params, actual))
+def _bound(action: Action, found: p4.Action) -> Action:
+    """The action with what the program has of its parameters."""
+    places = {one.name: i for i, one in enumerate(action.params)}
+    taken = tuple(places[one.name] for one in found.parameters if one.name in places)
+    if len(taken) < len(found.parameters):
+        return action
+    widths = [one.width for one in action.params]
+    for i, one in zip(taken, found.parameters, strict=True):
+        widths[i] = one.width
+    return dataclasses.replace(action, params=_sized(action.params, widths), taken=taken)
 
 
 def _immutable(table: Table, program_table: p4.Table) -> Table:
@@ -163,16 +173,23 @@ def _same(kind: str, name: str, what: str, declared: object, found: object) -> N
 
 
 def _check_action(action: Action, found: p4.Action) -> None:
-    declared = [(param.name, param.width) for param in action.params]
-    actual = [(param.name, param.width) for param in found.parameters]
-    _same("action", action.name, "parameters (name, bits)", declared, actual)
+    taken = range(len(action.params)) if action.taken is None else action.taken
+    params = [action.params[i] for i in taken]
+    names = [one.name for one in found.parameters]
+    _same("action", action.name, "parameters", [one.name for one in params], names)
+    for one, actual in zip(params, found.parameters, strict=True):
+        if not one.translated:
+            name = f"{action.name}, parameter {one.name}"
+            _same("action", name, "width", one.width, actual.width)
 
 
 def _check_table(schema: Schema, table: Table, program: p4.Program, found: p4.Table) -> None:
     _same("table", table.name, "number of key fields", len(table.fields), len(found.key))
     for field, actual in zip(table.fields, found.key, strict=True):
         name = f"{table.name}, key {field.name}"
-        _same("table", name, "width", field.width, actual.width)
+        whole = field.kind in (EXACT, OPTIONAL, TERNARY)  # others count bits from the left, or all
+        if not (field.translated and whole):
+            _same("table", name, "width", field.width, actual.width)
         if actual.match not in _KINDS[field.kind]:
             _same("table", name, "match kind", field.kind, actual.match)
     names = {program.actions[action_id].name for action_id in found.action_ids}

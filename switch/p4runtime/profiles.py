@@ -124,7 +124,7 @@ class _Profile:
             return
         member = self.members[number]
         for one in member.numbers:
-            self.state.set_member(one, action.name, arguments)
+            self.state.set_member(one, action.name, action.arguments(arguments))
         member.action, member.arguments = action, arguments
 
     def _delete_member(self, number: int, what: str) -> None:
@@ -145,7 +145,7 @@ class _Profile:
         made = [self.numbers.take() for _ in range(count)]
         for i, one in enumerate(made):
             try:
-                self.state.set_member(one, action.name, arguments)
+                self.state.set_member(one, action.name, action.arguments(arguments))
             except MemoryError:
                 self._drop(made[:i])
                 for other in made[i:]:

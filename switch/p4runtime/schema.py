@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -32,11 +32,13 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Field:
     """A named value of `width` bits: a match field, an action parameter, packet metadata. 0: P4Info
-    does not say, and the program does."""
+    does not say, and the program does. translated: the width is the control plane's
+    (@p4runtime_translation), and the program may have another."""
 
     id: int
     name: str
     width: int
+    translated: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,25 @@ class MatchField(Field):
 
 @dataclass(frozen=True)
 class Action:
-    """name: full name in the P4 program. params in the order of the program."""
+    """name: full name in the P4 program. params in the order of the source. taken: positions of
+    those that the compiled program has, in its order; p4c leaves out what no statement uses. None:
+    all of them."""
 
     id: int
     name: str
     params: tuple[Field, ...]
+    taken: tuple[int, ...] | None = None
+
+    def arguments(self, given: Sequence[int]) -> tuple[int, ...]:
+        """Of values for all params, those that the program takes."""
+        return tuple(given) if self.taken is None else tuple(given[i] for i in self.taken)
+
+    def values(self, arguments: Sequence[int]) -> tuple[int, ...]:
+        """Of the program's own arguments, values for all params: 0 for those it left out."""
+        if self.taken is None:
+            return tuple(arguments)
+        found = dict(zip(self.taken, arguments, strict=True))
+        return tuple(found.get(i, 0) for i in range(len(self.params)))
 
 
 @dataclass(frozen=True)
@@ -169,19 +185,19 @@ class Schema:
     def of(cls, info: p4info_pb2.P4Info) -> Schema:
         """Raises INVALID_ARGUMENT if the message contradicts itself, UNIMPLEMENTED for match
         kinds and translations that this target does not have."""
-        strings = {
-            name
+        types = {
+            name: one.translated_type
             for name, one in info.type_info.new_types.items()
-            if one.HasField("translated_type") and one.translated_type.HasField("sdn_string")
+            if one.HasField("translated_type")
         }
         actions = _by_id(
-            Action(p.id, p.name, tuple(_field(param, p.name, strings) for param in action.params))
+            Action(p.id, p.name, tuple(_field(param, p.name, types) for param in action.params))
             for action in info.actions
             for p in [_preamble(action)]
         )
         direct = {counter.preamble.id: "counter" for counter in info.direct_counters}
         direct.update({meter.preamble.id: "meter" for meter in info.direct_meters})
-        tables = _by_id(_table(table, actions, direct, strings) for table in info.tables)
+        tables = _by_id(_table(table, actions, direct, types) for table in info.tables)
         counters = _by_id(
             Counter(p.id, p.name, int(counter.size))
             for counter in info.counters
@@ -194,7 +210,7 @@ class Schema:
         packet: dict[str, tuple[Field, ...]] = {}
         for header in info.controller_packet_metadata:
             name = header.preamble.name
-            packet[name] = tuple(_field(metadata, name, strings) for metadata in header.metadata)
+            packet[name] = tuple(_field(metadata, name, types) for metadata in header.metadata)
         return cls(
             tables,
             actions,
@@ -207,7 +223,7 @@ class Schema:
             packet.get("packet_out"),
             {},
             _by_id(_profile(profile, tables) for profile in info.action_profiles),
-            _by_id(_value_set(one, strings) for one in info.value_sets),
+            _by_id(_value_set(one, types) for one in info.value_sets),
         )
 
     def profile(self, profile_id: int) -> ActionProfile:
@@ -266,26 +282,29 @@ def _preamble(item: Any) -> Any:
     return preamble
 
 
-def _field(message: Any, owner: str, strings: Collection[str]) -> Field:
-    """strings: types whose values the control plane knows by strings."""
+def _field(message: Any, owner: str, types: Mapping[str, Any]) -> Field:
+    """types: those that are translated for the control plane."""
     if message.id == 0:
         raise invalid_argument(f"P4Info: {owner}.{message.name} has id 0")
-    if message.type_name.name in strings:
+    translated = types.get(message.type_name.name)
+    if translated is not None and translated.HasField("sdn_string"):
         raise unimplemented(
             f"P4Info: {owner}.{message.name} is a string translated by @p4runtime_translation; "
             f"this target knows numbers only"
         )
     if message.bitwidth < 0:
         raise invalid_argument(f"P4Info: {owner}.{message.name} has {message.bitwidth} bits")
-    return Field(int(message.id), str(message.name), int(message.bitwidth))
+    return Field(
+        int(message.id), str(message.name), int(message.bitwidth), translated=translated is not None
+    )
 
 
 def _match_fields(
-    messages: Iterable[Any], owner: str, strings: Collection[str]
+    messages: Iterable[Any], owner: str, types: Mapping[str, Any]
 ) -> tuple[MatchField, ...]:
     fields = []
     for match in messages:
-        base = _field(match, owner, strings)
+        base = _field(match, owner, types)
         kind = _KINDS.get(match.match_type)
         if kind is None:
             raise unimplemented(
@@ -293,13 +312,13 @@ def _match_fields(
                 f"{match.other_match_type or match.match_type}; this target knows "
                 f"{', '.join(_KINDS.values())}"
             )
-        fields.append(MatchField(base.id, base.name, base.width, kind))
+        fields.append(MatchField(base.id, base.name, base.width, kind, translated=base.translated))
     return tuple(fields)
 
 
-def _value_set(message: Any, strings: Collection[str]) -> ValueSet:
+def _value_set(message: Any, types: Mapping[str, Any]) -> ValueSet:
     preamble = _preamble(message)
-    fields = _match_fields(message.match, preamble.name, strings)
+    fields = _match_fields(message.match, preamble.name, types)
     if any(one.kind == RANGE and one.width > MOST_RANGE_BITS for one in fields):
         raise unimplemented(f"P4Info: {preamble.name}: a range of more than {MOST_RANGE_BITS} bits")
     return ValueSet(int(preamble.id), str(preamble.name), fields, int(message.size))
@@ -309,10 +328,10 @@ def _table(
     message: Any,
     actions: Mapping[int, Action],
     direct: Mapping[int, str],
-    strings: Collection[str],
+    types: Mapping[str, Any],
 ) -> Table:
     preamble = _preamble(message)
-    fields = _match_fields(message.match_fields, preamble.name, strings)
+    fields = _match_fields(message.match_fields, preamble.name, types)
     allowed = {}
     for ref in message.action_refs:
         if ref.id not in actions:

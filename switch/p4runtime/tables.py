@@ -61,6 +61,11 @@ class Entry:
         return self.action.name
 
     @property
+    def passes(self) -> tuple[int, ...]:
+        """The arguments of the program's action."""
+        return () if self.action is None else self.action.arguments(self.arguments)
+
+    @property
     def live(self) -> int:
         """The handle of an entry that is not the default one."""
         if self.handle is None:
@@ -106,7 +111,7 @@ class Tables:
             key = tuple(entry.key)
             priority = entry.priority - weakest + 1 if table.needs_priority else 0
             self._contents[table.id].entries[key, priority] = Entry(
-                action, tuple(entry.args), key, priority, handle, is_const=True
+                action, action.values(entry.args), key, priority, handle, is_const=True
             )
 
     def _action_named(self, table: Table, program_id: int) -> Action | None:
@@ -151,7 +156,7 @@ class Tables:
         entry = self._entry(table, message, key, priority)
         try:
             entry.handle = self._pipeline.insert(
-                table.name, key, entry.does, entry.arguments, priority
+                table.name, key, entry.does, entry.passes, priority
             )
         except (TableFull, EntryExists, MemoryError) as error:
             self._release(entry.target)
@@ -171,7 +176,7 @@ class Tables:
             if table.is_const or entry.is_const:
                 raise permission_denied(f"{table.name}: the entry is const, its action stays")
             new = self._entry(table, message, replaced=entry.target)
-            self._pipeline.modify(table.name, entry.live, new.does, new.arguments)
+            self._pipeline.modify(table.name, entry.live, new.does, new.passes)
             self._release(entry.target)
             entry.action, entry.arguments, entry.target = new.action, new.arguments, new.target
             self._set_metadata(entry, message)
@@ -208,7 +213,7 @@ class Tables:
                 self._pipeline.set_direct_counter(table.name, None, 0, 0)
         else:
             default = self._entry(table, message)
-            self._pipeline.set_default(table.name, default.does, default.arguments)
+            self._pipeline.set_default(table.name, default.does, default.passes)
             contents.default = default
             self._set_metadata(contents.default, message)
         if message.HasField("counter_data"):
@@ -292,7 +297,8 @@ class Tables:
         program = self._pipeline.program.tables[table.name]
         if program.default_action_id is None:
             return Entry(None, ())
-        return Entry(self._action_named(table, program.default_action_id), program.default_args)
+        action = self._action_named(table, program.default_action_id)
+        return Entry(action, action.values(program.default_args) if action is not None else ())
 
     def changed_defaults(self) -> list[int]:
         """Ids of tables whose default entry a controller has written."""

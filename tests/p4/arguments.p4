@@ -6,7 +6,7 @@
 #include <v1model.p4>
 
 header order_h { bit<8> what; bit<8> number; bit<16> seen; }
-header item_h { bit<8> last; bit<16> value; bit<8> more; }
+header item_h { bit<8> kind; bit<16> value; bit<8> more; }
 struct headers_t {
     order_h order;
     item_h[3] items;
@@ -24,8 +24,7 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state item {
         packet.extract(hdr.items.next);
-        hdr.chosen = hdr.items.last;
-        transition select(hdr.items.last.last) {
+        transition select(hdr.items.last.kind) {
             0: item;
             1: accept;
             default: sides;
@@ -33,7 +32,7 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state sides {
         packet.extract(hdr.left);
-        transition select(hdr.left.last) { 0: right; default: accept; }
+        transition select(hdr.left.kind) { 0: right; default: accept; }
     }
     state right {
         packet.extract(hdr.right);
@@ -43,7 +42,9 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
 action discard(inout standard_metadata_t given) { mark_to_drop(given); }
 action discard_long(inout standard_metadata_t given, in bit<32> limit) {
-    if (given.packet_length > limit) { mark_to_drop(given); }
+    bit<9> port = given.egress_spec;
+    mark_to_drop(given);
+    given.egress_spec = given.packet_length > limit ? given.egress_spec : port;
 }
 action rescue(inout standard_metadata_t given, in bit<9> port) {
     mark_to_drop(given);

@@ -22,41 +22,28 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta,
              inout standard_metadata_t standard) {
     state start {
         packet.extract(hdr.order);
+        transition next;
+    }
+    state next {
         transition select(packet.lookahead<bit<8>>()) {
             0 &&& 0xc0: short_;
             0x40 &&& 0xc0: long_;
             0x80 &&& 0xc0: text;
+            0xc0 &&& 0xf0: single;
             default: accept;
         }
     }
     state short_ {
         packet.extract(hdr.items.next.short);
-        transition select(hdr.items.last.short.next) {
-            1: short_;
-            2: long_;
-            3: text;
-            4: single;
-            default: accept;
-        }
+        transition next;
     }
     state long_ {
         packet.extract(hdr.items.next.long);
-        transition select(hdr.items.last.long.next, hdr.items.last.long.value) {
-            (0x41, _): short_;
-            (0x42, _): long_;
-            (0x43, _): text;
-            (_, 7): single;
-            default: accept;
-        }
+        transition next;
     }
     state text {
         packet.extract(hdr.items.next.text, (bit<32>)(packet.lookahead<bit<16>>()[2:0]) << 3);
-        transition select(hdr.items.last.text.next) {
-            0x81: short_;
-            0x82: long_;
-            0x83: text;
-            default: accept;
-        }
+        transition next;
     }
     state single {
         packet.extract(hdr.alone.short);
@@ -69,8 +56,8 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     apply {
         standard.egress_spec = standard.ingress_port;
         if (standard.parser_error != error.NoError) { hdr.order.seen = 0xff; }
-        if (hdr.items[0].isValid()) { hdr.order.seen = hdr.order.seen | 1; }
-        if (hdr.items[1].isValid()) { hdr.order.seen = hdr.order.seen | 2; }
+        if (hdr.items[0].short.isValid()) { hdr.order.seen = hdr.order.seen | 1; }
+        if (hdr.items[1].long.isValid()) { hdr.order.seen = hdr.order.seen | 2; }
         if (hdr.items[2].text.isValid()) { hdr.order.seen = hdr.order.seen | 4; }
         if (hdr.order.what == 1) { hdr.copies = hdr.items; }
         else if (hdr.order.what == 2) { hdr.copies[1] = hdr.items[0]; }
@@ -79,6 +66,8 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         else if (hdr.order.what == 5) { hdr.items[1].long.setValid(); hdr.items[1].long = { 9, 9 }; }
         else if (hdr.order.what == 6) { hdr.items[0].short.setInvalid(); }
         else if (hdr.order.what == 7) { if (hdr.items[0].short.isValid()) { hdr.items[0].short.value = 0x77; } }
+        else if (hdr.order.what == 11) { hdr.items.push_front(1); }
+        else if (hdr.order.what == 12) { hdr.items.pop_front(2); }
         else if (hdr.order.what == 8) { hdr.copies[2].short = hdr.items[0].short; }
         else if (hdr.order.what == 9) { hdr.copies = hdr.items; hdr.items = hdr.copies; hdr.copies[0] = hdr.alone; }
     }

@@ -39,7 +39,7 @@ def arguments() -> Iterator[Case]:
         one += bytes([rng.choice([0, 1])]) + rng.choice([b"\1\2\3", rng.randbytes(3)])
         one += bytes([rng.choice([0, 1])]) + rng.choice([b"\1\2\3", rng.randbytes(3)])
         one += rng.randbytes(rng.randrange(6))
-        arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(1, 9)]))
+        arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(4, 9)]))
     yield Case("arguments", text, p4info, groups(), arrivals)
 
 
@@ -70,7 +70,7 @@ def union_stacks() -> Iterator[Case]:
     rng = random.Random(1601)
     arrivals = []
     for _ in range(400):
-        one = bytes([rng.randrange(12), 0])
+        one = bytes([rng.randrange(13), 0])
         for _ in range(rng.randint(1, 4)):
             kind = rng.randrange(4)
             following = rng.choice([0, 1, 2, 3, 4, 9])
@@ -83,7 +83,7 @@ def union_stacks() -> Iterator[Case]:
                 3: rng.randbytes(2),
             }[kind]
         one += rng.randbytes(rng.randrange(4))
-        arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(1, 5)]))
+        arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(2, 5)]))
     yield Case("unionstacks", text, p4info, [], arrivals)
 
 

@@ -25,6 +25,7 @@ from tests.packet import test_corpus_replication as replicated
 from tests.packet import test_corpus_state as state
 from tests.packet.differential import Case, program_files
 from tests.packet.differential_aggregation import cases as aggregation
+from tests.packet.differential_arguments import cases as arguments
 from tests.packet.differential_entries import drawn, entries, frame, replication
 from tests.packet.differential_headers import cases as headers
 from tests.packet.differential_legacy import rewritten
@@ -236,7 +237,7 @@ def rounds() -> Iterator[Case]:
 
 GENERATORS: list[Callable[[], Iterator[Case]]] = [
     operators, stacks, checksums, combos, lookups, router, states, rounds,
-    aggregation, expressions, profiles, blocks, headers, metered, learned,
+    aggregation, expressions, profiles, blocks, headers, metered, learned, arguments,
 ]  # fmt: skip
 
 

@@ -37,7 +37,9 @@ FORMS = [
     "transition with a mask", "transition by a value set", "transition always",
     "state with several keys", "state in a loop",
     "varbit field", "stack of headers with a varbit field", "calculation with a varbit field",
-    "header union", "action profile of one table", "action profile of several tables", "selector",
+    "header union", "stack of header unions", "calculation with a varbit field and a payload",
+    "varbits ==", "varbits !=", "action profile of one table", "action profile of several tables",
+    "selector",
     "stack", "register of up to 64 bits", "register of more than 64 bits",
     "meter of packets", "meter of bytes", "direct meter of packets", "direct meter of bytes",
     "digest", "table whose entries age",
@@ -80,6 +82,8 @@ def used(program: Program) -> Iterator[str]:
             yield f"operator {one.op}"
         elif isinstance(one, ex.CompareHeaders):
             yield f"headers {one.op}"
+        elif isinstance(one, ex.CompareVarbits):
+            yield f"varbits {one.op}"
         elif isinstance(one, ex.CompareBooleans):
             yield f"truths {one.op}"
         elif isinstance(one, ex.StackSize):
@@ -152,6 +156,8 @@ def _of_tables(program: Program) -> Iterator[str]:
 def _of_objects(program: Program) -> Iterator[str]:
     if program.unions:
         yield "header union"
+    if program.union_stacks:
+        yield "stack of header unions"
     for header in program.headers.values():
         if header.type.varbit is not None:
             yield "varbit field" if header.stack is None else "stack of headers with a varbit field"
@@ -170,6 +176,9 @@ def _of_objects(program: Program) -> Iterator[str]:
             yield "field list of several fields"
     for calculation in program.calculations.values():
         yield f"hash {calculation.algorithm}"
+        inputs = calculation.inputs
+        if any(part.payload for part in inputs) and any(part.varbit for part in inputs):
+            yield "calculation with a varbit field and a payload"
         for part in calculation.inputs:
             if part.header is not None:
                 yield "calculation with a header"

@@ -59,6 +59,7 @@ class Block:
     callees: list[Callee] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)  # not applied yet
     plain: bool = False  # a function: no externs, no headers
+    flat: bool = False  # an action: BMv2 has no conditions in them but around assignments
     lines: list[str] = field(default_factory=list)
     depth: int = 1
 
@@ -106,7 +107,7 @@ class _Generator:
         self.meta = meta
         lines = ["#include <core.p4>", "#include <v1model.p4>"]
         for name, fields in (
-            ("first_t", [("select", Type(8)), *first]), ("second_t", second), ("third_t", third),
+            ("first_t", [("way", Type(8)), *first]), ("second_t", second), ("third_t", third),
             ("label_t", [("last", Type(8)), ("value", Type(24))]), ("seen_t", seen),
         ):  # fmt: skip
             lines += [f"header {name} {{", *(f"    {t} {n};" for n, t in fields), "}"]
@@ -121,14 +122,14 @@ class _Generator:
             **{f"hdr.labels[{i}]": [("last", Type(8)), ("value", Type(24))]
                for i in range(STACK_SIZE)},
         }  # fmt: skip
-        always = [Variable("hdr.first.select", Type(8))]
+        always = [Variable("hdr.first.way", Type(8))]
         always += [Variable(f"hdr.first.{n}", t) for n, t in first]
         always += [Variable(f"meta.{n}", t) for n, t in meta]
         functions: list[Callee] = []
         for _ in self.some(0, 2):
             lines += self.function(functions)
-        lines += self.control("Ingress", always, functions)
-        lines += self.control("Egress", always, functions)
+        lines += self.control("Enter", always, functions)
+        lines += self.control("Leave", always, functions)
         lines += [
             "control Verify(inout headers hdr, inout metadata meta) { apply { } }",
             "control Compute(inout headers hdr, inout metadata meta) { apply { } }",
@@ -136,7 +137,7 @@ class _Generator:
             *(f"        packet.emit(hdr.{n});"
               for n in ("first", "second", "twin", "third", "labels", "seen")),
             "    }", "}",
-            "V1Switch(Parse(), Verify(), Ingress(), Egress(), Compute(), Deparse()) main;",
+            "V1Switch(Parse(), Verify(), Enter(), Leave(), Compute(), Deparse()) main;",
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
 
@@ -151,7 +152,7 @@ class _Generator:
             "parser Parse(packet_in packet, out headers hdr, inout metadata meta,",
             "             inout standard_metadata_t standard_metadata) {",
             "    state start {", "        packet.extract(hdr.first);",
-            "        transition select(hdr.first.select) {",
+            "        transition select(hdr.first.way) {",
             *(f"            {k}: {s};" for k, s in zip(keys, following, strict=True)),
             "            default: accept;", "        }", "    }",
             "    state second {", "        packet.extract(hdr.second);",
@@ -167,7 +168,7 @@ class _Generator:
     # Controls
 
     def control(self, name: str, always: list[Variable], functions: list[Callee]) -> list[str]:
-        rng, ingress = self.rng, name == "Ingress"
+        rng, ingress = self.rng, name == "Enter"
         lines = [
             f"control {name}(inout headers hdr, inout metadata meta,",
             "        inout standard_metadata_t standard_metadata) {",
@@ -228,7 +229,7 @@ class _Generator:
         parameters = tuple(sorted(parameters, key=lambda one: one[0] == ""))
         drops = ingress and self.rng.random() < 0.2
         block = self.body(parameters, outer)
-        block.depth = 2
+        block.depth, block.flat = 2, True
         block.callees = [*(one for one in actions if not one.drops), *functions]
         block.headers = list(self.optional)
         for i, (direction, kind) in enumerate(parameters):
@@ -237,7 +238,9 @@ class _Generator:
         self.statements(block, self.rng.randint(1, 5), 2)
         declared = self.declared(parameters)
         if drops:
-            block.add("if (standard_metadata.packet_length > 60) mark_to_drop(own);")
+            block.add("bit<9> before = own.egress_spec;")
+            block.add("mark_to_drop(own);")
+            block.add("if (own.packet_length < 60) { own.egress_spec = before; }")
             own = "inout standard_metadata_t own"
             declared = f"{own}, {declared}" if declared else own
         actions.append(Callee(name, parameters, None, drops))
@@ -293,13 +296,18 @@ class _Generator:
         choices: list[tuple[float, Callable[[Block, int], None]]] = [
             (5, self.assignment), (1, self.slice_assignment), (1, self.local),
         ]  # fmt: skip
-        if depth < MOST_DEPTH:
+        if block.flat and depth > 2:
+            self.assignment(block, depth)
+            return
+        if depth < (3 if block.flat else MOST_DEPTH):
             choices.append((2, self.condition))
         if block.callees:
             choices.append((1.5, self.call))
         if not block.plain:
-            choices += [(1, self.validity), (0.6, self.shift), (1, self.guarded),
-                        (0.7, self.header_copy), (0.8, self.state)]  # fmt: skip
+            choices += [(1, self.validity), (0.6, self.shift), (0.7, self.header_copy),
+                        (0.8, self.state)]  # fmt: skip
+        if not block.plain and not block.flat:
+            choices.append((1, self.guarded))
         if block.tables and depth < 2:
             choices.append((2, self.apply))
         weights = [weight for weight, _ in choices]
