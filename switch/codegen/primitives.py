@@ -156,11 +156,12 @@ class PrimitiveWriter:
         stack = self.program.union_stacks[_object(one, 0)]
         size, path = len(stack.unions), self.layout.stacks[stack.name]
         count = _constant(one.operands[1])
-        places = range(size - 1, count - 1, -1) if push else range(size - count)
-        for place in places if count else ():
-            self._swap_unions(
-                out, stack.unions[place], stack.unions[place + (-count if push else count)]
-            )
+        if push:
+            pairs = [(place, place - count) for place in range(size - 1, count - 1, -1)]
+        else:
+            pairs = [(place, place + count) for place in range(size - count)]
+        for place, other in pairs if count else ():
+            self._swap_unions(out, stack.unions[place], stack.unions[other])
         count = min(count, size)
         if push:
             following = f"{path}.next + {count}"
@@ -172,9 +173,8 @@ class PrimitiveWriter:
         members = zip(self.program.unions[one], self.program.unions[other], strict=True)
         for header, sibling in members:
             first, second = self.layout.paths[header], self.layout.paths[sibling]
-            out.emit(
-                "{", f"{self.layout.types[self.program.headers[header].type.name]} kept = {first};"
-            )
+            header_type = self.layout.types[self.program.headers[header].type.name]
+            out.emit("{", f"{header_type} kept = {first};")
             out.emit(f"{first} = {second};", f"{second} = kept;")
             out.emit(f"{first}.touched = {second}.touched = 1;", "}")
 

@@ -69,6 +69,11 @@ bit<16> taken(inout item_h from) {
 control Verify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control Update(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    // Conditions around assignments in actions are `?:` to BMv2, between headers, too.
+    action choose() {
+        if (hdr.order.number > 3) { hdr.chosen = hdr.left; } else { hdr.chosen = hdr.items[1]; }
+        if (hdr.order.number == 9) { hdr.right = hdr.items[0]; }
+    }
     apply {
         bit<9> port = (bit<9>)(hdr.order.number & 7);
         standard.egress_spec = port;
@@ -95,6 +100,7 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         }
         else if (hdr.order.what == 12) { standard.priority = (bit<3>)(hdr.order.number >> 3); }
         else if (hdr.order.what == 13) { standard.mcast_grp = 2; standard.priority = 1; }
+        else if (hdr.order.what == 18) { choose(); }
         else if (hdr.order.what == 14) {
             if (hdr.left == hdr.right) { hdr.order.seen = 14; }
         }
