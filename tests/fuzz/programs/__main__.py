@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import logging
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -85,7 +87,7 @@ def compiled(sources: list[Path], folder: Path, jobs: int) -> tuple[list[Subject
     return [each for each in made if each is not None], made.count(None)
 
 
-def case_of(subject: Subject, seed: int, packets: int) -> Case | None:
+def case_of(subject: Subject, seed: int, packets: int) -> Case:
     """Random entries and packets for a program; none for what only BMv2 can read."""
     text = subject.program.read_bytes()
     p4info = P4Info.load(subject.p4info)
@@ -101,15 +103,23 @@ def case_of(subject: Subject, seed: int, packets: int) -> Case | None:
 
 
 def examine(subject: Subject, seed: int, packets: int) -> Result:
-    """One program; its first finding of each kind is reduced and saved."""
-    case = case_of(subject, seed, packets)
-    result = compare(case)
-    if result.findings:
-        words, worst = result.findings[0]
-        if worst.arrivals:
-            worst = reduced(worst, differs)
-            result.findings[0] = (difference(worst) or words, worst)
-        save(worst, FOUND / f"{subject.name}-{seed}")
+    """One program; its first finding is reduced and saved."""
+    folder = FOUND / f"{subject.name}-{seed}"
+    case = None
+    try:
+        case = case_of(subject, seed, packets)
+        result = compare(case)
+        if result.findings:
+            words, worst = result.findings[0]
+            save(worst, folder)
+            if worst.arrivals:
+                worst = reduced(worst, differs)
+                result.findings[0] = (difference(worst) or words, worst)
+                save(worst, folder)
+    except Exception:  # whatever it is, the other programs are compared
+        if case is not None:
+            save(case, folder)
+        return Result(subject.name, findings=[(traceback.format_exc(limit=-4), case)])
     return result
 
 
@@ -145,7 +155,7 @@ class Report:
                 f"{words[:MOST_SHOWN]}\n"
                 f"  again: python -m tests.fuzz.programs --replay {folder}"
             )
-        if self._done % 20 == 0:
+        if self._done % 20 == 0 or self._done == self.total:
             seconds = time.monotonic() - self._began
             self._print(
                 f"{self._done} of {self.total} programs, {self._count['packets']} packets, "
@@ -207,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.replay:
         return replay(options.replay)
     report, end = Report(options.json), time.monotonic() + 60 * options.minutes
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool:
         for seed in itertools.count(options.seed):
             chosen = _chosen(options, seed)
             if isinstance(chosen, int):
@@ -219,6 +229,11 @@ def main(arguments: list[str] | None = None) -> int:
             if time.monotonic() >= end:
                 return report.end()
     raise AssertionError("seeds are endless")
+
+
+def _quiet() -> None:
+    """What clients log when BMv2 ends, and what p4c left out, is told otherwise."""
+    logging.disable(logging.CRITICAL)
 
 
 def _chosen(options: argparse.Namespace, seed: int) -> list[Subject] | int:

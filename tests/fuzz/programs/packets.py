@@ -99,14 +99,13 @@ class Frames:
 
     def _extract(self, frame: _Frame, one: Extract) -> None:
         if one.stack is not None:
-            stack = self._program.stacks[one.stack]
-            number = min(frame.nexts[one.stack], len(stack.headers) - 1)
-            name, header_type = stack.headers[number], stack.type
+            elements = one.choices or self._program.stacks[one.stack].headers
+            name = elements[min(frame.nexts[one.stack], len(elements) - 1)]
             frame.nexts[one.stack] += 1
         else:
             assert one.header is not None
-            name, header_type = one.header, self._program.headers[one.header].type
-        self._lay_out(frame, name, header_type, one.bits)
+            name = one.header
+        self._lay_out(frame, name, self._program.headers[name].type, one.bits)
 
     def _lay_out(
         self, frame: _Frame, name: str, header_type: HeaderType, bits: ex.Data | None

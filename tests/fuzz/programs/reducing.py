@@ -7,6 +7,7 @@ A folder has `program.json`, `program.p4info.txtpb`, `updates.txtpb` (a P4Runtim
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,14 @@ from tests.packet.differential import Case, program_files
 Item = TypeVar("Item")
 
 
-def reduced(case: Case, differs: Callable[[Case], bool]) -> Case:
-    """The case without packets and updates that the difference does not need."""
+def reduced(case: Case, still_differs: Callable[[Case], bool], seconds: float = 60) -> Case:
+    """The case without packets and updates that the difference does not need, as far as they are
+    found in time."""
+    end = time.monotonic() + seconds
+
+    def differs(smaller: Case) -> bool:
+        return time.monotonic() < end and still_differs(smaller)
+
     arrivals = fewest(case.arrivals, lambda kept: differs(replace(case, arrivals=kept)))
     case = replace(case, arrivals=arrivals)
     updates = fewest(case.updates, lambda kept: differs(replace(case, updates=kept)))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The differential fuzzer of programs: what it draws is valid and gets far, and what it keeps is
+small and comes back."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from switch.pipeline import Pipeline
+from switch.program import Program
+from tests.fuzz.programs.__main__ import Subject, case_of, subjects
+from tests.fuzz.programs.comparing import compare, refusals
+from tests.fuzz.programs.generating import source
+from tests.fuzz.programs.reducing import fewest, load, save
+from tests.p4 import HERE
+from tests.packet.differential import Embedded
+
+pytestmark = pytest.mark.packet
+
+
+def subject(name: str) -> Subject:
+    return Subject(name, HERE / f"{name}.json", HERE / f"{name}.p4info.txtpb")
+
+
+@pytest.mark.parametrize("name", ["lookups", "metered", "p4rt_switch", "profiles", "valuesets"])
+def test_entries_are_taken(name: str) -> None:
+    """All but keys that are drawn twice, and entries for tables whose entries are const."""
+    case = case_of(subject(name), 1, 1)
+    target = Embedded(replace(case, updates=()))
+    try:
+        found = refusals(target.connection, case.updates)
+    finally:
+        target.close()
+    assert len(case.updates) > 2
+    known = ("ALREADY_EXISTS", "has const entries")
+    assert [one for one in found if one and not any(word in one for word in known)] == []
+
+
+@pytest.mark.parametrize("name", ["parsing", "stacks", "unionstacks", "options"])
+def test_frames_come_to_every_state_of_the_parser(name: str) -> None:
+    program = Program.load(HERE / f"{name}.json")
+    seen: set[str] = set()
+    with Pipeline(program, traced=True) as pipeline:
+
+        def note(line: str) -> None:
+            _, _, states = line.partition(" parser: ")
+            seen.update(states.partition(";")[0].split(", ") if states else ())
+
+        pipeline.set_trace(note)
+        for port, frame in case_of(subject(name), 1, 300).arrivals:
+            pipeline.inject(port, frame)
+    assert set(program.parser_states) - seen == set()
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    first, second, other = (case_of(subject("router"), seed, 5) for seed in (1, 1, 2))
+    assert (first.updates, first.arrivals) == (second.updates, second.arrivals)
+    assert first.arrivals != other.arrivals
+    assert source(random.Random(5)) == source(random.Random(5)) != source(random.Random(6))
+
+
+def test_the_fewest_items_are_found() -> None:
+    asked: list[list[int]] = []
+
+    def holds(items: list[int]) -> bool:
+        asked.append(items)
+        return {7, 31} <= set(items)
+
+    assert fewest(range(100), holds) == [7, 31]
+    assert len(asked) < 100
+
+
+def test_a_case_that_is_kept_comes_back(tmp_path: Path) -> None:
+    case = case_of(subject("profiles"), 3, 10)
+    save(case, tmp_path / "profiles")
+    again = load(tmp_path / "profiles")
+    assert again.inputs_sha256 == case.inputs_sha256
+    assert again.program == case.program
+
+
+def test_programs_are_found_with_their_p4info(tmp_path: Path) -> None:
+    for ending in (".json", ".p4info.txtpb"):
+        (tmp_path / "deep").mkdir(exist_ok=True)
+        shutil.copy(HERE / f"router{ending}", tmp_path / "deep" / f"router{ending}")
+    (tmp_path / "alone.json").write_text("{}")
+    assert [one.name for one in subjects(tmp_path)] == ["deep-router"]
+
+
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c is not installed")
+@pytest.mark.parametrize("seed", range(5))
+def test_random_programs_compile_and_run(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "random.p4"
+    path.write_text(source(random.Random(seed)))
+    command = ["p4c-bm2-ss", "--std", "p4-16", "-o", str(tmp_path / "random.json"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with Pipeline(Program.load(tmp_path / "random.json")) as pipeline:
+        assert pipeline.inject(0, bytes(100))
+
+
+@pytest.mark.bmv2
+@pytest.mark.parametrize("name", ["arguments", "lookups", "profiles"])
+def test_nothing_is_different(name: str) -> None:
+    result = compare(case_of(subject(name), 7, 60))
+    assert (result.refused_here, result.refused_there) == ("", "")
+    assert result.packets
+    assert [words for words, _ in result.findings] == []
