@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from .errors import P4RuntimeError, invalid_argument, permission_denied
+from .errors import P4RuntimeError, invalid_argument, permission_denied, unimplemented
 from .schema import (
     EXACT,
     LPM,
@@ -23,6 +23,7 @@ from .schema import (
     RANGE,
     TERNARY,
     Action,
+    Field,
     MatchField,
     Schema,
     Table,
@@ -46,6 +47,13 @@ def _value(data: bytes, width: int, what: str) -> int:
         return decode_unsigned(data, width, what)
     except P4RuntimeError as error:
         raise P4RuntimeError(code_pb2.INVALID_ARGUMENT, error.message) from None
+
+
+def _check_number(field: Field, what: str) -> None:
+    if field.text:
+        raise unimplemented(
+            f"{what} is a string translated by @p4runtime_translation; this target has numbers only"
+        )
 
 
 def dont_care(field: MatchField) -> KeyElement | None:
@@ -84,6 +92,7 @@ def decode_key(table: Keyed, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key
 
 def _decode_field(table: Keyed, field: MatchField, match: Any) -> KeyElement:
     what = f"{table.name}.{field.name}"
+    _check_number(field, what)
     kind = match.WhichOneof("field_match_type")
     if kind != field.kind:
         raise invalid_argument(f"{what} is an {field.kind} match, not {kind or 'an unset one'}")
@@ -186,6 +195,7 @@ def decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
                 f"{action.name}: parameter {declared.name} (param_id {declared.id}) is missing"
             )
         data = given.pop(declared.id)
+        _check_number(declared, f"{action.name}.{declared.name}")
         arguments.append(_value(data, declared.width, f"{action.name}.{declared.name}"))
     if given:
         known = ", ".join(f"{param.id} {param.name}" for param in action.params) or "none"

@@ -33,12 +33,14 @@ T = TypeVar("T")
 class Field:
     """A named value of `width` bits: a match field, an action parameter, packet metadata. 0: P4Info
     does not say, and the program does. translated: the width is the control plane's
-    (@p4runtime_translation), and the program may have another."""
+    (@p4runtime_translation), and the program may have another. text: the control plane has strings
+    for its values, which this target cannot translate: no entry can give one."""
 
     id: int
     name: str
     width: int
     translated: bool = field(default=False, kw_only=True)
+    text: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -287,15 +289,14 @@ def _field(message: Any, owner: str, types: Mapping[str, Any]) -> Field:
     if message.id == 0:
         raise invalid_argument(f"P4Info: {owner}.{message.name} has id 0")
     translated = types.get(message.type_name.name)
-    if translated is not None and translated.HasField("sdn_string"):
-        raise unimplemented(
-            f"P4Info: {owner}.{message.name} is a string translated by @p4runtime_translation; "
-            f"this target knows numbers only"
-        )
     if message.bitwidth < 0:
         raise invalid_argument(f"P4Info: {owner}.{message.name} has {message.bitwidth} bits")
     return Field(
-        int(message.id), str(message.name), int(message.bitwidth), translated=translated is not None
+        int(message.id),
+        str(message.name),
+        int(message.bitwidth),
+        translated=translated is not None,
+        text=translated is not None and translated.HasField("sdn_string"),
     )
 
 
@@ -312,7 +313,11 @@ def _match_fields(
                 f"{match.other_match_type or match.match_type}; this target knows "
                 f"{', '.join(_KINDS.values())}"
             )
-        fields.append(MatchField(base.id, base.name, base.width, kind, translated=base.translated))
+        fields.append(
+            MatchField(
+                base.id, base.name, base.width, kind, translated=base.translated, text=base.text
+            )
+        )
     return tuple(fields)
 
 
