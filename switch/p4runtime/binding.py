@@ -56,7 +56,8 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
     meters = _present(schema.meters, program.meters, "meter", missing)
     learned = {one.name: one for one in program.learn_lists.values()}
     digests = _present(schema.digests, learned, "digest", missing)
-    if schema.tables and not tables and any(map(_takes_entries, program_tables.values())):
+    shared = {one.name for one in schema.actions.values()} & set(actions) - {"NoAction"}
+    if schema.tables and not tables and not shared:
         raise invalid_argument(
             f"the P4Info is of another program: it has tables "
             f"{_names(schema.tables.values())}, the device config has "
@@ -116,11 +117,6 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
         digests=digests,
         others={**schema.others, **left_out},
     )
-
-
-def _takes_entries(table: p4.Table) -> bool:
-    """Whether a table is one of the source; others p4c makes of statements."""
-    return bool(table.key) and not table.entries_are_const
 
 
 def _sized(fields: tuple[F, ...], actual: Sequence[int]) -> tuple[F, ...]:

@@ -125,7 +125,12 @@ def test_a_program_may_have_none_of_the_tables() -> None:
     gone = info.tables.add(size=16)
     gone.preamble.id, gone.preamble.name = 33554433, "Enter.gone"
     gone.match_fields.add(id=1, name="key", bitwidth=8, match_type="EXACT")
-    bound = bind(Schema.of(info), Program.parse_text(text))
+    program = Program.parse_text(text)
+    with pytest.raises(P4RuntimeError, match="the P4Info is of another program"):
+        bind(Schema.of(info), program)
+    kept = info.actions.add()  # what tells that it is of this one
+    kept.preamble.id, kept.preamble.name = 16777217, next(iter(program.actions.values())).name
+    bound = bind(Schema.of(info), program)
     assert bound.tables == {}
     with pytest.raises(P4RuntimeError, match=r"Enter\.gone, which the compiler left out"):
         bound.table(33554433)
