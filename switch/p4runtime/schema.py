@@ -62,11 +62,11 @@ class Action:
     taken: tuple[int, ...] | None = None
 
     def arguments(self, given: Sequence[int]) -> tuple[int, ...]:
-        """Of values for all params, those that the program takes."""
+        """Selects the arguments that the program takes from values for all params."""
         return tuple(given) if self.taken is None else tuple(given[i] for i in self.taken)
 
     def values(self, arguments: Sequence[int]) -> tuple[int, ...]:
-        """Of the program's own arguments, values for all params: 0 for those it left out."""
+        """Values for all params from the program's arguments: 0 for those that it left out."""
         if self.taken is None:
             return tuple(arguments)
         found = dict(zip(self.taken, arguments, strict=True))

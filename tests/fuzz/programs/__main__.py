@@ -232,7 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _quiet() -> None:
-    """What clients log when BMv2 ends, and what p4c left out, is told otherwise."""
+    """Turns logging off: the report says itself that BMv2 ended, or what p4c left out."""
     logging.disable(logging.CRITICAL)
 
 

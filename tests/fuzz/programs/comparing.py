@@ -38,8 +38,11 @@ MOST_FOUND = 3
 
 @dataclass
 class Result:
-    """Of one program. refused_here, refused_there: why a target does not take it; findings:
-    differences that no rule explains, each with the case that shows it; filtered: by rule."""
+    """The result for one program.
+
+    refused_here, refused_there: why a target does not take it; findings: differences that no rule
+    explains, each with the case that shows it; filtered: by rule.
+    """
 
     name: str
     refused_here: str = ""
@@ -211,7 +214,7 @@ def _compare_packets(case: Case, result: Result) -> None:
 
 
 def _separable(case: Case, single: list[Case]) -> bool:
-    """Whether packets make here what each of them makes alone: counters sum up, registers have what
+    """True if packets make here what each of them makes alone: counters sum up, registers have what
     the last one wrote, digests are told in order."""
     whole, parts = embedded(case), [embedded(one) for one in single]
     registers: dict[str, dict[int, int]] = {}
@@ -259,7 +262,7 @@ def answer_of_bmv2(case: Case, expected: list[Output], late: float = _HURRIED) -
 
 
 def difference(case: Case) -> str:
-    """What is not the same, BMv2 having all the time it wants; "" if nothing."""
+    """Describes what is not the same, if BMv2 has time enough; "" if nothing."""
     if not case.arrivals:
         return ""
     patient = replace(case, races=True)
@@ -272,7 +275,7 @@ def difference(case: Case) -> str:
 
 
 def differs(case: Case) -> bool:
-    """Whether there is a difference that is not BMv2's end."""
+    """True if there is a difference other than that BMv2 ends."""
     return difference(case) not in ("", BMV2_ENDS)
 
 
@@ -290,7 +293,7 @@ def explained(case: Case, i: int) -> str:
 
 
 def _varies(case: Case, i: int) -> bool:
-    """Whether what this target makes of a packet is another thing later, or the next time."""
+    """True if this target makes another thing of a packet later, or the next time."""
     target = Embedded(replace(case, arrivals=()))
     try:
         first, second = (
