@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -21,7 +20,7 @@ from testbed.bench.forwarding import builds, traffic
 from testbed.bench.forwarding.traffic import Mode, Traffic
 from testbed.nodes.dataplane import SOURCES
 from testbed.nodes.processes import ROOT, describe, environment, python, tail
-from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID
+from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID, bmv2
 
 Kind = Literal["null", "embedded", "bmv2"]
 
@@ -87,7 +86,7 @@ ROUTER = _SMALL_PROGRAMS / "router"
 
 def contenders(names: Sequence[str]) -> list[Contender]:
     """Those that were asked for, or all that this machine has. Raises BenchError."""
-    installed = [NULL, EMBEDDED, *(BMV2_CONTENDERS if shutil.which(BMV2) else ())]
+    installed = [NULL, EMBEDDED, *(BMV2_CONTENDERS if bmv2() else ())]
     known = {one.name: one for one in installed}
     for name in names:
         if name not in known:
