@@ -80,6 +80,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         pipeline=pipeline,
         traced=options.traced,
         priority_queues=options.priority_queues,
+        like_bmv2=options.manner.bmv2,
     )
     stack.callback(device.close)
     ports = Ports(

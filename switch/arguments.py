@@ -16,7 +16,7 @@ DROP_PORT = 511
 MAX_PRIORITY_QUEUES = 8
 LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 # The newest format of programs of the BMv2 that this target is compared with.
-_JSON_VERSION = "2.23"
+_JSON_VERSION = "2.24"
 
 _EXAMPLE = """example:
   %(prog)s -i 1@tor0-eth1 -i 2@tor0-eth2 --device-id 1 --no-p4 \\

@@ -70,6 +70,7 @@ class Device:
     clock       microseconds, for pushed programs that forward in process only; None: the system's
     traced      pushed programs are compiled for Pipeline.set_trace
     priority_queues  queues per port of pushed programs
+    like_bmv2   see Arbitration
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Device:
         clock: Callable[[], int] | None = None,
         traced: bool = False,
         priority_queues: int = 1,
+        like_bmv2: bool = False,
     ) -> None:
         self.device_id = device_id
         self.cpu_port = cpu_port
@@ -99,7 +101,7 @@ class Device:
         self._lock = threading.RLock()
         # Pushes, one at a time: compiling takes seconds, during which all else goes on.
         self._pushing = threading.Lock()
-        self._arbitration = Arbitration(device_id)
+        self._arbitration = Arbitration(device_id, like_bmv2)
         self._pipeline = pipeline
         self._committed: Forwarding | None = None
         self._saved: Forwarding | None = None
