@@ -202,3 +202,10 @@ def test_as_bmv2_does_only_live_clients_count_and_no_election_id_is_the_lowest()
     assert third.take() == [(PRIMARY, (0, 1))]
     assert _code(device.write, _write(None)) == code_pb2.PERMISSION_DENIED
     device.close()
+
+
+def test_as_bmv2_does_reading_the_config_before_the_first_push_fails():
+    request = p4rt.GetForwardingPipelineConfigRequest(device_id=DEVICE)
+    device = Device(DEVICE, like_bmv2=True)
+    assert _code(device.get_forwarding_pipeline_config, request) == code_pb2.FAILED_PRECONDITION
+    device.close()
