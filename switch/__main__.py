@@ -36,8 +36,6 @@ from switch.thrift_port import ThriftPort
 log = logging.getLogger("switch")
 # What the program says itself: log_msg(), failed assertions.
 _program_log = logging.getLogger("switch.program")
-# What becomes of every packet, with -L trace.
-_trace_log = logging.getLogger("switch.trace")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,10 +90,12 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         on_packet_in=device.packet_in,
     )
 
+    trace = logs.tracer()
+
     def listen(new: Pipeline) -> None:
         new.set_log(_program_log.info)
         if options.traced:
-            new.set_trace(_trace_log.debug)
+            new.set_trace(trace)
 
     if pipeline is not None:
         listen(pipeline)
