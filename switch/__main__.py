@@ -90,12 +90,10 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         on_packet_in=device.packet_in,
     )
 
-    trace = logs.tracer()
-
     def listen(new: Pipeline) -> None:
         new.set_log(_program_log.info)
         if options.traced:
-            new.set_trace(trace)
+            logs.trace(new)
 
     if pipeline is not None:
         listen(pipeline)
