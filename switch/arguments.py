@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from switch import __version__
 from switch.installing import InstallError, install
 from switch.manners import BMV2, COMMAND, IGNORED, IGNORED_FLAGS, REFUSED, Manner
+from switch.warming import warm
 
 DROP_PORT = 511
 MAX_PRIORITY_QUEUES = 8
@@ -47,7 +48,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Install(argparse.Action):
-    """--install-as: makes the launcher, and that is all."""
+    """--install-as: makes the launcher and what switches share, and that is all."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, _: object, values: Any, option: str | None = None
@@ -55,6 +56,7 @@ class _Install(argparse.Action):
         name, directory = values
         try:
             made = install(name, Path(directory))
+            warm()
         except InstallError as error:
             parser.exit(1, f"{parser.prog}: {option} {name} {directory}: {error}\n")
         print(f"{made} is this target now")
