@@ -8,21 +8,19 @@ turn came to as one line of JSON.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from testbed.bench.common import BenchError, pin, two_cores
+from testbed.bench.forwarding import times
 from testbed.bench.forwarding.contenders import Contender, contenders, running
 from testbed.bench.forwarding.native import Ends
-from testbed.bench.forwarding.traffic import PORTS, Mode, wrong_sum
+from testbed.bench.forwarding.traffic import PORTS, Mode
 from testbed.network.namespaces import SandboxError, settle
 
 SWITCH_ENDS = [f"s{n}" for n in range(1, PORTS + 1)]
@@ -99,18 +97,23 @@ def turns(those: list[Contender], modes: list[Mode], rounds: int, seconds: float
     cores = two_cores()
     pin(cores[1])
     widest = window()
-    offloaded = True
-    links(offloaded)
+    layout = ""
     for number in range(rounds):
         for mode in modes:  # what is compared comes close together
             for one in those:
                 if mode not in one.modes():
                     continue
-                if offloaded != (one.kind != "bmv2"):
-                    offloaded = not offloaded
-                    no_links()
-                    links(offloaded)
+                if layout != _layout(one):
+                    if layout:
+                        no_links()
+                    layout = _layout(one)
+                    links(layout != "bare")
                 yield _turn(one, mode, number, seconds, cores, widest)
+
+
+def _layout(one: Contender) -> str:
+    """How it needs the links, which are made anew for another one's."""
+    return {"bmv2": "bare", "linux": "routed"}.get(one.kind, "offloads")
 
 
 def _turn(
@@ -119,16 +122,15 @@ def _turn(
     load = one.traffic(mode, widest)
     with (
         Ends(WORKER_ENDS, load) as ends,
-        running(one, load, SWITCH_ENDS, cores) as process,
+        running(one, load, SWITCH_ENDS, cores) as spent_so_far,
     ):
-        if one.checked and mode != "tcp":
-            _look(one, ends)
+        _look(one, mode, ends)
         warmed, most = 0, time.monotonic() + _WARM_MOST_SECONDS
-        while warmed <= PORTS * one.slots(load.window) and time.monotonic() < most:
+        while warmed <= PORTS * one.first_uses(load) and time.monotonic() < most:
             warmed += ends.run(_WARM_SECONDS).received
-        before, idle = _threads(process), _idle(cores[0])
+        before, idle = spent_so_far(), times.idle(cores[0])
         counts = ends.run(seconds)
-        after, idle = _threads(process), _idle(cores[0]) - idle
+        after, idle = spent_so_far(), times.idle(cores[0]) - idle
         ends.run(0)
         if counts.received == 0 or counts.strange > counts.received // 1000:
             raise BenchError(
@@ -149,8 +151,8 @@ def _turn(
     )  # fmt: skip
 
 
-def _look(one: Contender, ends: Ends) -> None:
-    """At the first sums that the first worker gets. Raises BenchError if one is wrong."""
+def _look(one: Contender, mode: Mode, ends: Ends) -> None:
+    """At the first packets that the first worker gets. Raises BenchError if one is wrong."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as looking:
         looking.bind((WORKER_ENDS[0], _IPV4))
         ends.run(_LOOK_SECONDS)
@@ -162,33 +164,10 @@ def _look(one: Contender, ends: Ends) -> None:
             except BlockingIOError as error:
                 if at:
                     return
-                raise BenchError(f"{one.name}: no sum came back") from error
-            wrong = wrong_sum(frame)
+                raise BenchError(f"{one.name} ({mode}): nothing came back") from error
+            wrong = one.wrong(frame, mode)
             if wrong is not None:
-                raise BenchError(f"{one.name} does not sum: {wrong}")
-
-
-def _threads(process: int) -> dict[str, tuple[float, float]]:
-    """Seconds that each thread of a process has been on a core, kernel included, and those that it
-    waited for one. Raises BenchError if the process has ended."""
-    found = {}
-    with contextlib.suppress(FileNotFoundError):
-        for thread in Path("/proc", str(process), "task").iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-                ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
-                found[thread.name] = ran / 1e9, waited / 1e9
-    if not found:
-        raise BenchError(f"process {process} has ended")
-    return found
-
-
-def _idle(core: int) -> float:
-    """Seconds that a core had nothing to do."""
-    for line in Path("/proc/stat").read_text().splitlines():
-        name, *values = line.split()
-        if name == f"cpu{core}":
-            return (int(values[3]) + int(values[4])) / os.sysconf("SC_CLK_TCK")
-    raise BenchError(f"/proc/stat does not know core {core}")
+                raise BenchError(f"{one.name} does not do what {mode} asks: {wrong}")
 
 
 def main() -> int:

@@ -28,7 +28,7 @@ class _Traffic(ctypes.Structure):
         for name in (
             "messages", "message_bytes", "vnet", "numbers", "number_at", "number_stride",
             "number_step", "number_again", "headers", "segment", "train", "window", "sign_at",
-            "sign",
+            "sign", "varying", "varying_at", "varying_bytes",
         )
     ]  # fmt: skip
 
@@ -63,7 +63,7 @@ def _library() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(path), use_errno=True)
     names = ctypes.POINTER(ctypes.c_char_p)
     lib.ends_open.restype = ctypes.c_void_p
-    lib.ends_open.argtypes = [names, ctypes.POINTER(_Traffic), ctypes.c_char_p]
+    lib.ends_open.argtypes = [names, ctypes.POINTER(_Traffic), ctypes.c_char_p, ctypes.c_char_p]
     lib.ends_close.restype = None
     lib.ends_close.argtypes = [ctypes.c_void_p]
     lib.ends_run.argtypes = [ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(_Counts)]
@@ -87,12 +87,15 @@ class Ends:
         self._native = _library()
         train = b"".join(traffic.trains)
         size = len(traffic.trains[0]) // traffic.messages
+        varying = b"".join(traffic.varying)
+        contents = len(varying) // len(traffic.trains) // (traffic.varying_bytes or 1)
         raw = _Traffic(
             traffic.messages, size, traffic.vnet, traffic.numbers, traffic.number_at,
             traffic.number_stride, traffic.number_step, traffic.number_again, traffic.headers,
             traffic.segment, traffic.packets, traffic.window, *traffic.sign,
+            contents, traffic.varying_at, traffic.varying_bytes,
         )  # fmt: skip
-        self._handle = self._native.ends_open(_names(interfaces), raw, train)
+        self._handle = self._native.ends_open(_names(interfaces), raw, train, varying)
         if not self._handle:
             why = os.strerror(ctypes.get_errno())
             raise BenchError(f"cannot open {', '.join(interfaces)} for the load: {why}")

@@ -36,6 +36,8 @@ struct ends_traffic {
     uint32_t window;       // packets of a port that may be under way
     uint32_t sign_at;      // byte that tells what comes back, from Ethernet on; 0: any will do
     uint32_t sign;
+    uint32_t varying; // contents of a part of a message, used in turn; 0: it is always the same
+    uint32_t varying_at, varying_bytes;
 };
 
 struct ends_counts {
@@ -50,6 +52,8 @@ struct port {
     uint8_t *frames;
     struct mmsghdr *messages;
     struct iovec *parts;
+    uint8_t *varying;
+    uint32_t varied; // index of the next
     uint64_t received;
 };
 
@@ -92,7 +96,7 @@ static int open_ring(struct port *port, const char *interface) {
 }
 
 static int open_port(struct ends *ends, struct port *port, const char *interface,
-                     const uint8_t *train) {
+                     const uint8_t *train, const uint8_t *varying) {
     const struct ends_traffic *traffic = &ends->traffic;
     port->out = open_interface(interface, 0, (int)traffic->vnet, 0);
     if (port->out < 0)
@@ -107,6 +111,13 @@ static int open_port(struct ends *ends, struct port *port, const char *interface
     if (!port->frames || !port->messages || !port->parts)
         return -ENOMEM;
     memcpy(port->frames, train, size);
+    size_t all = (size_t)traffic->varying * traffic->varying_bytes;
+    if (all) {
+        port->varying = malloc(all);
+        if (!port->varying)
+            return -ENOMEM;
+        memcpy(port->varying, varying, all);
+    }
     for (uint32_t i = 0; i < traffic->messages; i++) {
         port->parts[i] = (struct iovec){port->frames + (size_t)i * traffic->message_bytes,
                                         traffic->message_bytes};
@@ -127,13 +138,15 @@ void ends_close(struct ends *ends) {
         free(port->frames);
         free(port->messages);
         free(port->parts);
+        free(port->varying);
     }
     free(ends);
 }
 
-// trains: what each port sends, one after the other. NULL with errno if it cannot be.
+// trains: what each port sends, one after the other; varying: contents of each port's messages, so
+// too. NULL with errno if it cannot be.
 struct ends *ends_open(const char *const *interfaces, const struct ends_traffic *traffic,
-                       const uint8_t *trains) {
+                       const uint8_t *trains, const uint8_t *varying) {
     struct ends *ends = calloc(1, sizeof *ends);
     if (!ends)
         return NULL;
@@ -142,7 +155,8 @@ struct ends *ends_open(const char *const *interfaces, const struct ends_traffic 
         ends->ports[i].in = ends->ports[i].out = -1;
     size_t size = (size_t)traffic->messages * traffic->message_bytes;
     for (uint32_t i = 0; i < PORTS; i++) {
-        int error = open_port(ends, &ends->ports[i], interfaces[i], trains + i * size);
+        int error = open_port(ends, &ends->ports[i], interfaces[i], trains + i * size,
+                              varying + (size_t)i * traffic->varying * traffic->varying_bytes);
         if (error) {
             ends_close(ends);
             errno = -error;
@@ -171,12 +185,23 @@ static uint32_t stamp(const struct ends_traffic *traffic, struct port *port, uin
     return number;
 }
 
+static void vary(const struct ends_traffic *traffic, struct port *port) {
+    uint8_t *at = port->frames + traffic->varying_at;
+    for (uint32_t i = 0; i < traffic->messages; i++, at += traffic->message_bytes) {
+        memcpy(at, port->varying + (size_t)port->varied * traffic->varying_bytes,
+               traffic->varying_bytes);
+        port->varied = port->varied + 1 < traffic->varying ? port->varied + 1 : 0;
+    }
+}
+
 static int send_train(struct ends *ends) {
     const struct ends_traffic *traffic = &ends->traffic;
     uint32_t next = ends->number;
     for (uint32_t i = 0; i < PORTS; i++) {
         struct port *port = &ends->ports[i];
         next = stamp(traffic, port, ends->number);
+        if (traffic->varying)
+            vary(traffic, port);
         for (uint32_t done = 0; done < traffic->messages;) {
             int sent = sendmmsg(port->out, port->messages + done, traffic->messages - done, 0);
             if (sent < 0 && errno != EINTR && errno != ENOBUFS && errno != EAGAIN)
