@@ -96,7 +96,7 @@ def _show(found: Message) -> None:
     rows = [_row(one) for one in found["rows"]]
     columns = {
         "what": "", "rate": "received/s", "spread": "lowest to highest", "core": "by its own time",
-        "busy": "busy", "there": "but for others", "lost": "lost",
+        "busy": "busy", "there": "but for others", "load": "load busy", "lost": "lost",
     }  # fmt: skip
     show_rows(console, rows, columns)
     show(console)
@@ -119,8 +119,8 @@ def _show(found: Message) -> None:
         show(
             console,
             f"\n* not valid: it was busy for less than {LEAST_BUSY:.0%} of the time. Where it is so"
-            "\nbut for others, other processes had its core, and its figures by its own time stand;"
-            "\nelse the load was the bottleneck.",
+            "\nbut for others, other processes had its core or the load's, and its figures by its"
+            "\nown time stand; else the load was the bottleneck.",
         )
 
 
@@ -134,6 +134,7 @@ def _row(told: Message) -> Message:
         "core": f"{told['per_second_of_core']['median']:,.0f}{unit}",
         "busy": f"{told['busy']:.0%}",
         "there": f"{told['busy_but_for_others']:.0%}",
+        "load": f"{told['load_busy']:.0%}",
         "lost": f"{told['lost']:,}",
     }
 

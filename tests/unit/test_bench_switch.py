@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,11 +16,22 @@ from click.testing import CliRunner
 from controller.connection import DeviceConnection
 from controller.entries import P4Info, insertion
 from switch.p4runtime import Device
-from testbed.bench.forwarding import builds, contenders, inprocess, peers, routing, traffic
+from testbed.bench.forwarding import (
+    builds,
+    contenders,
+    inprocess,
+    inside,
+    peers,
+    routing,
+    times,
+    traffic,
+)
 from testbed.bench.forwarding.inside import Turn
 from testbed.bench.forwarding.measuring import report
 from testbed.cli.main import main
+from testbed.network.namespaces import command
 from testbed.nodes import dataplane
+from testbed.nodes.processes import environment, python
 
 pytestmark = pytest.mark.unit
 
@@ -127,6 +139,40 @@ def test_a_contender_that_was_not_busy_makes_a_report_invalid() -> None:
     assert idle["ratios"][0]["of_core"]["median"] == pytest.approx(0.5 / 0.99)
     # One of its threads computed half of what the process did.
     assert idle["rows"][1]["per_second_of_thread"]["median"] == pytest.approx(1000 / 0.25)
+
+
+def test_time_that_the_load_was_kept_from_its_core_is_the_others() -> None:
+    turn = Turn("null", "gso", 0, 1000, 10**6, 1.0, 0.8, 0.8, 0.2, 0.0, 1000, 0, 0.6, 0.15)
+    [row] = report([turn])["rows"]
+    assert row["busy"] == pytest.approx(0.8)
+    assert row["busy_but_for_others"] == pytest.approx(0.8 / 0.85)
+    assert row["load_busy"] == pytest.approx(0.6)
+
+
+def test_the_load_has_one_two_or_four_cores_apart_from_what_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(times, "siblings", lambda core: {core, core ^ 1})
+    assert inside.load_cores({0, 1}, 1, 0) == [0]
+    assert inside.load_cores({0, 1, 2, 3}, 3, 0) == [0, 1]
+    assert inside.load_cores({0, 1, 2, 3, 4, 5}, 5, 0) == [0, 1, 2, 3]
+    assert inside.load_cores({2, 5, 7, 9, 12}, 12, 2) == [2, 5, 7, 9]
+
+
+@needs_links
+@pytest.mark.parametrize("threads", [2, 4])
+def test_threads_of_the_load_share_the_ports(threads: int) -> None:
+    """On one core, if need be: each waits for what others have sent."""
+    core = str(min(os.sched_getaffinity(0)))
+    options = ["--contender", "null", "--contender", "embedded", "--mode", "gso", "--mode", "tcp"]
+    options += ["--rounds", "1", "--seconds", "0.2", *["--load-core", core] * threads]
+    whole = command(python("testbed.bench.forwarding.inside", *options), tied=True)
+    result = subprocess.run(
+        whole, capture_output=True, text=True, env=environment(), timeout=120, check=True
+    )
+    turns = [Turn(**json.loads(line)) for line in result.stdout.splitlines()]
+    assert len(turns) == 4
+    assert all(turn.packets > 0 and turn.lost == 0 for turn in turns)
 
 
 def test_the_benchmarks_programs_match_their_sources() -> None:

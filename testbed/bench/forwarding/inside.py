@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from testbed.bench.common import BenchError, pin, two_cores
@@ -40,7 +41,8 @@ _SO_RCVBUFFORCE, _IPV4 = 33, 0x0800
 class Turn:
     """Of one contender in one mode: packets and payload bytes received in so many seconds; of these
     those that its process computed, those that its busiest thread did, those that it had nothing to
-    do (at most), and those that its core was idle; packets sent and lost."""
+    do (at most), and those that its core was idle; packets sent and lost; seconds that the load was
+    sending, and those that other processes had its core."""
 
     contender: str
     mode: Mode
@@ -54,6 +56,8 @@ class Turn:
     idle: float
     sent: int
     lost: int
+    load_sending: float = 0.0
+    load_waited: float = 0.0
 
 
 def links(offloads: bool) -> None:
@@ -92,9 +96,28 @@ def window() -> int:
     return min(_WINDOW, holds)
 
 
-def turns(those: list[Contender], modes: list[Mode], rounds: int, seconds: float) -> Iterator[Turn]:
-    """All contenders in each of their modes, one after the other, so many times."""
+def load_cores(allowed: Iterable[int], measured: int, first: int) -> list[int]:
+    """One, two or four cores for the load, its first one first: not the one that is measured, nor
+    one that is a thread of the same processor core."""
+    near = {measured, *times.siblings(measured)}
+    more = [core for core in sorted(allowed) if core != first and core not in near]
+    found = [first, *more][:PORTS]
+    return found[: 1 << len(found).bit_length() - 1]
+
+
+def turns(
+    those: list[Contender],
+    modes: list[Mode],
+    rounds: int,
+    seconds: float,
+    loading: Sequence[int] = (),
+) -> Iterator[Turn]:
+    """All contenders in each of their modes, one after the other, so many times.
+
+    loading: cores for the load, if not those that are free.
+    """
     cores = two_cores()
+    loading = loading or load_cores(os.sched_getaffinity(0), *cores)
     pin(cores[1])
     widest = window()
     layout = ""
@@ -108,7 +131,7 @@ def turns(those: list[Contender], modes: list[Mode], rounds: int, seconds: float
                         no_links()
                     layout = _layout(one)
                     links(layout != "bare")
-                yield _turn(one, mode, number, seconds, cores, widest)
+                yield _turn(one, mode, number, seconds, cores, loading, widest)
 
 
 def _layout(one: Contender) -> str:
@@ -117,11 +140,17 @@ def _layout(one: Contender) -> str:
 
 
 def _turn(
-    one: Contender, mode: Mode, number: int, seconds: float, cores: tuple[int, int], widest: int
+    one: Contender,
+    mode: Mode,
+    number: int,
+    seconds: float,
+    cores: tuple[int, int],
+    loading: Sequence[int],
+    widest: int,
 ) -> Turn:
     load = one.traffic(mode, widest)
     with (
-        Ends(WORKER_ENDS, load) as ends,
+        Ends(WORKER_ENDS, load, loading) as ends,
         running(one, load, SWITCH_ENDS, cores) as spent_so_far,
     ):
         _look(one, mode, ends)
@@ -148,6 +177,7 @@ def _turn(
     return Turn(
         one.name, mode, number, counts.received, counts.bytes, counts.seconds, computed,
         max(ran for ran, _ in spent), blocked, idle, counts.sent, counts.lost,
+        counts.sending, counts.waited,
     )  # fmt: skip
 
 
@@ -177,10 +207,17 @@ def main() -> int:
     parser.add_argument("--mode", action="append", default=[])
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--load-core", type=int, action="append", default=[])
     options = parser.parse_args()
     try:
         settle()
-        told = turns(contenders(options.contender), options.mode, options.rounds, options.seconds)
+        told = turns(
+            contenders(options.contender),
+            options.mode,
+            options.rounds,
+            options.seconds,
+            options.load_core,
+        )
         for turn in told:
             print(json.dumps(asdict(turn)), flush=True)
     except (BenchError, SandboxError) as error:

@@ -118,8 +118,14 @@ def busy(turn: Turn) -> float:
 
 
 def busy_but_for_others(turn: Turn) -> float:
-    """The same of the time that its core was there for it, at least."""
-    return turn.computed / max(_SHORTEST_SECONDS, turn.computed + turn.blocked)
+    """The same of the time that its core was there for it and the load's for the load, at least."""
+    blocked = max(0.0, turn.blocked - turn.load_waited)
+    return turn.computed / max(_SHORTEST_SECONDS, turn.computed + blocked)
+
+
+def load_busy(turn: Turn) -> float:
+    """Share of the time that the load was sending, rather than waiting for what it had sent."""
+    return turn.load_sending / turn.seconds
 
 
 def report(turns: Sequence[Turn]) -> Message:
@@ -162,6 +168,7 @@ def _row(name: str, mode: Mode, turns: Sequence[Turn]) -> Message:
         "per_second_of_thread": Spread.of([rate_of_thread(turn) for turn in turns]).message(),
         "busy": min(busy(turn) for turn in turns),
         "busy_but_for_others": min(busy_but_for_others(turn) for turn in turns),
+        "load_busy": max(load_busy(turn) for turn in turns),
         "others": max(0.0, *(1 - (turn.computed + turn.idle) / turn.seconds for turn in turns)),
         "lost": sum(turn.lost for turn in turns),
     }

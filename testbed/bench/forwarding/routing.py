@@ -131,6 +131,7 @@ def load(mode: Mode, window: int, routed: bool, train: int | None = None) -> Tra
         varying=tuple(varying),
         varying_at=_CHECKSUM_AT,
         varying_bytes=_VARYING,
+        across=True,
     )
 
 

@@ -45,6 +45,20 @@ def idle(core: int) -> float:
     return columns[_IDLE] + columns[_IOWAIT]
 
 
+def siblings(core: int) -> set[int]:
+    """Threads of the processor core that one of them is; empty where the kernel does not say."""
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    try:
+        text = path.read_text()
+    except OSError:
+        return set()
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        low, _, high = part.partition("-")
+        found.update(range(int(low), int(high or low) + 1))
+    return found
+
+
 def _columns(core: int) -> list[float]:
     for line in Path("/proc/stat").read_text().splitlines():
         name, *values = line.split()

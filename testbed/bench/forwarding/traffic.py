@@ -53,7 +53,8 @@ class Traffic:
 
     packets: in a train of one port. sign: (offset, byte) that every frame of a right answer has.
     varying: by port, what its messages have at varying_at, varying_bytes of each, one message after
-    the other, again from the first when all have been sent.
+    the other, again from the first when all have been sent. across: whether what is sent through a
+    port comes back at its neighbour.
     """
 
     mode: Mode
@@ -73,6 +74,7 @@ class Traffic:
     varying: tuple[bytes, ...] = ()
     varying_at: int = 0
     varying_bytes: int = 0
+    across: bool = False
 
 
 def aggregation(gso: bool, window: int, answer: Op, packets: int | None = None) -> Traffic:
@@ -142,6 +144,7 @@ def tcp(window: int) -> Traffic:
         packets=count,
         window=window,
         sign=(_ETHERNET + 9, 6),
+        across=True,
     )
 
 
