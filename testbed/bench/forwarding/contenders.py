@@ -116,7 +116,7 @@ def contenders(names: Sequence[str]) -> list[Contender]:
     """Those that were asked for, or all that this machine has. Raises BenchError."""
     lacking = {one.name: f"there is no {BMV2} on PATH that could run it" for one in BMV2_CONTENDERS}
     lacking["linux"] = "which core forwards is for root to choose (/sys/class/net/*/queues)"
-    lacking["ovs"] = f"there is no {peers.OVS} on PATH (Debian: openvswitch-switch)"
+    lacking["ovs"] = f"no {peers.OVS} (Debian: openvswitch-switch), or /dev/net/tun is root's"
     installed = [
         NULL,
         EMBEDDED,

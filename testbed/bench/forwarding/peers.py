@@ -19,6 +19,7 @@ from testbed.nodes.processes import describe, tail
 OVS = "ovs-vswitchd"
 _OVS_TOOLS = (OVS, "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 _OVS_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_TUN = "/dev/net/tun"
 _BRIDGE = "br0"
 _OPENFLOW = "OpenFlow13"
 _RPS = "/sys/class/net/{}/queues/rx-0/rps_cpus"
@@ -36,8 +37,9 @@ def has_linux() -> bool:
 
 
 def has_ovs() -> bool:
-    """Whether Open vSwitch is installed."""
-    return _OVS_SCHEMA.exists() and all(map(shutil.which, _OVS_TOOLS))
+    """Whether Open vSwitch is installed, and may make the interface that each bridge has."""
+    installed = _OVS_SCHEMA.exists() and all(map(shutil.which, _OVS_TOOLS))
+    return installed and os.access(_TUN, os.R_OK | os.W_OK)
 
 
 @contextlib.contextmanager
