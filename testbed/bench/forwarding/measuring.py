@@ -44,9 +44,9 @@ class Ratio:
 RATIOS = (
     Ratio("embedded.gso / bmv2.plain", ("embedded", "gso"), ("bmv2", "plain"), 40),
     Ratio("embedded.plain / bmv2.plain", ("embedded", "plain"), ("bmv2", "plain"), 5),
-    Ratio("embedded.gso / null.gso", ("embedded", "gso"), ("null", "gso"), 0.5),
-    Ratio("embedded.plain / null.plain", ("embedded", "plain"), ("null", "plain"), 0.7),
-    Ratio("embedded.tcp_bytes / null.tcp_bytes", ("embedded", "tcp"), ("null", "tcp"), 0.7),
+    Ratio("embedded.gso / null.gso", ("embedded", "gso"), ("null", "gso"), 0.7),
+    Ratio("embedded.plain / null.plain", ("embedded", "plain"), ("null", "plain"), 0.85),
+    Ratio("embedded.tcp_bytes / null.tcp_bytes", ("embedded", "tcp"), ("null", "tcp"), 0.85),
     Ratio("2048 bits / lanes, bare", ("bmv2_bare", "plain"), ("bmv2_bare_lanes", "plain"), 10),
     Ratio("2048 bits / lanes, whole program", ("bmv2", "plain"), ("bmv2_lanes", "plain"), 6),
     *(
