@@ -44,7 +44,7 @@ reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="
 placements: setup ## train with every placement of servers, write docs/placements.md (ARGS="--target embedded --target bmv2")
 	@$(PYTHON) -m experiments.placements --write docs/placements.md $(ARGS)
 
-bench: setup ## what the embedded target, BMv2 and a loop that does nothing forward on one core (ARGS="--json")
+bench: setup ## what the embedded target, BMv2, Linux and a loop that does nothing forward on one core (ARGS="--json")
 	@.venv/bin/rackhub bench switch $(ARGS)
 
 wheel: setup ## the embedded target by itself, rackhub-switch: dist/*.whl

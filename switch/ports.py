@@ -92,8 +92,8 @@ class PortStatistics:
     """Counters of one port since it was added.
 
     Packets and bytes are those of a wire: after GSO frames are split and before packets are joined,
-    with all headers, without FCS. rx_overrun, rx_bad_offload and rx_truncated count frames: the
-    receive buffer, or that of what `rate_in` holds, was full; the offload header disagrees with
+    with all headers, without FCS. rx_overrun, rx_bad_offload and rx_truncated count frames: a
+    receive ring, or the buffer of what `rate_in` holds, was full; the offload header disagrees with
     its frame; longer than 64 KiB.
     rx_no_program: packets while no pipeline was attached. Of packets to be sent were lost:
     tx_queue_full (the port's own queue), tx_refused (the interface's, or nobody fetched the

@@ -17,8 +17,19 @@ from testbed.cli.options import console_for, print_json, say, with_json
 from testbed.cli.view import show, show_rows
 from testbed.records import pictures
 
-_CONTENDERS = ("null", "embedded", "bmv2", "bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes")
-_MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
+_CONTENDERS = (
+    "null", "embedded", "bmv2", "bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes", "linux", "ovs",
+)  # fmt: skip
+_ROUTER_MODES: tuple[Mode, ...] = (
+    "router_64_1", "router_64_10000", "router_1400_1", "router_1400_10000",
+)  # fmt: skip
+_MODES: dict[str, tuple[Mode, ...]] = {
+    "gso": ("gso",),
+    "plain": ("plain",),
+    "tcp": ("tcp",),
+    "router": _ROUTER_MODES,
+    **{mode: (mode,) for mode in _ROUTER_MODES},
+}
 
 
 @click.command("switch", short_help="What one core of a switch forwards per second.")
@@ -27,8 +38,10 @@ _MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
     help="Measure these only; repeatable. [default: all that are installed]",
 )  # fmt: skip
 @click.option(
-    "--mode", "modes", type=click.Choice(_MODES), multiple=True, default=_MODES,
-    show_default="all", help="Whole GSO frames, one packet a frame, or TCP; repeatable.",
+    "--mode", "modes", type=click.Choice(list(_MODES)), multiple=True,
+    default=("gso", "plain", "tcp", "router"), show_default="all",
+    help="Whole GSO frames, one packet a frame, TCP, or a plain IPv4 router: frames of 64 or 1400"
+    " bytes, one flow at each port or 10000, router for all four; repeatable.",
 )  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True)
 @click.option(
@@ -48,7 +61,7 @@ _MODES: tuple[Mode, ...] = ("gso", "plain", "tcp")
 def switch(
     context: click.Context,
     contenders: tuple[str, ...],
-    modes: tuple[Mode, ...],
+    modes: tuple[str, ...],
     rounds: int,
     seconds: float,
     links_only: bool,
@@ -56,7 +69,8 @@ def switch(
     as_json: bool,
 ) -> None:
     """Measure what switches forward: the embedded target, BMv2 where it is installed, and one that
-    does nothing but receive and send, in turns on the same links, each pinned to one core."""
+    does nothing but receive and send, in turns on the same links, each pinned to one core. As IPv4
+    routers they are beside Linux's own forwarding and, where it is installed, Open vSwitch."""
     # These take half a second to import, which other commands need not wait for.
     from testbed.bench.forwarding import measuring
 
@@ -64,7 +78,8 @@ def switch(
         if sys.stderr.isatty():
             say(f"round {number + 1}: {what} {rate:,.0f}/s")
 
-    found = measuring.report(measuring.measure(contenders, modes, rounds, seconds, follow))
+    wanted = list(dict.fromkeys(one for mode in modes for one in _MODES[mode]))
+    found = measuring.report(measuring.measure(contenders, wanted, rounds, seconds, follow))
     if not links_only:
         measuring.in_process(found, rounds, seconds / 4)
     if picture is not None:
@@ -81,7 +96,7 @@ def _show(found: Message) -> None:
     rows = [_row(one) for one in found["rows"]]
     columns = {
         "what": "", "rate": "received/s", "spread": "lowest to highest", "core": "by its own time",
-        "busy": "busy", "there": "but for others", "lost": "lost",
+        "busy": "busy", "there": "but for others", "load": "load busy", "lost": "lost",
     }  # fmt: skip
     show_rows(console, rows, columns)
     show(console)
@@ -104,8 +119,8 @@ def _show(found: Message) -> None:
         show(
             console,
             f"\n* not valid: it was busy for less than {LEAST_BUSY:.0%} of the time. Where it is so"
-            "\nbut for others, other processes had its core, and its figures by its own time stand;"
-            "\nelse the load was the bottleneck.",
+            "\nbut for others, other processes had its core or the load's, and its figures by its"
+            "\nown time stand; else the load was the bottleneck.",
         )
 
 
@@ -119,6 +134,7 @@ def _row(told: Message) -> Message:
         "core": f"{told['per_second_of_core']['median']:,.0f}{unit}",
         "busy": f"{told['busy']:.0%}",
         "there": f"{told['busy_but_for_others']:.0%}",
+        "load": f"{told['load_busy']:.0%}",
         "lost": f"{told['lost']:,}",
     }
 
@@ -131,6 +147,6 @@ def _ratio(told: Message) -> Message:
         "spread": f"({received['low']:.2f} to {received['high']:.2f})" if received else "",
         "core": f"{told['of_core']['median']:.2f}",
         "thread": f"{told['of_thread']['median']:.2f}" if told["of_thread"] else "",
-        "asked": told["asked"],
-        "holds": "" if told["holds"] else "not reached",
+        "asked": told["asked"] or "",
+        "holds": "not reached" if told["holds"] is False else "",
     }

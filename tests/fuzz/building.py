@@ -23,7 +23,7 @@ IO = (
     "capture.c", "forward.c", "intake.c", "offload.c", "port.c", "ports.c", "receive.c", "ring.c",
     "tm.c", "transmit.c",
 )  # fmt: skip
-CALLS = ("recvmmsg", "sendmmsg", "clock_gettime", "if_nametoindex")
+CALLS = ("sendmmsg", "clock_gettime", "if_nametoindex")
 MEMORY = ("malloc", "calloc", "realloc", "aligned_alloc")
 
 SANITIZE = (

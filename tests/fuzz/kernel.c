@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <linux/if_ether.h>
-#include <linux/if_packet.h>
-#include <sanitizer/asan_interface.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +19,12 @@
 #include "records.h"
 #include "target.h"
 
-enum { BATCH = 64, TAG = 4 };
+enum {
+    BATCH = 64,
+    TAG = 4,
+    IN_FRONT = 192, // of a frame that arrives, as much as of one in a ring
+    LARGEST = 65535 + ETH_HLEN + 2 * TAG,
+};
 
 struct arrival {
     struct offload_header header;
@@ -43,6 +46,8 @@ static struct wire {
     uint32_t mtu, largest_mtu;
     struct arrival arrivals[BATCH];
     uint32_t arrived;
+    uint8_t *slots[BATCH]; // of frames that were taken, and not given back
+    uint32_t taken;
     int receive_error;
     uint32_t takes; // frames that the next sendmmsg takes before send_error
     int send_error;
@@ -119,7 +124,7 @@ void kernel_arrive(uint32_t port, const struct offload_header *header, const uin
 bool kernel_waits(uint32_t port) { return wires[port].arrived || wires[port].receive_error; }
 
 void kernel_fail_receive(uint32_t port, uint32_t which) {
-    static const int errors[] = {EAGAIN, EINTR, ENETDOWN, ENXIO, ENOBUFS};
+    static const int errors[] = {ENETDOWN, ENXIO, ENOBUFS};
     wires[port].receive_error = errors[which % (sizeof errors / sizeof *errors)];
 }
 
@@ -325,62 +330,44 @@ uint64_t kernel_delivered(uint32_t port) { return wires[port].delivered; }
 // ---------------------------------------------------------------------------------------------
 // What arrives
 
-static void fill(struct mmsghdr *message, const struct arrival *arrival, uint32_t wire) {
-    // Offload header, then frame, over the pieces; what lies behind the frame is out of bounds.
-    const struct msghdr *to = &message->msg_hdr;
-    size_t total = sizeof arrival->header + arrival->length, done = 0;
-    uint8_t *all = malloc(total);
-    if (!all)
+bool interface_receive(struct interface *interface, struct rx_frame *frame) {
+    struct wire *wire = wire_of(interface->socket);
+    if (wire->receive_error || wire->arrived == 0 || wire->taken == BATCH)
+        return false;
+    struct arrival one = wire->arrivals[0];
+    memmove(wire->arrivals, wire->arrivals + 1, --wire->arrived * sizeof one);
+    // What lies behind the frame is out of bounds.
+    uint8_t *memory = malloc(IN_FRONT + one.length);
+    if (!memory)
         wrong("no memory");
-    memcpy(all, &arrival->header, sizeof arrival->header);
-    memcpy(all + sizeof arrival->header, arrival->bytes, arrival->length);
-    for (size_t i = 0; i < to->msg_iovlen; i++) {
-        size_t room = to->msg_iov[i].iov_len;
-        size_t count = total - done < room ? total - done : room;
-        ASAN_UNPOISON_MEMORY_REGION(to->msg_iov[i].iov_base, count);
-        memcpy(to->msg_iov[i].iov_base, all + done, count);
-        done += count;
-    }
-    free(all);
-    message->msg_len = (unsigned)done;
-    message->msg_hdr.msg_flags = done < total ? MSG_TRUNC : 0;
-    if (done == total)
-        lines_arrive(wire, &arrival->header, arrival->bytes, arrival->length, arrival->tag, now_ns);
-    struct cmsghdr *control = CMSG_FIRSTHDR(&message->msg_hdr);
-    struct tpacket_auxdata aux = {.tp_len = (unsigned)arrival->length};
-    if (arrival->tag >= 0) {
-        aux.tp_status = TP_STATUS_VLAN_VALID | (arrival->tag & 1 ? TP_STATUS_VLAN_TPID_VALID : 0);
-        aux.tp_vlan_tci = (uint16_t)arrival->tag;
-        aux.tp_vlan_tpid = ETH_P_8021AD;
-    }
-    control->cmsg_level = SOL_PACKET;
-    control->cmsg_type = PACKET_AUXDATA;
-    control->cmsg_len = CMSG_LEN(sizeof aux);
-    memcpy(CMSG_DATA(control), &aux, sizeof aux);
-    message->msg_hdr.msg_controllen = CMSG_SPACE(sizeof aux);
+    wire->slots[wire->taken++] = memory;
+    memcpy(memory + IN_FRONT, one.bytes, one.length);
+    *frame = (struct rx_frame){
+        .bytes = memory + IN_FRONT,
+        .length = (uint32_t)one.length,
+        .truncated = one.length > LARGEST,
+        .header = one.header,
+        .tagged = one.tag >= 0,
+        .tag = (uint16_t)one.tag,
+        .tag_type = one.tag >= 0 && one.tag & 1 ? ETH_P_8021AD : ETH_P_8021Q,
+    };
+    if (!frame->truncated)
+        lines_arrive((uint32_t)(wire - wires), &one.header, one.bytes, one.length, one.tag, now_ns);
+    free(one.bytes);
+    return true;
 }
 
-int fuzz_recvmmsg(int file, struct mmsghdr *messages, unsigned count, int flags,
-                  struct timespec *timeout) {
-    (void)flags;
-    (void)timeout;
-    struct wire *wire = wire_of(file);
-    errno = wire->receive_error ? wire->receive_error : EAGAIN;
+void interface_give_back(struct interface *interface) {
+    struct wire *wire = wire_of(interface->socket);
+    while (wire->taken)
+        free(wire->slots[--wire->taken]);
+}
+
+int interface_error(const struct interface *interface) {
+    struct wire *wire = wire_of(interface->socket);
+    int error = wire->receive_error;
     wire->receive_error = 0;
-    if (errno != EAGAIN || wire->arrived == 0)
-        return -1;
-    for (unsigned i = 0; i < count; i++)
-        for (size_t n = 0; n < messages[i].msg_hdr.msg_iovlen; n++)
-            ASAN_POISON_MEMORY_REGION(messages[i].msg_hdr.msg_iov[n].iov_base,
-                                      messages[i].msg_hdr.msg_iov[n].iov_len);
-    unsigned given = wire->arrived < count ? wire->arrived : count;
-    for (unsigned i = 0; i < given; i++)
-        fill(&messages[i], &wire->arrivals[i], (uint32_t)(wire - wires));
-    for (unsigned i = 0; i < given; i++)
-        free(wire->arrivals[i].bytes);
-    wire->arrived -= given;
-    memmove(wire->arrivals, wire->arrivals + given, wire->arrived * sizeof *wire->arrivals);
-    return (int)given;
+    return error;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -407,6 +394,8 @@ int interface_open(struct interface *interface) {
     interface->socket = wire->file;
     interface->index = wire->index;
     interface->mtu = wire->mtu;
+    for (int i = 0; i < RX_RINGS; i++)
+        interface->rings[i].socket = eventfd(0, EFD_CLOEXEC);
     return 0;
 }
 
@@ -414,6 +403,9 @@ void interface_close(struct interface *interface) {
     if (interface->socket < 0)
         return;
     struct wire *wire = wire_of(interface->socket);
+    interface_give_back(interface);
+    for (int i = 0; i < RX_RINGS; i++)
+        close(interface->rings[i].socket);
     close(wire->file);
     wire->file = interface->socket = -1;
     forget(wire);

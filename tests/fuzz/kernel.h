@@ -19,7 +19,7 @@ void kernel_reset(void); // all interfaces there, nothing under way
 void kernel_pass(uint64_t nanoseconds);
 uint64_t kernel_now(void);
 
-// A frame for the port's next recvmmsg; bytes are copied. tag >= 0: a VLAN tag beside the frame.
+// A frame for the port's interface to receive; bytes are copied. tag >= 0: a VLAN tag beside the frame.
 void kernel_arrive(uint32_t port, const struct offload_header *header, const uint8_t *bytes,
                    size_t length, int tag);
 bool kernel_waits(uint32_t port); // frames, or an error

@@ -16,7 +16,7 @@ enum operation {
     TIME,          // first number: microseconds that pass
     LINK,          // first number: what happens to the port's interface (enum link_news)
     SEND,          // what the port's next sendmmsg says: frames it takes, then an error
-    RECEIVE_ERROR, // what the port's next recvmmsg says
+    RECEIVE_ERROR, // what has happened to the port's interface
     WRITABLE,      // the port's socket takes frames again
     CONTROL,       // the controller writes or reads (enum control)
     ATTACH,        // the program is taken away, or put back

@@ -46,6 +46,24 @@ def test_gso_in_joined_out_and_counted_as_on_the_wire() -> None:
             assert statistics[2].tx_frames < 41
 
 
+def test_short_and_long_frames_keep_their_order() -> None:
+    """Frames of one packet and of several are received apart, yet leave in the order they came in,
+    also when they wait for a switch that was busy."""
+    rounds, size, train = 40, 600, 5
+    numbers = range(rounds * (train + 1))
+    with switched() as setup:
+        sender, receiver = setup.rig.udp(1), setup.rig.udp(2)
+        setup.pipeline.native.sw_lock(setup.pipeline.handle)
+        for n in numbers[:: train + 1]:
+            sender.sendto(n.to_bytes(size, "big"), receiver.getsockname())
+            several = b"".join(one.to_bytes(size, "big") for one in range(n + 1, n + 1 + train))
+            send_train(sender, receiver.getsockname(), size, several)
+        setup.pipeline.native.sw_unlock(setup.pipeline.handle)
+        got = receive_datagrams(receiver, len(numbers))
+        assert [int.from_bytes(one, "big") for one in got] == list(numbers)
+        assert setup.ports.statistics()[1].rx_frames == 2 * rounds
+
+
 def test_forced_plain_path_delivers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RACKHUB_PLAIN", "1")
     with switched() as setup:

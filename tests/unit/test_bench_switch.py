@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,17 +16,30 @@ from click.testing import CliRunner
 from controller.connection import DeviceConnection
 from controller.entries import P4Info, insertion
 from switch.p4runtime import Device
-from testbed.bench.forwarding import builds, contenders, inprocess, traffic
+from testbed.bench.forwarding import (
+    builds,
+    contenders,
+    inprocess,
+    inside,
+    peers,
+    routing,
+    times,
+    traffic,
+)
 from testbed.bench.forwarding.inside import Turn
 from testbed.bench.forwarding.measuring import report
 from testbed.cli.main import main
+from testbed.network.namespaces import command
 from testbed.nodes import dataplane
+from testbed.nodes.processes import environment, python
 
 pytestmark = pytest.mark.unit
 
 needs_links = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="the load needs a core of its own"
 )
+
+_MEASURED = ("gso", "plain", "tcp", "router_64_10000")
 
 
 @needs_links
@@ -34,21 +48,79 @@ def test_what_is_received_is_told_in_the_form_that_scripts_read(tmp_path: Path) 
     picture = tmp_path / "switches.svg"
     small = ("--rounds", "1", "--seconds", "0.05", "--links-only", "--plot", str(picture))
     these = ("--contender", "null", "--contender", "embedded")
+    these += tuple(word for mode in _MEASURED for word in ("--mode", mode))
     result = CliRunner().invoke(main, ["bench", "switch", *small, *these, "--json"])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     told = json.loads(result.stdout)
     assert result.exit_code == (0 if told["valid"] else 1)
     for name in ("null", "embedded"):
-        assert set(told[name]) == {"gso", "plain", "tcp_bytes"}
-        assert all(figure > 0 for figure in told[name].values())
+        assert set(told[name]) == {"gso", "plain", "tcp_bytes", *routing.MODES}
+        measured = {figure for figure, value in told[name].items() if value is not None}
+        assert measured == {"gso", "plain", "tcp_bytes", "router_64_10000"}
+        assert all(told[name][figure] > 0 for figure in measured)
     for turn in told["rounds"]:
         # Those of the turn before, still under way, come back in this one: a window of each port.
         assert 0 < turn["packets"] <= turn["sent"] + traffic.PORTS * 504
         assert turn["lost"] == 0
     ratios = {one["ratio"]: one["asked"] for one in told["ratios"]}
     assert ratios["embedded.gso / null.gso"] == ">= 0.5"
+    assert ratios["embedded.router_64_10000 / null.router_64_10000"] is None
     bars = ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}rect")
-    assert len(list(bars)) == 4
+    assert len(list(bars)) == 6
+
+
+@needs_links
+@pytest.mark.parametrize("name", ["linux", "ovs"])
+def test_routers_that_run_no_p4_have_the_same_table(name: str) -> None:
+    """The command fails if a packet is not as the table says it should be."""
+    small = ("--rounds", "1", "--seconds", "0.1", "--links-only", "--contender", name)
+    modes = ("--mode", "router_1400_1", "--mode", "router_64_10000")
+    result = CliRunner().invoke(main, ["bench", "switch", *small, *modes, "--json"])
+    if "for root to choose" in result.stderr or "openvswitch-switch" in result.stderr:
+        pytest.skip(result.stderr.strip())
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    told = json.loads(result.stdout)[name]
+    assert told["router_1400_1"] > 0
+    assert told["router_64_10000"] > 0
+
+
+def test_every_flow_is_for_a_route_of_its_own() -> None:
+    routes = routing.table()
+    assert len({(one.address, one.length) for one in routes}) == routing.PREFIXES
+    assert len(peers.flows()) == routing.PREFIXES
+    found = [routing.longest(to) for port in range(4) for to in routing.destinations(port)]
+    assert len(found) == len(set(found)) == routing.PREFIXES
+    for port in range(4):
+        first = routing.longest(routing.destinations(port)[0])
+        assert first is not None
+        assert (first.port, first.length) == (port, 24)
+
+
+def test_the_program_of_the_router_takes_the_whole_table() -> None:
+    p4info, program = routing.program(contenders.ROUTER)
+    device = Device(1)
+    switch = DeviceConnection("router", device)
+    switch.open()
+    switch.push(p4info.message, program)
+    switch.write([insertion(entity) for entity in routing.entries(p4info)])
+    assert device.pipeline is not None
+    for mode, flows in (("router_64_10000", 2500), ("router_1400_1", 1)):
+        load = routing.load(mode, 64, routed=True)  # type: ignore[arg-type]
+        assert len(load.varying[1]) == flows * load.varying_bytes
+        frame = load.trains[1][: len(load.trains[1]) // load.messages]
+        assert len(frame) == int(mode.split("_")[1])
+        for first in range(0, len(load.varying[1]), load.varying_bytes):
+            other = load.varying[1][first : first + load.varying_bytes]
+            at = load.varying_at
+            sent = frame[:at] + other + frame[at + len(other) :]
+            [(port, routed)] = device.pipeline.inject(2, sent)
+            assert port == 1
+            assert routing.wrong_route(routed, 0) is None
+            assert routed[load.sign[0]] == load.sign[1]
+        assert "port 3" in str(routing.wrong_route(routed, 2))
+        assert "Ethernet" in str(routing.wrong_route(sent, 0))
+        assert "checksum" in str(routing.wrong_route(routed[:18] + b"ab" + routed[20:], 0))
+    switch.close()
 
 
 def test_a_contender_that_was_not_busy_makes_a_report_invalid() -> None:
@@ -67,6 +139,40 @@ def test_a_contender_that_was_not_busy_makes_a_report_invalid() -> None:
     assert idle["ratios"][0]["of_core"]["median"] == pytest.approx(0.5 / 0.99)
     # One of its threads computed half of what the process did.
     assert idle["rows"][1]["per_second_of_thread"]["median"] == pytest.approx(1000 / 0.25)
+
+
+def test_time_that_the_load_was_kept_from_its_core_is_the_others() -> None:
+    turn = Turn("null", "gso", 0, 1000, 10**6, 1.0, 0.8, 0.8, 0.2, 0.0, 1000, 0, 0.6, 0.15)
+    [row] = report([turn])["rows"]
+    assert row["busy"] == pytest.approx(0.8)
+    assert row["busy_but_for_others"] == pytest.approx(0.8 / 0.85)
+    assert row["load_busy"] == pytest.approx(0.6)
+
+
+def test_the_load_has_one_two_or_four_cores_apart_from_what_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(times, "siblings", lambda core: {core, core ^ 1})
+    assert inside.load_cores({0, 1}, 1, 0) == [0]
+    assert inside.load_cores({0, 1, 2, 3}, 3, 0) == [0, 1]
+    assert inside.load_cores({0, 1, 2, 3, 4, 5}, 5, 0) == [0, 1, 2, 3]
+    assert inside.load_cores({2, 5, 7, 9, 12}, 12, 2) == [2, 5, 7, 9]
+
+
+@needs_links
+@pytest.mark.parametrize("threads", [2, 4])
+def test_threads_of_the_load_share_the_ports(threads: int) -> None:
+    """On one core, if need be: each waits for what others have sent."""
+    core = str(min(os.sched_getaffinity(0)))
+    options = ["--contender", "null", "--contender", "embedded", "--mode", "gso", "--mode", "tcp"]
+    options += ["--rounds", "1", "--seconds", "0.2", *["--load-core", core] * threads]
+    whole = command(python("testbed.bench.forwarding.inside", *options), tied=True)
+    result = subprocess.run(
+        whole, capture_output=True, text=True, env=environment(), timeout=120, check=True
+    )
+    turns = [Turn(**json.loads(line)) for line in result.stdout.splitlines()]
+    assert len(turns) == 4
+    assert all(turn.packets > 0 and turn.lost == 0 for turn in turns)
 
 
 def test_the_benchmarks_programs_match_their_sources() -> None:

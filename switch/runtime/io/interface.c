@@ -12,14 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// Bursts wait here while the thread is busy: about 50 GSO frames or 3,500 frames of 1 KiB.
-enum { RECEIVE_BUFFER = 8 << 20 };
-
-static int set(int socket, int level, int name, int value) {
-    return setsockopt(socket, level, name, &value, sizeof value) < 0 ? -errno : 0;
-}
-
-static int configure(struct interface *interface) {
+static int find(struct interface *interface) {
     struct ifreq request = {0};
     memcpy(request.ifr_name, interface->name, sizeof request.ifr_name);
     if (ioctl(interface->socket, SIOCGIFINDEX, &request) < 0)
@@ -28,56 +21,83 @@ static int configure(struct interface *interface) {
     if (ioctl(interface->socket, SIOCGIFMTU, &request) < 0)
         return -errno;
     interface->mtu = (uint32_t)request.ifr_mtu;
-
-    int error = set(interface->socket, SOL_PACKET, PACKET_VNET_HDR, 1);
-    if (!error)
-        error = set(interface->socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
-    if (!error)
-        error = set(interface->socket, SOL_PACKET, PACKET_AUXDATA, 1);
-    if (error)
-        return error;
-    // Privileged in the first user namespace only; elsewhere the system's maximum has to do.
-    if (set(interface->socket, SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER))
-        (void)set(interface->socket, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER);
-
-    struct packet_mreq membership = {.mr_ifindex = interface->index, .mr_type = PACKET_MR_PROMISC};
-    if (setsockopt(interface->socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership,
-                   sizeof membership) < 0)
-        return -errno;
-    struct sockaddr_ll address = {
-        .sll_family = AF_PACKET,
-        .sll_protocol = htons(ETH_P_ALL),
-        .sll_ifindex = interface->index,
-    };
-    if (bind(interface->socket, (struct sockaddr *)&address, sizeof address) < 0)
-        return -errno;
     return 0;
 }
 
+static int bind_sender(const struct interface *interface) {
+    int yes = 1;
+    if (setsockopt(interface->socket, SOL_PACKET, PACKET_VNET_HDR, &yes, sizeof yes) < 0)
+        return -errno;
+    // Protocol 0: it receives nothing.
+    struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_ifindex = interface->index};
+    return bind(interface->socket, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
+}
+
 int interface_open(struct interface *interface) {
-    // Protocol 0: deaf until bind, so that nothing of another interface gets in.
+    for (int i = 0; i < RX_RINGS; i++)
+        interface->rings[i] = (struct rx_ring){.socket = -1};
     interface->socket = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (interface->socket < 0)
         return -errno;
-    int error = configure(interface);
+    int error = find(interface);
+    if (!error)
+        error = bind_sender(interface);
+    for (int i = 0; i < RX_RINGS && !error; i++)
+        error = rx_ring_open(&interface->rings[i], interface->index, (enum rx_lengths)i);
     if (error)
         interface_close(interface);
     return error;
 }
 
 void interface_close(struct interface *interface) {
-    if (interface->socket >= 0)
-        close(interface->socket);
+    if (interface->socket < 0)
+        return;
+    for (int i = 0; i < RX_RINGS; i++)
+        rx_ring_close(&interface->rings[i]);
+    close(interface->socket);
     interface->socket = -1;
 }
 
+bool interface_receive(struct interface *interface, struct rx_frame *frame) {
+    struct rx_ring *rings = interface->rings, *first = &rings[RX_SHORT_FRAMES];
+    bool is_short = rx_ring_ready(&rings[RX_SHORT_FRAMES]);
+    bool is_long = rx_ring_ready(&rings[RX_LONG_FRAMES]);
+    // A short frame from before the long one may have come since its ring was looked at; a long one
+    // from before the short one may not.
+    if (is_long && !is_short)
+        is_short = rx_ring_ready(&rings[RX_SHORT_FRAMES]);
+    if (!is_short && !is_long)
+        return false;
+    if (!is_short || (is_long && rx_ring_time(&rings[RX_LONG_FRAMES]) < rx_ring_time(first)))
+        first = &rings[RX_LONG_FRAMES];
+    rx_ring_take(first, frame);
+    return true;
+}
+
+void interface_give_back(struct interface *interface) {
+    for (int i = 0; i < RX_RINGS; i++)
+        rx_ring_give_back(&interface->rings[i]);
+}
+
+int interface_error(const struct interface *interface) {
+    int first = 0;
+    for (int i = 0; i < RX_RINGS; i++) {
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (getsockopt(interface->rings[i].socket, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+            error = errno;
+        first = first ? first : error;
+    }
+    return first;
+}
+
 uint64_t interface_drops(const struct interface *interface) {
-    struct tpacket_stats statistics;
-    socklen_t size = sizeof statistics;
-    if (interface->socket < 0 || getsockopt(interface->socket, SOL_PACKET, PACKET_STATISTICS,
-                                            &statistics, &size) < 0)
+    uint64_t drops = 0;
+    if (interface->socket < 0)
         return 0;
-    return statistics.tp_drops;
+    for (int i = 0; i < RX_RINGS; i++)
+        drops += rx_ring_drops(&interface->rings[i]);
+    return drops;
 }
 
 int links_open(void) {

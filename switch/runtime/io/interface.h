@@ -7,22 +7,34 @@
 #define RACKHUB_INTERFACE_H
 
 #include <net/if.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "rx_ring.h"
 
 struct interface {
     char name[IFNAMSIZ];
-    int socket; // -1: not open
-    int index;  // of the interface that the socket is bound to
+    int socket; // to send through; -1: not open
+    int index;  // of the interface that the sockets are bound to
     uint32_t mtu;
+    struct rx_ring rings[RX_RINGS]; // what is received
 };
 
-// Opens a packet socket on the interface called interface->name: promiscuous, non-blocking, with
-// offload headers and VLAN tags reported, deaf to what it sends itself. 0, or -errno (-ENODEV: no
-// such interface; -EPERM: CAP_NET_RAW is missing).
+// Opens packet sockets on the interface called interface->name: promiscuous, non-blocking, with
+// offload headers and VLAN tags reported, deaf to what is sent here. 0, or -errno (-ENODEV: no such
+// interface; -EPERM: CAP_NET_RAW is missing).
 int interface_open(struct interface *interface);
 void interface_close(struct interface *interface);
 
-// Frames lost since the last call because the socket's receive buffer was full.
+// Takes the frame that has come first of those that were not taken. False if there is none.
+bool interface_receive(struct interface *interface, struct rx_frame *frame);
+// Frames that were taken are not needed any more.
+void interface_give_back(struct interface *interface);
+
+// What has happened to the interface (ENETDOWN), once; 0 if nothing has.
+int interface_error(const struct interface *interface);
+
+// Frames lost since the last call because a ring was full.
 uint64_t interface_drops(const struct interface *interface);
 
 // A socket that becomes readable when an interface changes; -errno if it cannot be had.

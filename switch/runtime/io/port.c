@@ -23,11 +23,9 @@ int port_watch(struct ports *ports, int file, uint32_t tag) {
 }
 
 void port_watch_output(struct ports *ports, struct port *port) {
-    struct epoll_event event = {
-        .events = port->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN,
-        .data.u32 = port->number,
-    };
-    (void)epoll_ctl(ports->epoll, EPOLL_CTL_MOD, port->interface.socket, &event);
+    struct epoll_event event = {.events = EPOLLOUT, .data.u32 = port->number};
+    int what = port->blocked ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
+    (void)epoll_ctl(ports->epoll, what, port->interface.socket, &event);
 }
 
 static int open_port(struct ports *ports, struct port *port) {
@@ -36,7 +34,9 @@ static int open_port(struct ports *ports, struct port *port) {
         return error;
     port->was_down = port->blocked = false;
     port->transmit.largest = port->interface.mtu + ETH_HLEN;
-    return port_watch(ports, port->interface.socket, port->number);
+    for (int i = 0; i < RX_RINGS && !error; i++)
+        error = port_watch(ports, port->interface.rings[i].socket, port->number);
+    return error;
 }
 
 static void close_port(struct port *port) {

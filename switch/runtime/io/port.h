@@ -34,7 +34,6 @@ struct port {
 };
 
 struct command;
-struct receive_buffers;
 
 struct ports {
     uint32_t cpu_port;
@@ -49,7 +48,6 @@ struct ports {
     bool passing;                 // a packet is in egress
     bool more;                    // packets wait to go round again
     bool captures;                // something waits in a capture buffer
-    struct receive_buffers *buffers;
     struct segments *in_hand;     // the frame whose packets are being processed, or NULL
     struct ring events;           // to Python
     struct ring packet_outs;
@@ -87,7 +85,7 @@ enum { TAG_WAKE = SW_PORTS, TAG_TIMER, TAG_LINKS };
 // port.c: each returns 0 or -errno
 
 int port_watch(struct ports *ports, int file, uint32_t tag);
-// Asks to be told when the port's socket takes frames again, if it is blocked.
+// Asks to be told when the port's socket takes frames again, or not to be any more.
 void port_watch_output(struct ports *ports, struct port *port);
 int port_attach(struct ports *ports, const struct ports_program *program);
 int port_add(struct ports *ports, uint32_t number, const struct ports_options *options);
@@ -98,10 +96,7 @@ void port_flush_captures(struct ports *ports);
 
 // receive.c
 
-struct receive_buffers *receive_buffers_create(void);
-void receive_buffers_destroy(struct receive_buffers *buffers);
-
-// Reads one batch from the port's interface and sends on what comes of it.
+// Takes one batch of frames from the port's interface and sends on what comes of it.
 void receive_batch(struct ports *ports, struct port *port);
 // The same for packet-outs.
 void receive_packet_outs(struct ports *ports);

@@ -213,9 +213,6 @@ struct ports *ports_create(uint32_t cpu_port) {
     int error = ring_init(&ports->events, EVENT_BYTES);
     if (!error)
         error = ring_init(&ports->packet_outs, PACKET_OUT_BYTES);
-    ports->buffers = receive_buffers_create();
-    if (!error && !ports->buffers)
-        error = -ENOMEM;
     if (!error)
         error = open_files(ports);
     if (error) {
@@ -235,7 +232,6 @@ void ports_destroy(struct ports *ports) {
     for (int i = 0; i < 4; i++)
         if (files[i] >= 0)
             close(files[i]);
-    receive_buffers_destroy(ports->buffers);
     ring_destroy(&ports->events);
     ring_destroy(&ports->packet_outs);
     pthread_mutex_destroy(&ports->callers);

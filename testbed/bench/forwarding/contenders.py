@@ -7,8 +7,9 @@ import contextlib
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +17,14 @@ from controller.connection import GrpcConnection, SwitchError
 from controller.entries import Entity, P4Info, insertion, multicast_group
 from protocol.header import Op
 from testbed.bench.common import BenchError, pin
-from testbed.bench.forwarding import builds, traffic
+from testbed.bench.forwarding import builds, peers, routing, times, traffic
+from testbed.bench.forwarding.times import Times
 from testbed.bench.forwarding.traffic import Mode, Traffic
 from testbed.nodes.dataplane import SOURCES
 from testbed.nodes.processes import ROOT, describe, environment, python, tail
 from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID, bmv2
 
-Kind = Literal["null", "embedded", "bmv2"]
-
+Kind = Literal["null", "embedded", "bmv2", "linux", "ovs"]
 
 OWN_PROGRAMS = builds.DIRECTORY / "build"
 _SMALL_PROGRAMS = ROOT / "tests" / "p4"
@@ -33,6 +34,16 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 # BMv2's queues hold 64 packets (testbed.nodes.targets), whatever is under way.
 _BMV2_WINDOW, _BMV2_TRAIN = 48, 16
+# A core's backlog holds 1000 frames of all ports (net.core.netdev_max_backlog).
+_LINUX_WINDOW, _LINUX_TRAIN = 192, 32
+# Open vSwitch leaves its sockets the buffers that they have by default.
+_OVS_WINDOW, _OVS_TRAIN = 64, 16
+_NARROWER = {
+    "bmv2": (_BMV2_WINDOW, _BMV2_TRAIN),
+    "linux": (_LINUX_WINDOW, _LINUX_TRAIN),
+    "ovs": (_OVS_WINDOW, _OVS_TRAIN),
+}
+_WRITTEN_AT_ONCE = 1000  # entries
 
 
 @dataclass(frozen=True)
@@ -45,27 +56,40 @@ class Contender:
 
     def modes(self) -> tuple[Mode, ...]:
         """What it is measured with."""
-        return ("plain",) if self.kind == "bmv2" else ("gso", "plain", "tcp")
+        if self.kind in ("linux", "ovs"):
+            return routing.MODES
+        sums: tuple[Mode, ...] = ("plain",) if self.kind == "bmv2" else ("gso", "plain", "tcp")
+        return sums if self.name in _VARIANTS else (*sums, *routing.MODES)
 
     def traffic(self, mode: Mode, window: int) -> Traffic:
         """What it is loaded with; window: packets of a port that its socket surely holds."""
         if mode == "tcp":
             return traffic.tcp(window)
-        answer = Op.RESULT if self.checked else Op.CONTRIBUTE
-        if self.kind == "bmv2":
-            return traffic.aggregation(False, min(window, _BMV2_WINDOW), answer, _BMV2_TRAIN)
-        return traffic.aggregation(mode == "gso", window, answer)
+        most, train = _NARROWER.get(self.kind, (window, None))
+        window = min(window, most)
+        if mode in routing.MODES:
+            return routing.load(mode, window, self.kind != "null", train)
+        answer = Op.RESULT if self.sums else Op.CONTRIBUTE
+        return traffic.aggregation(mode == "gso", window, answer, train)
 
-    def slots(self, window: int) -> int:
-        """That its program uses under such a load; the first use of each takes longer."""
+    def first_uses(self, load: Traffic) -> int:
+        """Slots, or flows, of a load; the first packet for each takes longer."""
+        if load.mode in routing.MODES:
+            return len(load.varying[0]) // load.varying_bytes
         if self.kind == "null":
             return 0
-        return slots_of(window) if self.checked else _BARE_SLOTS
+        return slots_of(load.window) if self.sums else _BARE_SLOTS
 
     @property
-    def checked(self) -> bool:
-        """Whether it answers with sums of all workers."""
+    def sums(self) -> bool:
+        """Whether it answers with sums of all workers, where it is to aggregate."""
         return self.program is not None and self.program.name.startswith("aggregation")
+
+    def wrong(self, frame: bytes, mode: Mode) -> str | None:
+        """What is wrong with the first worker's answer; None if nothing is, or none is expected."""
+        if mode in routing.MODES:
+            return None if self.kind == "null" else routing.wrong_route(frame, 0)
+        return traffic.wrong_sum(frame) if self.sums and mode != "tcp" else None
 
 
 def build(name: str) -> Path:
@@ -73,6 +97,7 @@ def build(name: str) -> Path:
     return SOURCES / "build" / name
 
 
+_VARIANTS = ("bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes")  # of one way to sum
 NULL = Contender("null", "null", None)
 EMBEDDED = Contender("embedded", "embedded", build("aggregation"))
 BMV2_CONTENDERS = (
@@ -81,29 +106,48 @@ BMV2_CONTENDERS = (
     Contender("bmv2_bare", "bmv2", OWN_PROGRAMS / "bare"),
     Contender("bmv2_bare_lanes", "bmv2", OWN_PROGRAMS / "bare_lanes"),
 )
+LINUX = Contender("linux", "linux", None)
+OVS = Contender("ovs", "ovs", None)
 ROUTER = _SMALL_PROGRAMS / "router"
 
 
 def contenders(names: Sequence[str]) -> list[Contender]:
     """Those that were asked for, or all that this machine has. Raises BenchError."""
-    installed = [NULL, EMBEDDED, *(BMV2_CONTENDERS if bmv2() else ())]
+    lacking = {one.name: f"there is no {BMV2} on PATH that could run it" for one in BMV2_CONTENDERS}
+    lacking["linux"] = "which core forwards is for root to choose (/sys/class/net/*/queues)"
+    lacking["ovs"] = f"no {peers.OVS} (Debian: openvswitch-switch), or /dev/net/tun is root's"
+    installed = [
+        NULL,
+        EMBEDDED,
+        *(BMV2_CONTENDERS if bmv2() else ()),
+        *([LINUX] if peers.has_linux() else ()),
+        *([OVS] if peers.has_ovs() else ()),
+    ]
     known = {one.name: one for one in installed}
     for name in names:
         if name not in known:
-            raise BenchError(f"{name}: there is no {BMV2} on PATH that could run it")
+            raise BenchError(f"{name}: {lacking[name]}")
     return [known[name] for name in names] if names else installed
 
 
 @contextlib.contextmanager
 def running(
     contender: Contender, load: Traffic, interfaces: Sequence[str], cores: tuple[int, int]
-) -> Iterator[int]:
-    """A contender on its core, ready to forward what it is loaded with; its process id. Raises
-    BenchError.
+) -> Iterator[Callable[[], Times]]:
+    """A contender on its core, ready to forward what it is loaded with; tells what it has computed.
+    Raises BenchError.
 
     cores: that of the contender, and this process's own.
     """
     with tempfile.TemporaryDirectory(prefix="rh-bench-") as folder:
+        if contender.kind == "linux":
+            with peers.linux(interfaces, cores[0]) as spent:
+                yield spent
+            return
+        if contender.kind == "ovs":
+            with peers.ovs(interfaces, Path(folder), cores) as spent:
+                yield spent
+            return
         log = Path(folder, "log")
         address = f"unix:{folder}/p4"
         command = _command(contender, load.mode, interfaces, address)
@@ -118,7 +162,7 @@ def running(
                 pin(cores[1])
         try:
             with _given(contender, load, address, process, log):
-                yield process.pid
+                yield partial(times.of_process, process.pid)
                 if process.poll() is not None:
                     raise BenchError("it ended while it was measured")
         except BenchError as error:
@@ -143,13 +187,19 @@ def _command(
     contender: Contender, mode: Mode, interfaces: Sequence[str], address: str
 ) -> list[str]:
     if contender.kind == "null":
-        how = {"gso": ["--gso"], "plain": [], "tcp": ["--gso", "--cross"]}[mode]
-        # As many as stay in the cache.
-        batch = "8" if mode != "plain" else "64"
+        whole = mode in ("gso", "tcp")
+        how = ["--gso"] if whole else []
+        how += ["--cross"] if mode not in ("gso", "plain") else []
+        batch = "8" if whole else "64"  # as many as stay in the cache
         return [*python("testbed.bench.forwarding.null"), *interfaces, *how, "--batch", batch]
     ports = [w for n, name in enumerate(interfaces, 1) for w in ("-i", f"{n}@{name}")]
     if contender.kind == "embedded":
-        command = [*python("switch"), "-L", "info", *(["--plain"] if mode == "plain" else [])]
+        command = [
+            *python("switch"),
+            "-L",
+            "info",
+            *(["--plain"] if mode not in ("gso", "tcp") else []),
+        ]
     else:
         command = [BMV2, "-L", "off"]
     command += [*ports, "--no-p4", "--device-id", str(DEVICE_ID)]
@@ -168,22 +218,35 @@ def _given(
     if contender.program is None:
         yield
         return
-    program = ROUTER if load.mode == "tcp" else contender.program
-    p4info = P4Info.load(program.with_suffix(".p4info.txtpb"))
+    p4info, program, entries = _program(contender.program, load)
     switch = GrpcConnection(contender.name, address, DEVICE_ID)
     try:
         switch.open(_START_SECONDS)
-        switch.push(p4info.message, program.with_suffix(".json").read_bytes())
-        if load.mode == "tcp":
-            switch.write([insertion(one) for one in routes(p4info)])
-        elif contender.checked:
-            switch.write([insertion(one) for one in tree(p4info, load.window)])
+        switch.push(p4info.message, program)
+        for first in range(0, len(entries), _WRITTEN_AT_ONCE):
+            some = entries[first : first + _WRITTEN_AT_ONCE]
+            switch.write([insertion(one) for one in some])
     except SwitchError as error:
         raise BenchError(f"{contender.name}: {error}\n{tail(log)}") from error
     try:
         yield
     finally:
         switch.close()
+
+
+def _program(path: Path, load: Traffic) -> tuple[P4Info, bytes, list[Entity]]:
+    """What a switch with this program is given for a load: a router has one of its own."""
+    if load.mode in routing.MODES:
+        p4info, compiled = routing.program(ROUTER)
+        return p4info, compiled, routing.entries(p4info)
+    path = ROUTER if load.mode == "tcp" else path
+    p4info = P4Info.load(path.with_suffix(".p4info.txtpb"))
+    entries: list[Entity] = []
+    if load.mode == "tcp":
+        entries = routes(p4info)
+    elif path.name.startswith("aggregation"):
+        entries = tree(p4info, load.window)
+    return p4info, path.with_suffix(".json").read_bytes(), entries
 
 
 def slots_of(window: int) -> int:

@@ -8,21 +8,20 @@ turn came to as one line of JSON.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from testbed.bench.common import BenchError, pin, two_cores
+from testbed.bench.forwarding import times
 from testbed.bench.forwarding.contenders import Contender, contenders, running
 from testbed.bench.forwarding.native import Ends
-from testbed.bench.forwarding.traffic import PORTS, Mode, wrong_sum
+from testbed.bench.forwarding.traffic import PORTS, Mode
 from testbed.network.namespaces import SandboxError, settle
 
 SWITCH_ENDS = [f"s{n}" for n in range(1, PORTS + 1)]
@@ -42,7 +41,8 @@ _SO_RCVBUFFORCE, _IPV4 = 33, 0x0800
 class Turn:
     """Of one contender in one mode: packets and payload bytes received in so many seconds; of these
     those that its process computed, those that its busiest thread did, those that it had nothing to
-    do (at most), and those that its core was idle; packets sent and lost."""
+    do (at most), and those that its core was idle; packets sent and lost; seconds that the load was
+    sending, and those that other processes had its core."""
 
     contender: str
     mode: Mode
@@ -56,6 +56,8 @@ class Turn:
     idle: float
     sent: int
     lost: int
+    load_sending: float = 0.0
+    load_waited: float = 0.0
 
 
 def links(offloads: bool) -> None:
@@ -94,41 +96,70 @@ def window() -> int:
     return min(_WINDOW, holds)
 
 
-def turns(those: list[Contender], modes: list[Mode], rounds: int, seconds: float) -> Iterator[Turn]:
-    """All contenders in each of their modes, one after the other, so many times."""
+def load_cores(allowed: Iterable[int], measured: int, first: int) -> list[int]:
+    """One, two or four cores for the load, its first one first: not the one that is measured, nor
+    one that is a thread of the same processor core."""
+    near = {measured, *times.siblings(measured)}
+    more = [core for core in sorted(allowed) if core != first and core not in near]
+    found = [first, *more][:PORTS]
+    return found[: 1 << len(found).bit_length() - 1]
+
+
+def turns(
+    those: list[Contender],
+    modes: list[Mode],
+    rounds: int,
+    seconds: float,
+    loading: Sequence[int] = (),
+) -> Iterator[Turn]:
+    """All contenders in each of their modes, one after the other, so many times.
+
+    loading: cores for the load, if not those that are free.
+    """
     cores = two_cores()
+    loading = loading or load_cores(os.sched_getaffinity(0), *cores)
     pin(cores[1])
     widest = window()
-    offloaded = True
-    links(offloaded)
+    layout = ""
     for number in range(rounds):
         for mode in modes:  # what is compared comes close together
             for one in those:
                 if mode not in one.modes():
                     continue
-                if offloaded != (one.kind != "bmv2"):
-                    offloaded = not offloaded
-                    no_links()
-                    links(offloaded)
-                yield _turn(one, mode, number, seconds, cores, widest)
+                if layout != _layout(one):
+                    if layout:
+                        no_links()
+                    layout = _layout(one)
+                    links(layout != "bare")
+                yield _turn(one, mode, number, seconds, cores, loading, widest)
+
+
+def _layout(one: Contender) -> str:
+    """How it needs the links, which are made anew for another one's."""
+    return {"bmv2": "bare", "linux": "routed"}.get(one.kind, "offloads")
 
 
 def _turn(
-    one: Contender, mode: Mode, number: int, seconds: float, cores: tuple[int, int], widest: int
+    one: Contender,
+    mode: Mode,
+    number: int,
+    seconds: float,
+    cores: tuple[int, int],
+    loading: Sequence[int],
+    widest: int,
 ) -> Turn:
     load = one.traffic(mode, widest)
     with (
-        Ends(WORKER_ENDS, load) as ends,
-        running(one, load, SWITCH_ENDS, cores) as process,
+        Ends(WORKER_ENDS, load, loading) as ends,
+        running(one, load, SWITCH_ENDS, cores) as spent_so_far,
     ):
-        if one.checked and mode != "tcp":
-            _look(one, ends)
+        _look(one, mode, ends)
         warmed, most = 0, time.monotonic() + _WARM_MOST_SECONDS
-        while warmed <= PORTS * one.slots(load.window) and time.monotonic() < most:
+        while warmed <= PORTS * one.first_uses(load) and time.monotonic() < most:
             warmed += ends.run(_WARM_SECONDS).received
-        before, idle = _threads(process), _idle(cores[0])
+        before, idle = spent_so_far(), times.idle(cores[0])
         counts = ends.run(seconds)
-        after, idle = _threads(process), _idle(cores[0]) - idle
+        after, idle = spent_so_far(), times.idle(cores[0]) - idle
         ends.run(0)
         if counts.received == 0 or counts.strange > counts.received // 1000:
             raise BenchError(
@@ -146,11 +177,12 @@ def _turn(
     return Turn(
         one.name, mode, number, counts.received, counts.bytes, counts.seconds, computed,
         max(ran for ran, _ in spent), blocked, idle, counts.sent, counts.lost,
+        counts.sending, counts.waited,
     )  # fmt: skip
 
 
-def _look(one: Contender, ends: Ends) -> None:
-    """At the first sums that the first worker gets. Raises BenchError if one is wrong."""
+def _look(one: Contender, mode: Mode, ends: Ends) -> None:
+    """At the first packets that the first worker gets. Raises BenchError if one is wrong."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as looking:
         looking.bind((WORKER_ENDS[0], _IPV4))
         ends.run(_LOOK_SECONDS)
@@ -162,33 +194,10 @@ def _look(one: Contender, ends: Ends) -> None:
             except BlockingIOError as error:
                 if at:
                     return
-                raise BenchError(f"{one.name}: no sum came back") from error
-            wrong = wrong_sum(frame)
+                raise BenchError(f"{one.name} ({mode}): nothing came back") from error
+            wrong = one.wrong(frame, mode)
             if wrong is not None:
-                raise BenchError(f"{one.name} does not sum: {wrong}")
-
-
-def _threads(process: int) -> dict[str, tuple[float, float]]:
-    """Seconds that each thread of a process has been on a core, kernel included, and those that it
-    waited for one. Raises BenchError if the process has ended."""
-    found = {}
-    with contextlib.suppress(FileNotFoundError):
-        for thread in Path("/proc", str(process), "task").iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-                ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
-                found[thread.name] = ran / 1e9, waited / 1e9
-    if not found:
-        raise BenchError(f"process {process} has ended")
-    return found
-
-
-def _idle(core: int) -> float:
-    """Seconds that a core had nothing to do."""
-    for line in Path("/proc/stat").read_text().splitlines():
-        name, *values = line.split()
-        if name == f"cpu{core}":
-            return (int(values[3]) + int(values[4])) / os.sysconf("SC_CLK_TCK")
-    raise BenchError(f"/proc/stat does not know core {core}")
+                raise BenchError(f"{one.name} does not do what {mode} asks: {wrong}")
 
 
 def main() -> int:
@@ -198,10 +207,17 @@ def main() -> int:
     parser.add_argument("--mode", action="append", default=[])
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--load-core", type=int, action="append", default=[])
     options = parser.parse_args()
     try:
         settle()
-        told = turns(contenders(options.contender), options.mode, options.rounds, options.seconds)
+        told = turns(
+            contenders(options.contender),
+            options.mode,
+            options.rounds,
+            options.seconds,
+            options.load_core,
+        )
         for turn in told:
             print(json.dumps(asdict(turn)), flush=True)
     except (BenchError, SandboxError) as error:

@@ -28,7 +28,7 @@ class _Traffic(ctypes.Structure):
         for name in (
             "messages", "message_bytes", "vnet", "numbers", "number_at", "number_stride",
             "number_step", "number_again", "headers", "segment", "train", "window", "sign_at",
-            "sign",
+            "sign", "varying", "varying_at", "varying_bytes", "across",
         )
     ]  # fmt: skip
 
@@ -36,7 +36,8 @@ class _Traffic(ctypes.Structure):
 @dataclass(frozen=True)
 class Counts:
     """Packets of all ports: sent, received (and payload bytes of them), what was none of those
-    expected, given up as lost, and how often that was; seconds that it took."""
+    expected, given up as lost, and how often that was; seconds that it took, those of them that
+    the load was sending, and those that other processes had its core (the most of any core)."""
 
     sent: int
     received: int
@@ -45,11 +46,13 @@ class Counts:
     lost: int
     stalls: int
     seconds: float
+    sending: float
+    waited: float
 
 
 class _Counts(ctypes.Structure):
     _fields_ = [
-        (one.name, ctypes.c_double if one.name == "seconds" else ctypes.c_uint64)
+        (one.name, ctypes.c_double if one.type == "float" else ctypes.c_uint64)
         for one in fields(Counts)
     ]
 
@@ -63,7 +66,10 @@ def _library() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(path), use_errno=True)
     names = ctypes.POINTER(ctypes.c_char_p)
     lib.ends_open.restype = ctypes.c_void_p
-    lib.ends_open.argtypes = [names, ctypes.POINTER(_Traffic), ctypes.c_char_p]
+    lib.ends_open.argtypes = [
+        names, ctypes.POINTER(_Traffic), ctypes.c_char_p, ctypes.c_char_p,
+        ctypes.c_uint32, ctypes.POINTER(ctypes.c_int),
+    ]  # fmt: skip
     lib.ends_close.restype = None
     lib.ends_close.argtypes = [ctypes.c_void_p]
     lib.ends_run.argtypes = [ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(_Counts)]
@@ -80,19 +86,25 @@ def _names(interfaces: Sequence[str]) -> Any:
 class Ends:
     """Sends and counts at the far ends of the switch's links; a context manager.
 
-    Raises BenchError if the interfaces cannot be used.
+    cores: 1, 2 or 4 to serve the ports; the first is the caller's. Raises BenchError if the
+    interfaces cannot be used.
     """
 
-    def __init__(self, interfaces: Sequence[str], traffic: Traffic) -> None:
+    def __init__(self, interfaces: Sequence[str], traffic: Traffic, cores: Sequence[int]) -> None:
         self._native = _library()
         train = b"".join(traffic.trains)
         size = len(traffic.trains[0]) // traffic.messages
+        varying = b"".join(traffic.varying)
+        contents = len(varying) // len(traffic.trains) // (traffic.varying_bytes or 1)
         raw = _Traffic(
             traffic.messages, size, traffic.vnet, traffic.numbers, traffic.number_at,
             traffic.number_stride, traffic.number_step, traffic.number_again, traffic.headers,
             traffic.segment, traffic.packets, traffic.window, *traffic.sign,
+            contents, traffic.varying_at, traffic.varying_bytes, traffic.across,
         )  # fmt: skip
-        self._handle = self._native.ends_open(_names(interfaces), raw, train)
+        self._handle = self._native.ends_open(
+            _names(interfaces), raw, train, varying, len(cores), (ctypes.c_int * len(cores))(*cores)
+        )
         if not self._handle:
             why = os.strerror(ctypes.get_errno())
             raise BenchError(f"cannot open {', '.join(interfaces)} for the load: {why}")

@@ -9,10 +9,17 @@ from xml.etree import ElementTree
 
 from testbed.bench.common import LEAST_BUSY, Message
 
-_WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720.0, 24.0, 170.0, 110.0, 30.0, 24.0
+_WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720.0, 24.0, 190.0, 110.0, 30.0, 24.0
 _NOTE = 18.0  # for what an asterisk means
 _TEXT_BAR = 40
-_COLOURS = {"gso": "#4477aa", "plain": "#ccbb44"}
+_COLOURS = {
+    "gso": "#4477aa",
+    "plain": "#ccbb44",
+    "router_64_1": "#228833",
+    "router_64_10000": "#66aa77",
+    "router_1400_1": "#aa3377",
+    "router_1400_10000": "#cc88aa",
+}
 _INVALID = "#bbbbbb"  # was not busy
 
 

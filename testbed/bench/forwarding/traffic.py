@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import HEADER_BYTES, PORT, VERSION, Op, blank
 
-Mode = Literal["gso", "plain", "tcp"]
+Mode = Literal[
+    "gso", "plain", "tcp", "router_64_1", "router_64_10000", "router_1400_1", "router_1400_10000"
+]
 
 PORTS = 4
 LANES = 256
@@ -38,9 +40,9 @@ _ETHERNET, _IPV4, _UDP = 14, 20, 8
 _TCP = 32  # with timestamps
 _VNET = 10  # struct virtio_net_hdr
 _NEEDS_CSUM, _GSO_TCPV4, _GSO_UDP_L4 = 1, 1, 5
-_PAYLOAD_AT = _ETHERNET + _IPV4 + _UDP
+PAYLOAD_AT = _ETHERNET + _IPV4 + _UDP
 _SEQ, _CHUNK = 8, 12  # within the aggregation header
-NUMBER_AT = _PAYLOAD_AT + _SEQ  # of a packet's number, in its frame
+NUMBER_AT = PAYLOAD_AT + _SEQ  # of a packet's number, in its frame
 
 Words = NDArray[Any]
 
@@ -50,6 +52,9 @@ class Traffic:
     """trains: what each port sends; the rest as in struct ends_traffic (native/ends.c).
 
     packets: in a train of one port. sign: (offset, byte) that every frame of a right answer has.
+    varying: by port, what its messages have at varying_at, varying_bytes of each, one message after
+    the other, again from the first when all have been sent. across: whether what is sent through a
+    port comes back at its neighbour.
     """
 
     mode: Mode
@@ -66,6 +71,10 @@ class Traffic:
     packets: int
     window: int
     sign: tuple[int, int]
+    varying: tuple[bytes, ...] = ()
+    varying_at: int = 0
+    varying_bytes: int = 0
+    across: bool = False
 
 
 def aggregation(gso: bool, window: int, answer: Op, packets: int | None = None) -> Traffic:
@@ -94,11 +103,11 @@ def aggregation(gso: bool, window: int, answer: Op, packets: int | None = None) 
         number_stride=size,
         number_step=1,
         number_again=_CHUNK - _SEQ,
-        headers=_PAYLOAD_AT,
+        headers=PAYLOAD_AT,
         segment=size,
         packets=count,
         window=window,
-        sign=(_PAYLOAD_AT, VERSION << 4 | answer),
+        sign=(PAYLOAD_AT, VERSION << 4 | answer),
     )
 
 
@@ -135,6 +144,7 @@ def tcp(window: int) -> Traffic:
         packets=count,
         window=window,
         sign=(_ETHERNET + 9, 6),
+        across=True,
     )
 
 
@@ -163,11 +173,19 @@ def contribution(worker: int, lanes: int = LANES) -> bytes:
     return header.tobytes() + payload.tobytes()
 
 
+def datagram(worker: int, destination: int, size: int) -> bytes:
+    """A frame of so many bytes from a worker to the router, without UDP checksum."""
+    length = size - _ETHERNET - _IPV4
+    udp = struct.pack(">HHHH", WORKER_UDP_PORTS + worker, PORT, length, 0)
+    header = _ipv4(WORKER_ADDRESSES + worker, destination, 17, length)
+    return (_ethernet(worker) + header + udp).ljust(size, b"\0")
+
+
 def wrong_sum(frame: bytes) -> str | None:
     """What is wrong with a frame, from Ethernet on, that should be RESULTs; None if nothing is."""
     size = HEADER_BYTES + 4 * LANES
     expected = sum(words(worker).astype(np.int64) for worker in range(PORTS))
-    body = frame[_PAYLOAD_AT:]
+    body = frame[PAYLOAD_AT:]
     if len(body) % size or not body:
         return f"{len(body)} bytes of UDP payload are not packets of {size}"
     for at in range(0, len(body), size):
@@ -203,15 +221,15 @@ def _ipv4(source: int, destination: int, protocol: int, length: int) -> bytes:
             source, destination,
         )  # fmt: skip
 
-    return packed(~_sum(packed(0)) & 0xFFFF)
+    return packed(~internet_sum(packed(0)) & 0xFFFF)
 
 
 def _pseudo_sum(source: int, destination: int, protocol: int, length: int) -> int:
     """What a checksum field starts from when the interface is to complete it."""
-    return _sum(struct.pack(">IIHH", source, destination, protocol, length))
+    return internet_sum(struct.pack(">IIHH", source, destination, protocol, length))
 
 
-def _sum(data: bytes) -> int:
+def internet_sum(data: bytes) -> int:
     """Ones' complement sum of 16-bit words (RFC 1071)."""
     total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:

@@ -3,14 +3,21 @@
 // Both ends of every link of the switch that is measured: sends prepared frames with growing
 // numbers, a window ahead of what has come back, and counts what comes back. Frames are read where
 // the kernel has put their first bytes (PACKET_RX_RING), so that counting costs next to nothing.
+// Each port has a window of its own, as each worker has, so that the switch gets more on one while
+// it still sends on the next. Ports are served by one thread, or by several with a core each.
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/if_ether.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "clocks.h"
 #include "interface.h"
+
+static const int64_t WAITED_NS = 5000000000; // at most, for what is under way
 
 enum {
     KEPT = 96,          // of a frame
@@ -20,6 +27,7 @@ enum {
     STALLED_NS = 500000000, // what has not come back by then never will
     STARVED_NS = 1000000000, // longer at most until a first packet is back, where others compute
     LOOK_EVERY = 32,        // turns, for reading the clock costs time
+    LINE = 64,              // of a cache
 };
 
 // What is sent through each port at a time. Offsets are from the first byte of a message on.
@@ -36,11 +44,16 @@ struct ends_traffic {
     uint32_t window;       // packets of a port that may be under way
     uint32_t sign_at;      // byte that tells what comes back, from Ethernet on; 0: any will do
     uint32_t sign;
+    uint32_t varying; // contents of a part of a message, used in turn; 0: it is always the same
+    uint32_t varying_at, varying_bytes;
+    uint32_t across; // what is sent through a port comes back: 0: there, 1: at its neighbour
 };
 
+// sending: seconds that it took, kernel time; waited: that a thread was kept from its core by
+// others. Of several threads both are those of the one that had most.
 struct ends_counts {
     uint64_t sent, received, bytes, strange, lost, stalls;
-    double seconds;
+    double seconds, sending, waited;
 };
 
 struct port {
@@ -50,15 +63,34 @@ struct port {
     uint8_t *frames;
     struct mmsghdr *messages;
     struct iovec *parts;
-    uint64_t received;
+    uint8_t *varying;
+    uint32_t varied; // index of the next
+    uint32_t number; // of the next
+    int64_t moved;   // when something had come back for the last time, and whether more has since
+    int back;
+    // Packets; all that other threads look at, in a cache line of its own.
+    uint8_t before[LINE];
+    uint64_t sent, received;
+    uint8_t after[LINE];
+};
+
+// A thread, and the ports that it serves.
+struct server {
+    struct ends *ends;
+    struct port *ports, *last; // behind the last of them
+    pthread_t thread;
+    int core;
+    double run; // seconds
+    uint64_t until; // packets sent through a port, when it only waits for what is under way
+    int error;
+    struct ends_counts counts;
 };
 
 struct ends {
     struct ends_traffic traffic;
     struct port ports[PORTS];
-    uint64_t sent; // through each port
-    uint32_t number;
-    struct ends_counts counts;
+    struct server servers[PORTS];
+    uint32_t threads;
 };
 
 static int open_ring(struct port *port, const char *interface) {
@@ -92,7 +124,7 @@ static int open_ring(struct port *port, const char *interface) {
 }
 
 static int open_port(struct ends *ends, struct port *port, const char *interface,
-                     const uint8_t *train) {
+                     const uint8_t *train, const uint8_t *varying) {
     const struct ends_traffic *traffic = &ends->traffic;
     port->out = open_interface(interface, 0, (int)traffic->vnet, 0);
     if (port->out < 0)
@@ -107,6 +139,13 @@ static int open_port(struct ends *ends, struct port *port, const char *interface
     if (!port->frames || !port->messages || !port->parts)
         return -ENOMEM;
     memcpy(port->frames, train, size);
+    size_t all = (size_t)traffic->varying * traffic->varying_bytes;
+    if (all) {
+        port->varying = malloc(all);
+        if (!port->varying)
+            return -ENOMEM;
+        memcpy(port->varying, varying, all);
+    }
     for (uint32_t i = 0; i < traffic->messages; i++) {
         port->parts[i] = (struct iovec){port->frames + (size_t)i * traffic->message_bytes,
                                         traffic->message_bytes};
@@ -127,22 +166,35 @@ void ends_close(struct ends *ends) {
         free(port->frames);
         free(port->messages);
         free(port->parts);
+        free(port->varying);
     }
     free(ends);
 }
 
-// trains: what each port sends, one after the other. NULL with errno if it cannot be.
+// trains: what each port sends, one after the other; varying: contents of each port's messages, so
+// too. threads: 1, 2 or 4; all but the first, which is the caller's, run on a core of their own.
+// NULL with errno if it cannot be.
 struct ends *ends_open(const char *const *interfaces, const struct ends_traffic *traffic,
-                       const uint8_t *trains) {
+                       const uint8_t *trains, const uint8_t *varying, uint32_t threads,
+                       const int *cores) {
     struct ends *ends = calloc(1, sizeof *ends);
     if (!ends)
         return NULL;
     ends->traffic = *traffic;
+    ends->threads = threads;
+    for (uint32_t i = 0; i < threads; i++)
+        ends->servers[i] = (struct server){
+            .ends = ends,
+            .ports = ends->ports + i * (PORTS / threads),
+            .last = ends->ports + (i + 1) * (PORTS / threads),
+            .core = cores[i],
+        };
     for (uint32_t i = 0; i < PORTS; i++)
         ends->ports[i].in = ends->ports[i].out = -1;
     size_t size = (size_t)traffic->messages * traffic->message_bytes;
     for (uint32_t i = 0; i < PORTS; i++) {
-        int error = open_port(ends, &ends->ports[i], interfaces[i], trains + i * size);
+        int error = open_port(ends, &ends->ports[i], interfaces[i], trains + i * size,
+                              varying + (size_t)i * traffic->varying * traffic->varying_bytes);
         if (error) {
             ends_close(ends);
             errno = -error;
@@ -171,95 +223,209 @@ static uint32_t stamp(const struct ends_traffic *traffic, struct port *port, uin
     return number;
 }
 
-static int send_train(struct ends *ends) {
-    const struct ends_traffic *traffic = &ends->traffic;
-    uint32_t next = ends->number;
-    for (uint32_t i = 0; i < PORTS; i++) {
-        struct port *port = &ends->ports[i];
-        next = stamp(traffic, port, ends->number);
-        for (uint32_t done = 0; done < traffic->messages;) {
-            int sent = sendmmsg(port->out, port->messages + done, traffic->messages - done, 0);
-            if (sent < 0 && errno != EINTR && errno != ENOBUFS && errno != EAGAIN)
-                return -errno;
-            done += sent > 0 ? (uint32_t)sent : 0;
-        }
+static void vary(const struct ends_traffic *traffic, struct port *port) {
+    uint8_t *at = port->frames + traffic->varying_at;
+    for (uint32_t i = 0; i < traffic->messages; i++, at += traffic->message_bytes) {
+        memcpy(at, port->varying + (size_t)port->varied * traffic->varying_bytes,
+               traffic->varying_bytes);
+        port->varied = port->varied + 1 < traffic->varying ? port->varied + 1 : 0;
     }
-    ends->number = next;
-    ends->sent += traffic->train;
-    ends->counts.sent += (uint64_t)PORTS * traffic->train;
+}
+
+static uint64_t get(const uint64_t *shared) {
+    return __atomic_load_n(shared, __ATOMIC_RELAXED);
+}
+
+static void set(uint64_t *shared, uint64_t value) {
+    __atomic_store_n(shared, value, __ATOMIC_RELAXED);
+}
+
+static int send_train(struct server *server, struct port *port) {
+    const struct ends_traffic *traffic = &server->ends->traffic;
+    port->number = stamp(traffic, port, port->number);
+    if (traffic->varying)
+        vary(traffic, port);
+    for (uint32_t done = 0; done < traffic->messages;) {
+        int sent = sendmmsg(port->out, port->messages + done, traffic->messages - done, 0);
+        if (sent < 0 && errno != EINTR && errno != ENOBUFS && errno != EAGAIN)
+            return -errno;
+        done += sent > 0 ? (uint32_t)sent : 0;
+    }
+    set(&port->sent, port->sent + traffic->train);
+    server->counts.sent += traffic->train;
     return 0;
 }
 
-static int receive(struct ends *ends, struct port *port) {
-    const struct ends_traffic *traffic = &ends->traffic;
-    int any = 0;
-    for (;; any = 1) {
+static void receive(struct server *server, struct port *port) {
+    const struct ends_traffic *traffic = &server->ends->traffic;
+    uint64_t before = port->received, now = before;
+    for (;; port->back = 1) {
         struct tpacket2_hdr *frame = (void *)(port->ring + (size_t)port->next * RING_FRAME);
         if (!(__atomic_load_n(&frame->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
-            return any;
+            break;
         const uint8_t *bytes = (const uint8_t *)frame + frame->tp_mac;
         if (frame->tp_len <= traffic->headers ||
             (traffic->sign_at && bytes[traffic->sign_at] != traffic->sign)) {
-            ends->counts.strange++;
+            server->counts.strange++;
         } else {
             uint32_t payload = frame->tp_len - traffic->headers;
-            uint32_t packets = (payload + traffic->segment - 1) / traffic->segment;
-            port->received += packets;
-            ends->counts.received += packets;
-            ends->counts.bytes += payload;
+            now += (payload + traffic->segment - 1) / traffic->segment;
+            server->counts.bytes += payload;
         }
         __atomic_store_n(&frame->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
         port->next = (port->next + 1) % RING_FRAMES;
     }
-}
-
-static uint64_t least_received(const struct ends *ends) {
-    uint64_t least = ends->ports[0].received;
-    for (uint32_t i = 1; i < PORTS; i++)
-        least = ends->ports[i].received < least ? ends->ports[i].received : least;
-    return least;
-}
-
-// What is still under way after such a time is lost, and the numbers go on after it.
-static void give_up(struct ends *ends) {
-    ends->counts.stalls++;
-    for (uint32_t i = 0; i < PORTS; i++) {
-        ends->counts.lost += ends->sent - ends->ports[i].received;
-        ends->ports[i].received = ends->sent;
+    if (now != before) {
+        set(&port->received, now);
+        server->counts.received += now - before;
     }
+}
+
+// Where what is sent through a port comes back, and the other way round.
+static struct port *other_end(struct server *server, const struct port *port) {
+    struct ends *ends = server->ends;
+    return &ends->ports[(size_t)(port - ends->ports) ^ ends->traffic.across];
+}
+
+// Sent and not back; what was given up and came back after all makes it negative.
+static int64_t under_way(struct server *server, const struct port *port) {
+    return (int64_t)(port->sent - get(&other_end(server, port)->received));
+}
+
+// What a port has not received after such a time is lost, and the numbers go on after it.
+static void give_up(struct server *server, struct port *port) {
+    uint64_t due = get(&other_end(server, port)->sent);
+    if (due > port->received) {
+        server->counts.stalls++;
+        server->counts.lost += due - port->received;
+        set(&port->received, due);
+    }
+}
+
+static void look(struct server *server, int64_t now) {
+    for (struct port *port = server->ports; port < server->last; port++) {
+        if (port->back)
+            port->moved = now;
+        else if (now - port->moved > STALLED_NS)
+            give_up(server, port);
+        port->back = 0;
+    }
+}
+
+// Sends what a server's ports have room for. Returns -errno.
+static int send_all(struct server *server) {
+    const struct ends_traffic *traffic = &server->ends->traffic;
+    for (struct port *port = server->ports; port < server->last; port++) {
+        if (under_way(server, port) + traffic->train > traffic->window ||
+            (server->run <= 0 && port->sent >= server->until))
+            continue;
+        int error = send_train(server, port);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+// Whether its ports have sent and received as much as all will have. What others have received does
+// not count: they are no longer there to receive it once they are done.
+static int all_back(const struct server *server) {
+    for (struct port *port = server->ports; port < server->last; port++)
+        if (port->sent < server->until || port->received < server->until)
+            return 0;
+    return 1;
+}
+
+static int run(struct server *server) {
+    int64_t began = now_ns(), end = began + (int64_t)(server->run * 1e9);
+    int timed = server->run > 0;
+    for (struct port *port = server->ports; port < server->last; port++)
+        port->moved = began;
+    for (uint32_t turns = 1; timed || !all_back(server); turns++) {
+        int error = send_all(server);
+        if (error)
+            return error;
+        for (struct port *port = server->ports; port < server->last; port++)
+            receive(server, port);
+        if (turns % LOOK_EVERY)
+            continue;
+        int64_t now = now_ns();
+        look(server, now);
+        if (timed ? now >= end && (server->counts.received || now >= end + STARVED_NS)
+                  : now >= end + WAITED_NS)
+            break;
+    }
+    server->counts.seconds = (double)(now_ns() - began) / 1e9;
+    return 0;
+}
+
+static void *serve(void *given) {
+    struct server *server = given;
+    double sending = kernel_seconds(), waited = waited_seconds();
+    memset(&server->counts, 0, sizeof server->counts);
+    server->error = run(server);
+    server->counts.sending = kernel_seconds() - sending;
+    server->counts.waited = waited_seconds() - waited;
+    return NULL;
+}
+
+static int start(struct server *server) {
+    cpu_set_t core;
+    CPU_ZERO(&core);
+    CPU_SET((size_t)server->core, &core);
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return -error;
+    error = pthread_attr_setaffinity_np(&attributes, sizeof core, &core);
+    if (!error)
+        error = pthread_create(&server->thread, &attributes, serve, server);
+    pthread_attr_destroy(&attributes);
+    return -error;
+}
+
+static void more(double *most, double value) {
+    *most = value > *most ? value : *most;
+}
+
+static void add(struct ends_counts *sum, const struct ends_counts *counts) {
+    sum->sent += counts->sent;
+    sum->received += counts->received;
+    sum->bytes += counts->bytes;
+    sum->strange += counts->strange;
+    sum->lost += counts->lost;
+    sum->stalls += counts->stalls;
+    more(&sum->seconds, counts->seconds);
+    more(&sum->sending, counts->sending);
+    more(&sum->waited, counts->waited);
 }
 
 // Sends and counts for some seconds (0: only until what is under way is back), for longer if nothing
 // has come back by then. Returns -errno.
 int ends_run(struct ends *ends, double seconds, struct ends_counts *counts) {
-    const struct ends_traffic *traffic = &ends->traffic;
-    int64_t began = now_ns(), end = began + (int64_t)(seconds * 1e9), moved = began;
-    memset(&ends->counts, 0, sizeof ends->counts);
-    uint32_t turns = 0;
-    int back = 0;
-    for (;;) {
-        uint64_t under_way = ends->sent - least_received(ends);
-        if (seconds <= 0 && !under_way)
-            break;
-        if (seconds > 0 && under_way + traffic->train <= traffic->window) {
-            int error = send_train(ends);
-            if (error)
-                return error;
-        }
-        for (uint32_t i = 0; i < PORTS; i++)
-            back |= receive(ends, &ends->ports[i]);
-        if (++turns % LOOK_EVERY)
-            continue;
-        int64_t now = now_ns();
-        if (back)
-            moved = now;
-        else if (now - moved > STALLED_NS)
-            give_up(ends);
-        back = 0;
-        if (seconds > 0 && now >= end && (ends->counts.received || now >= end + STARVED_NS))
-            break;
+    // A number completes only when each port has sent it, so all stop at the same.
+    uint64_t until = 0;
+    for (uint32_t i = 0; i < PORTS; i++)
+        until = ends->ports[i].sent > until ? ends->ports[i].sent : until;
+    int error = 0;
+    uint32_t started = 1;
+    for (uint32_t i = 0; i < ends->threads; i++) {
+        ends->servers[i].run = seconds;
+        ends->servers[i].until = until;
     }
-    ends->counts.seconds = (double)(now_ns() - began) / 1e9;
-    *counts = ends->counts;
-    return 0;
+    while (started < ends->threads && !error) {
+        error = start(&ends->servers[started]);
+        started += !error;
+    }
+    if (!error)
+        serve(&ends->servers[0]);
+    memset(counts, 0, sizeof *counts);
+    for (uint32_t i = 0; i < ends->threads; i++) {
+        struct server *server = &ends->servers[i];
+        if (i && i < started)
+            pthread_join(server->thread, NULL);
+        if (!error)
+            error = server->error;
+        add(counts, &server->counts);
+    }
+    return error;
 }

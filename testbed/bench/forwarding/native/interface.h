@@ -10,16 +10,9 @@
 #include <net/if.h>
 #include <stdint.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PORTS = 4 };
-
-static inline int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
 
 static inline int set_option(int socket, int level, int name, int value) {
     return setsockopt(socket, level, name, &value, sizeof value) < 0 ? -errno : 0;
