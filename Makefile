@@ -13,7 +13,7 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-.PHONY: help run test fuzz soak reliability placements recordings bench lint lock setup setup-test setup-lint p4 clean
+.PHONY: help run test fuzz soak reliability placements recordings bench wheel lint lock setup setup-test setup-lint p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -47,6 +47,12 @@ placements: setup ## train with every placement of servers, write docs/placement
 bench: setup ## what the embedded target, BMv2, Linux and a loop that does nothing forward on one core (ARGS="--json")
 	@.venv/bin/rackhub bench switch $(ARGS)
 
+wheel: setup ## the embedded target by itself, rackhub-switch: dist/*.whl
+	@rm -rf switch/build switch/*.egg-info # of sources that may be gone
+	@$(PYTHON) -m pip wheel --quiet --no-deps --no-build-isolation -w dist ./switch
+	@rm -rf switch/build switch/*.egg-info
+	@ls dist/*.whl
+
 lint: setup-lint ## format, style, types, layers, shell scripts, merges
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
@@ -76,4 +82,4 @@ p4: setup ## compile p4src/ and the benchmark's programs if sources changed; nee
 	@$(PYTHON) -m testbed.bench.forwarding.builds
 
 clean: ## remove the venv and caches; runs/ stays
-	rm -rf .venv .venv-finsy .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf dist .venv .venv-finsy .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

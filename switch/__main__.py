@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m switch`: the embedded target as a process of its own.
+"""`rackhub-switch` or `python -m switch`: the embedded target as a process of its own.
 
 Prints the line "ready" on standard output when P4Runtime listens and the ports are up. SIGUSR1
 prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM or
 SIGINT end it: counters to the log, exit status 0. Otherwise 1 if it could not start (the reason is
-on standard error), 2 for a wrong command line.
+on standard error), 2 for a wrong command line. Started as simple_switch_grpc it has BMv2's defaults
+and ways instead (`switch.manners`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from queue import SimpleQueue
 
 from google.rpc import code_pb2
 
-from switch import signals
+from switch import logs, manners, signals
 from switch.compile import CompilerError
 from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
@@ -30,28 +31,24 @@ from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
 from switch.program import Program
 from switch.refusals import ProgramError, UnsupportedConstruct
+from switch.thrift_port import ThriftPort
 
 log = logging.getLogger("switch")
 # What the program says itself: log_msg(), failed assertions.
 _program_log = logging.getLogger("switch.program")
-# What becomes of every packet, with -L trace.
-_trace_log = logging.getLogger("switch.trace")
-
-_LEVELS = {
-    "trace": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "off": logging.CRITICAL + 1,
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a switch until it is told to stop; returns the exit status."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        manner = manners.of_process(sys.argv[0])
+        options = parse(sys.argv[1:], manner)
+    else:
+        options = parse(arguments)
+    if options.manner.bmv2:
+        _take_name(options.manner.name)
     try:
-        _start_log(options)
+        logs.start(options)
     except OSError as error:
         print(f"switch: cannot write the log: {error}", file=sys.stderr)
         return 1
@@ -65,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(options, stop, stack)
     except (AddressError, CompilerError, PipelineError, PortsError, ProgramError, OSError) as error:
         log.error("%s", error)
-        if options.log_level == "off" or (options.log_file and not options.log_console):
+        if not logs.heard(options):
             print(f"switch: {error}", file=sys.stderr)
         return 1
     return 0
@@ -81,6 +78,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         pipeline=pipeline,
         traced=options.traced,
         priority_queues=options.priority_queues,
+        like_bmv2=options.manner.bmv2,
     )
     stack.callback(device.close)
     ports = Ports(
@@ -95,7 +93,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     def listen(new: Pipeline) -> None:
         new.set_log(_program_log.info)
         if options.traced:
-            new.set_trace(_trace_log.debug)
+            logs.trace(new)
 
     if pipeline is not None:
         listen(pipeline)
@@ -135,7 +133,9 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         server.address,
         ", ".join(f"{n}@{one.interface}" for n, one in sorted(options.ports.items())) or "none",
     )
-    print("ready", flush=True)
+    if options.thrift_port is not None:
+        stack.callback(ThriftPort(options.thrift_port).close)
+    print(manners.says_ready(options.manner, server.address), flush=True)
     signals.wait(stop)
     log.info("stopping")
 
@@ -187,18 +187,10 @@ def _port_options(options: Options, number: int) -> PortOptions:
     )
 
 
-def _start_log(options: Options) -> None:
-    """To standard error, unless there is a file and no --log-console."""
-    handlers: list[logging.Handler] = []
-    if options.log_file is not None:
-        handlers.append(logging.FileHandler(options.log_file))
-    if options.log_console or options.log_file is None:
-        handlers.append(logging.StreamHandler(sys.stderr))
-    logging.basicConfig(
-        level=_LEVELS[options.log_level],
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=handlers,
-    )
+def _take_name(name: str) -> None:
+    """Makes this process one of that name, by which scripts find and end BMv2 (killall, pkill)."""
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(name)
 
 
 if __name__ == "__main__":

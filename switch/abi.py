@@ -86,6 +86,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     ),
     "sw_session_delete": (c_int, (pointer, c_uint32)),
     "sw_set_trace": (c_int, (pointer, LOG_FUNCTION, pointer)),
+    "sw_trace_to": (c_int, (pointer, c_int)),
     "sw_inject": (
         c_int,
         (

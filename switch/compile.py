@@ -116,6 +116,16 @@ def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
     return library
 
 
+def prepare() -> None:
+    """Compiles what programs are linked with, so that the first one is there sooner.
+
+    Raises CompilerError, OSError.
+    """
+    command = compiler()
+    for flags in (FLAGS, (*FLAGS, *TRACED)):
+        _runtime(command, flags)
+
+
 def _runtime(command: list[str], flags: tuple[str, ...]) -> Path:
     """What every program is linked with, as one object file of the cache: units that know nothing
     of the program, so are compiled once for all."""

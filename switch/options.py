@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of `python -m switch`: that of simple_switch_grpc, with ports' rates and queues.
+"""The command line of a switch: that of simple_switch_grpc, with ports' rates and queues.
 
 What comes after `--` are the target's options there; here the `--` may be left out.
 """
@@ -9,41 +9,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
+from switch.arguments import DROP_PORT, MAX_PRIORITY_QUEUES, command_line_of
+from switch.manners import IGNORED, IGNORED_FLAGS, OWN, REFUSED, Manner
 from switch.p4runtime import AddressError, Tls, socket_path
 
-# simple_switch_grpc's is 0.0.0.0:9559; nobody is authenticated without TLS, so stay on the machine.
-DEFAULT_ADDRESS = "127.0.0.1:9559"
-# p4runtime-shell's default, and the lowest the P4Runtime spec allows ("Default Role and Default
-# Device ID").
-DEFAULT_DEVICE_ID = 1
-DROP_PORT = 511
-MAX_PRIORITY_QUEUES = 8
-LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 _MAX_INTERFACE_NAME = 15  # IFNAMSIZ without the final zero
-_IGNORED = {
-    "--thrift-port": "this target has P4Runtime only",
-    "--nanolog": "this target has P4Runtime only",
-    "--notifications-addr": "this target has P4Runtime only",
-    "--log-file-max-size": "one file, which grows",
-    "--log-file-max-files": "one file, which grows",
-    "--max-port-count": "as many ports as -i names",
-    "--max-mc-groups": "this target has no such limit",
-    "--max-l1-entries": "this target has no such limit",
-    "--max-l2-entries": "this target has no such limit",
-}
-_IGNORED_FLAGS = {
-    "--log-flush": "always so",
-    "--disable-swap": "a push over P4Runtime always replaces the program",
-}
-
-_EXAMPLE = """example:
-  python -m switch -i 1@tor0-eth1 -i 2@tor0-eth2 --device-id 1 --no-p4 \\
-      --port-rate 1=20000000 --port-queue 1=131072 \\
-      -- --grpc-server-addr unix:/tmp/tor0.sock --cpu-port 510
-"""
 
 
 @dataclass(frozen=True)
@@ -61,8 +33,13 @@ class PortSettings:
 
 @dataclass(frozen=True)
 class Options:
-    """A checked command line. ignored: options of BMv2 that were given and mean nothing here."""
+    """A checked command line.
 
+    log_bytes: of one log file, None = as many as come; log_files: how many older ones are kept.
+    ignored: what was given and means nothing here, with the reason.
+    """
+
+    manner: Manner
     ports: dict[int, PortSettings]
     device_id: int
     program: Path | None
@@ -76,144 +53,55 @@ class Options:
     log_console: bool
     log_file: Path | None
     log_level: str
+    log_bytes: int | None
+    log_files: int
+    thrift_port: int | None
     ignored: list[str] = field(default_factory=list)
 
     @property
     def traced(self) -> bool:
-        """Whether programs tell what becomes of every packet."""
-        return self.log_level == "trace"
+        """Whether programs tell what becomes of every packet: only if anybody hears it."""
+        return self.log_level == "trace" and self.logs
+
+    @property
+    def logs(self) -> bool:
+        """Whether there is a log, which BMv2 writes only when asked to."""
+        return self.log_console or self.log_file is not None or not self.manner.quiet
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m switch",
-        usage="%(prog)s [-i PORT@IF ...] [OPTION ...] (PROGRAM.json | --no-p4); --help: options",
-        description="A v1model P4 switch with P4Runtime; takes simple_switch_grpc's command line.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    parser.add_argument("program", nargs="?", type=Path, help="BMv2 JSON to start with")
-    parser.add_argument("--no-p4", action="store_true", help="wait for a program over P4Runtime")
-    parser.add_argument(
-        "-i",
-        "--interface",
-        action="append",
-        default=[],
-        metavar="PORT@IF",
-        help="an interface as a port; repeatable",
-    )
-    parser.add_argument(
-        "--device-id",
-        type=int,
-        default=DEFAULT_DEVICE_ID,
-        metavar="N",
-        help=f"of P4Runtime (default {DEFAULT_DEVICE_ID}; BMv2's is 0)",
-    )
-    parser.add_argument("--pcap", type=Path, metavar="DIR", help="write a pcap file per interface")
-    parser.add_argument(
-        "--log-console", action="store_true", help="log to standard error also with --log-file"
-    )
-    parser.add_argument(
-        "--log-file", type=Path, metavar="FILE", help="log there (default: standard error)"
-    )
-    parser.add_argument(
-        "-L",
-        "--log-level",
-        choices=LEVELS,
-        default="info",
-        help="default info; trace: all that becomes of every packet, slowly",
-    )
-    for option, reason in _IGNORED.items():
-        parser.add_argument(option, metavar="X", help=f"ignored: {reason}")
-    for option, reason in _IGNORED_FLAGS.items():
-        parser.add_argument(option, action="store_true", help=f"ignored: {reason}")
-
-    ports = parser.add_argument_group("ports")
-    ports.add_argument(
-        "--port-rate",
-        action="append",
-        default=[],
-        metavar="PORT=BITS",
-        help="bits per second that leave the port (default: as fast as the interface takes them)",
-    )
-    ports.add_argument(
-        "--port-queue",
-        action="append",
-        default=[],
-        metavar="PORT=BYTES",
-        help="bytes that may wait for the port",
-    )
-    ports.add_argument(
-        "--port-rate-in",
-        action="append",
-        default=[],
-        metavar="PORT=BITS",
-        help="bits per second of the link that ends at the port: what comes is held until its last "
-        "bit would be there (for senders whose shaper lets it go when its first bit leaves)",
-    )
-    ports.add_argument(
-        "--plain", action="store_true", help="packet by packet: no offload, neither in nor out"
-    )
-    ports.add_argument("--no-join", action="store_true", help="send every packet as its own frame")
-
-    target = parser.add_argument_group("target options (after --)")
-    target.add_argument(
-        "--grpc-server-addr",
-        default=DEFAULT_ADDRESS,
-        metavar="ADDR",
-        help=f"host:port or unix:/path (default {DEFAULT_ADDRESS})",
-    )
-    target.add_argument("--grpc-server-ssl", action="store_true", help="TLS; needs cert and key")
-    target.add_argument("--grpc-server-cert", type=Path, metavar="PEM")
-    target.add_argument("--grpc-server-key", type=Path, metavar="PEM")
-    target.add_argument("--grpc-server-cacert", type=Path, metavar="PEM")
-    target.add_argument("--grpc-server-with-client-auth", action="store_true")
-    target.add_argument("--cpu-port", type=int, metavar="N", help="port of packet-in and -out")
-    target.add_argument(
-        "--drop-port", type=int, default=DROP_PORT, metavar="N", help=f"{DROP_PORT}, nothing else"
-    )
-    target.add_argument(
-        "--priority-queues",
-        type=int,
-        default=1,
-        metavar="N",
-        help="queues per port, 1 (default) to 8: packets of another priority are dropped",
-    )
-    return parser
-
-
-def _version() -> str:
-    """Of the distribution that this is part of."""
-    try:
-        return metadata.version("rackhub")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
-
-
-def parse(arguments: Sequence[str]) -> Options:
+def parse(arguments: Sequence[str], manner: Manner = OWN) -> Options:
     """Options of a command line (without the program's name).
 
-    Exits with status 2 and a message on standard error if they are wrong, with 0 for --help and
-    --version.
+    Exits with the manner's status and a message on standard error if they are wrong, with 0 for
+    --help and the like.
     """
     rest = list(arguments)
     if "--" in rest:
         rest.remove("--")
-    parser = _parser()
+    parser = command_line_of(manner)
     given = parser.parse_args(rest)
     try:
-        return _check(given)
+        return _check(given, manner)
     except ValueError as error:
         parser.error(str(error))
 
 
-def _check(given: argparse.Namespace) -> Options:
+def _check(given: argparse.Namespace, manner: Manner) -> Options:
+    for option, instead in REFUSED.items():
+        if _value(given, option) is not None:
+            raise ValueError(f"{option} does not exist here: {instead}")
+    ignored = [
+        f"{one} ({reason})"
+        for one, reason in (IGNORED | IGNORED_FLAGS).items()
+        if _value(given, one) not in (None, False)
+    ]
     if given.program is None and not given.no_p4:
         raise ValueError("give a program (BMv2 JSON), or --no-p4 to wait for one over P4Runtime")
     if given.program is not None and given.no_p4:
-        raise ValueError("--no-p4 and a program exclude each other")
+        if not manner.bmv2:
+            raise ValueError("--no-p4 and a program exclude each other")
+        ignored.append(f"{given.program} (--no-p4 is given, too)")
+        given.program = None
     if given.device_id < 0:
         raise ValueError(f"--device-id {given.device_id}: must not be negative")
     if given.drop_port != DROP_PORT:
@@ -226,11 +114,20 @@ def _check(given: argparse.Namespace) -> Options:
         _port_number(str(given.cpu_port), "--cpu-port")
         if given.cpu_port == 0:
             raise ValueError("--cpu-port 0 is not a valid value")
+    if given.log_file_max_size is not None and given.log_file_max_size <= 0:
+        raise ValueError(f"--log-file-max-size {given.log_file_max_size}: must be above 0")
+    if given.log_file_max_files < 0:
+        raise ValueError(f"--log-file-max-files {given.log_file_max_files}: must not be negative")
+    if manner.bmv2 and given.pcap is not None and not given.pcap.is_dir():
+        raise ValueError(f"--pcap {given.pcap}: no such directory")
+    if manner.bmv2 and not given.grpc_server_ssl:
+        ignored += _unused_tls(given)
     try:
         socket_path(given.grpc_server_addr)
     except AddressError as error:
         raise ValueError(f"--grpc-server-addr: {error}") from error
     return Options(
+        manner=manner,
         ports=_ports(given),
         device_id=given.device_id,
         program=given.program,
@@ -242,14 +139,32 @@ def _check(given: argparse.Namespace) -> Options:
         plain=given.plain,
         join=not given.no_join,
         log_console=given.log_console,
-        log_file=given.log_file,
+        log_file=_log_file(given, manner),
         log_level=given.log_level,
-        ignored=[
-            f"{one} ({reason})"
-            for one, reason in (_IGNORED | _IGNORED_FLAGS).items()
-            if getattr(given, one[2:].replace("-", "_")) not in (None, False)
-        ],
+        log_bytes=given.log_file_max_size,
+        log_files=given.log_file_max_files,
+        thrift_port=_thrift_port(given.thrift_port) if manner.bmv2 else None,
+        ignored=ignored,
     )
+
+
+def _value(given: argparse.Namespace, option: str) -> object:
+    return getattr(given, option.removeprefix("--").replace("-", "_"))
+
+
+def _log_file(given: argparse.Namespace, manner: Manner) -> Path | None:
+    if given.log_file is None:
+        return None
+    path: Path = given.log_file
+    return path.with_name(path.name + manner.suffix)
+
+
+def _thrift_port(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ValueError(f"--thrift-port {text}: write a TCP port, 1 to 65535")
+    return int(text)
 
 
 def _ports(given: argparse.Namespace) -> dict[int, PortSettings]:
@@ -296,6 +211,18 @@ def _per_port(texts: Sequence[str], option: str, interfaces: dict[int, str]) -> 
             raise ValueError(f"{option} {text}: port {number} is given twice")
         found[number] = int(amount)
     return found
+
+
+_TLS = ("--grpc-server-cert", "--grpc-server-key", "--grpc-server-cacert")
+_TLS_CLIENTS = "--grpc-server-with-client-auth"
+
+
+def _unused_tls(given: argparse.Namespace) -> list[str]:
+    """Takes back what is about TLS, which BMv2 ignores without --grpc-server-ssl; says what."""
+    unused = [one for one in (*_TLS, _TLS_CLIENTS) if _value(given, one) not in (None, False)]
+    given.grpc_server_cert = given.grpc_server_key = given.grpc_server_cacert = None
+    given.grpc_server_with_client_auth = False
+    return [f"{one} (without --grpc-server-ssl there is no TLS)" for one in unused]
 
 
 def _tls(given: argparse.Namespace) -> Tls | None:

@@ -417,11 +417,17 @@ class Pipeline:
         """Who gets, line by line, what becomes of every packet; called while packets wait.
         PipelineError: the pipeline is not traced."""
         function = _receiver(receive)
-        result = self.native.sw_set_trace(self.handle, function, None)
+        self._traces(self.native.sw_set_trace(self.handle, function, None))
+        self._trace = function
+
+    def trace_to(self, descriptor: int) -> None:
+        """The same as lines of a log, with the time, to a file: much faster than by set_trace."""
+        self._traces(self.native.sw_trace_to(self.handle, descriptor))
+
+    def _traces(self, result: int) -> None:
         if result == _NOT_FOUND:
             raise PipelineError(f"{self.program.name} is not compiled for tracing")
         self.done(result, "trace")
-        self._trace = function
 
     # Checks
 

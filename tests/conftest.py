@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from testbed.network.namespaces import SandboxError, way_in
+from testbed.nodes.targets import bmv2
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
@@ -101,7 +102,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for item in items:
                 if item.get_closest_marker("network"):
                     item.add_marker(pytest.mark.skip(reason=str(error)))
-    if shutil.which("simple_switch_grpc") is None:
+    if bmv2() is None:
         for item in items:
             if item.get_closest_marker("bmv2"):
                 item.add_marker(pytest.mark.skip(reason=NO_BMV2))

@@ -63,15 +63,16 @@ class _Role:
         return None
 
 
-def _election_id(message: p4runtime_pb2.Uint128) -> ElectionId:
-    return (int(message.high), int(message.low))
-
-
 class Arbitration:
-    """The live clients of one device, by role. All methods may be called from any thread."""
+    """The live clients of one device, by role. All methods may be called from any thread.
 
-    def __init__(self, device_id: int) -> None:
+    like_bmv2: its rules instead of the specification's. Only live clients count for who is primary,
+    no election id is the lowest one, and who gives none may write while there is no client at all.
+    """
+
+    def __init__(self, device_id: int, like_bmv2: bool = False) -> None:
         self.device_id = device_id
+        self._like_bmv2 = like_bmv2
         self._lock = threading.RLock()
         # The default role has full access to the pipeline and is there from the start.
         self._roles: dict[str, _Role] = {DEFAULT_ROLE: _Role()}
@@ -89,7 +90,8 @@ class Arbitration:
         (another device or role than before), RESOURCE_EXHAUSTED (too many clients).
         """
         name = self._role_name(message)
-        election_id = _election_id(message.election_id) if message.HasField("election_id") else None
+        given = message.election_id if message.HasField("election_id") else None
+        election_id = self._id(given)
         with self._lock:
             self._check(client, message, name, election_id)
             role = self._roles.setdefault(name, _Role())
@@ -99,6 +101,7 @@ class Arbitration:
                 role.clients.append(client)
             else:
                 client.election_id = election_id
+            self._forget(role, but=client)
             if election_id is not None and (role.highest is None or election_id >= role.highest):
                 role.highest = election_id
                 log.info("client with election id %s is primary%s", election_id, _of(name))
@@ -116,6 +119,7 @@ class Arbitration:
             role = self._roles[client.role]
             was_primary = role.primary is client
             role.clients.remove(client)
+            self._forget(role)
             if was_primary:
                 log.info("the primary%s is gone", _of(client.role))
                 self._notify(client.role, role, last=None)
@@ -131,17 +135,33 @@ class Arbitration:
                 known = ", ".join(repr(name) for name in sorted(self._roles) if name) or "none"
                 raise not_found(f"role {role_name!r} is not known (besides the default: {known})")
             primary = role.primary
+            if self._like_bmv2 and election_id is None and not self._clients():
+                return
             if primary is None:
                 raise permission_denied(
                     f"{what} needs a primary client{_of(role_name)}: there is none; open a "
                     f"StreamChannel with an election id above {role.highest or (0, 0)}"
                 )
-            if election_id is None or primary.election_id != _election_id(election_id):
-                asked = "none" if election_id is None else _election_id(election_id)
+            asked = self._id(election_id)
+            if asked is None or primary.election_id != asked:
                 raise permission_denied(
-                    f"{what} is the primary client's alone: election id {asked} is not the "
-                    f"primary's{_of(role_name)}"
+                    f"{what} is the primary client's alone: election id {asked or 'none'} is not "
+                    f"the primary's{_of(role_name)}"
                 )
+
+    def _id(self, message: p4runtime_pb2.Uint128 | None) -> ElectionId | None:
+        if message is None:
+            return (0, 0) if self._like_bmv2 else None
+        return (int(message.high), int(message.low))
+
+    def _forget(self, role: _Role, but: Client | None = None) -> None:
+        """Makes the highest election id that of the live clients (but one), as BMv2 has it."""
+        if self._like_bmv2:
+            live = [one.election_id for one in role.clients if one is not but]
+            role.highest = max((one for one in live if one is not None), default=None)
+
+    def _clients(self) -> bool:
+        return any(role.clients for role in self._roles.values())
 
     def is_primary(self, client: Client) -> bool:
         """Whether this client may write and send packets."""

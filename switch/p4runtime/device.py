@@ -40,6 +40,7 @@ from .errors import (
 from .forwarding import Forwarding
 from .loading import build
 from .packetio import decode_packet_in, encode_packet_out
+from .packing import Packer
 from .reconciling import carry
 from .streams import Stream
 
@@ -48,8 +49,6 @@ log = logging.getLogger(__name__)
 # Version of the P4Runtime API served (package p4runtime 1.4.1).
 API_VERSION = "1.4.1"
 
-# Entities of one ReadResponse, in bytes: well under the 4 MB that a gRPC client takes by default.
-_RESPONSE_BYTES = 512 * 1024
 
 SetConfig = p4runtime_pb2.SetForwardingPipelineConfigRequest
 GetConfig = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -70,6 +69,7 @@ class Device:
     clock       microseconds, for pushed programs that forward in process only; None: the system's
     traced      pushed programs are compiled for Pipeline.set_trace
     priority_queues  queues per port of pushed programs
+    like_bmv2   rules of BMv2 that clients rely on: see Arbitration, get_forwarding_pipeline_config
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Device:
         clock: Callable[[], int] | None = None,
         traced: bool = False,
         priority_queues: int = 1,
+        like_bmv2: bool = False,
     ) -> None:
         self.device_id = device_id
         self.cpu_port = cpu_port
@@ -99,7 +100,8 @@ class Device:
         self._lock = threading.RLock()
         # Pushes, one at a time: compiling takes seconds, during which all else goes on.
         self._pushing = threading.Lock()
-        self._arbitration = Arbitration(device_id)
+        self._like_bmv2 = like_bmv2
+        self._arbitration = Arbitration(device_id, like_bmv2)
         self._pipeline = pipeline
         self._committed: Forwarding | None = None
         self._saved: Forwarding | None = None
@@ -324,12 +326,14 @@ class Device:
         self, request: p4runtime_pb2.GetForwardingPipelineConfigRequest
     ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
         """The config that requests refer to (the saved one if there is one). Its field is unset
-        before the first push, as the spec says (BMv2 answers FAILED_PRECONDITION)."""
+        before the first push, as the spec says; BMv2 answers FAILED_PRECONDITION."""
         self._check_device(request.device_id)
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
         with self._lock:
             current = self._saved or self._committed
             if current is None:
+                if self._like_bmv2:
+                    raise failed_precondition("no forwarding pipeline config is set")
                 return response
             kind = request.response_type
             if kind not in GetConfig.ResponseType.values():
@@ -381,7 +385,7 @@ class Device:
         with self._lock:
             forwarding = self._current("Read")
             for query in request.entities:
-                packer = _Packer(responses)
+                packer = Packer(responses)
                 errors.append(self._attempt(partial(packer.take, forwarding.read(query))))
         return self._responses(responses, errors)
 
@@ -433,20 +437,3 @@ class Device:
             raise invalid_argument("role_id was deprecated in P4Runtime 1.4: give role")
         election_id = request.election_id if request.HasField("election_id") else None
         self._arbitration.require_primary(str(request.role), election_id, what)
-
-
-class _Packer:
-    """Fills ReadResponses up to a size."""
-
-    def __init__(self, responses: list[p4runtime_pb2.ReadResponse]) -> None:
-        self._responses = responses
-        self._size = _RESPONSE_BYTES  # a new response for each query
-
-    def take(self, entities: Iterator[p4runtime_pb2.Entity]) -> None:
-        for entity in entities:
-            size = entity.ByteSize() + 8
-            if self._size + size > _RESPONSE_BYTES:
-                self._responses.append(p4runtime_pb2.ReadResponse())
-                self._size = 0
-            self._responses[-1].entities.append(entity)
-            self._size += size

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pushed ForwardingPipelineConfig -> a pipeline ready to forward (P4Runtime spec,
-"SetForwardingPipelineConfig RPC", VERIFY). p4_device_config is the BMv2 JSON of p4c, as bytes."""
+"SetForwardingPipelineConfig RPC", VERIFY). p4_device_config is the BMv2 JSON of p4c, as bytes, or
+a P4DeviceConfig that holds it."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from .binding import bind
 from .errors import P4RuntimeError, invalid_argument
 from .forwarding import Forwarding
 from .schema import Schema
+from .wrapping import unwrap
 
 
 def build(
@@ -33,6 +35,12 @@ def build(
     config = request.config
     if not request.HasField("config") or not config.p4_device_config:
         raise invalid_argument("config.p4_device_config (the BMv2 JSON of p4c) is not set")
+    text = unwrap(config.p4_device_config)
+    if not text:
+        raise invalid_argument(
+            "config.p4_device_config is a P4DeviceConfig whose device_data is not set: it should "
+            "hold the BMv2 JSON of p4c"
+        )
     if not config.HasField("p4info"):
         raise invalid_argument("config.p4info is not set")
     try:
@@ -42,7 +50,7 @@ def build(
         raise invalid_argument(error.message) from error
     name = str(config.p4info.pkg_info.name) or "the pushed program"
     try:
-        program = Program.parse_text(config.p4_device_config, name)
+        program = Program.parse_text(text, name)
         bound = bind(schema, program)
         pipeline = Pipeline(program, clock=clock, traced=traced, priority_queues=priority_queues)
     except (ProgramError, PipelineError, CompilerError, MemoryError) as error:

@@ -294,6 +294,8 @@ typedef void (*sw_log_fn)(void *user, const char *message);
 void sw_set_log(struct sw *sw, sw_log_fn log, void *user);
 // What becomes of each packet, line by line. SW_NOT_FOUND: the program is not compiled for that.
 int sw_set_trace(struct sw *sw, sw_log_fn log, void *user);
+// The same, written there with the time, a line at a time, without leaving C.
+int sw_trace_to(struct sw *sw, int descriptor);
 
 // ---------------------------------------------------------------------------------------------
 // In process: a driver with one unbounded first-in first-out queue and no pacing.

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "program.h"
 
@@ -13,6 +15,12 @@ int sw_set_trace(struct sw *sw, sw_log_fn log, void *user) {
     (void)sw;
     (void)user;
     return log ? SW_NOT_FOUND : 0;
+}
+
+int sw_trace_to(struct sw *sw, int descriptor) {
+    (void)sw;
+    (void)descriptor;
+    return SW_NOT_FOUND;
 }
 
 void sw_trace_free(struct sw *sw) { (void)sw; }
@@ -43,6 +51,27 @@ int sw_set_trace(struct sw *sw, sw_log_fn log, void *user) {
 }
 
 void sw_trace_free(struct sw *sw) { free(sw->trace); }
+
+// As Python's logging has it. What cannot be written is lost: a switch goes on.
+static void write_line(void *user, const char *line) {
+    static __thread time_t second;
+    static __thread char stamp[32];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec != second) {
+        struct tm parts;
+        second = now.tv_sec;
+        strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", localtime_r(&second, &parts));
+    }
+    char text[LINE + 64];
+    int length = snprintf(text, sizeof text, "%s,%03ld DEBUG switch.trace: %s\n", stamp,
+                          now.tv_nsec / 1000000, line);
+    if (write((int)(intptr_t)user, text, (size_t)length) < 0) return;
+}
+
+int sw_trace_to(struct sw *sw, int descriptor) {
+    return sw_set_trace(sw, write_line, (void *)(intptr_t)descriptor);
+}
 
 static struct sw_trace *listening(struct sw *sw) {
     return sw->trace && sw->trace->log ? sw->trace : NULL;

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from switch.installing import is_launcher
 from testbed.nodes.processes import Process, Processes, python
 from testbed.records.pcap import header
 from topologies.addressing import Addressing, SwitchPort
@@ -40,11 +41,17 @@ class TargetError(Exception):
     """The wanted target is not on this machine; the message says how to get it."""
 
 
+def bmv2() -> str | None:
+    """Path of BMv2, None if it is not installed or its name is that of the embedded target."""
+    path = shutil.which(BMV2)
+    return None if path is None or is_launcher(Path(path)) else path
+
+
 def choose(wanted: str) -> Target:
     """The target that ``auto``, ``embedded`` or ``bmv2`` means here; raises ``TargetError``."""
     if wanted == "embedded":
         return "embedded"
-    if shutil.which(BMV2) is not None:
+    if bmv2() is not None:
         return "bmv2"
     if wanted == "auto":
         return "embedded"

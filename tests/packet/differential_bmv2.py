@@ -10,7 +10,6 @@ goes on, and packets go one at a time, whatever the port.
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -23,10 +22,11 @@ from pathlib import Path
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.connection import GrpcConnection
+from testbed.nodes import targets
 from tests.packet.differential import DEVICE, PORTS, Answer, Case, Output, by_port, read_counters
 from tests.packet.thrift import add_to_value_set, free_port, registers
 
-BMV2 = shutil.which("simple_switch_grpc")
+BMV2 = targets.bmv2()
 _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 _POLL = 0.0005  # a file cannot be waited for
 _STARTS = 30.0

@@ -2,16 +2,12 @@
 """A controller and real interfaces: what it writes is what frames meet on the wire."""
 
 import contextlib
-import os
-import socket
-import subprocess
 
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException
-from pyroute2 import NetNS, netns
 
-from tests.namespaces import WITHOUT_IPV6, needs_namespaces
+from tests.namespaces import needs_namespaces
 from tests.packet.p4rt_support import (
     CPU_PORT,
     DEVICE,
@@ -26,6 +22,7 @@ from tests.packet.p4rt_support import (
     packet_out,
 )
 from tests.packet.p4rt_targets import BOTH, running
+from tests.packet.wires import wired
 
 pytestmark = [
     pytest.mark.packet,
@@ -33,52 +30,13 @@ pytestmark = [
 ]
 
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
-SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
-
-
-class Wires:
-    """The far ends of ports 1 and 2."""
-
-    def __init__(self, stack, space):
-        self.ends = {}
-        for port in (1, 2):
-            netns.pushns(space)
-            try:
-                end = stack.enter_context(
-                    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-                )
-            finally:
-                netns.popns()
-            end.bind((f"h{port}", 0))
-            end.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-            self.ends[port] = end
-
-    def send(self, port, frame):
-        self.ends[port].send(frame)
-
-    def receive(self, port, seconds=60.0):
-        """The next frame, None if there is none."""
-        self.ends[port].settimeout(seconds)
-        try:
-            return self.ends[port].recv(65536)
-        except TimeoutError:
-            return None
 
 
 @pytest.fixture(scope="module", params=BOTH)
 def switch(request):
     """(kind, address, wires) of a switch with two ports in a namespace of its own."""
-    space = f"p4rt-test-{os.getpid()}"
     with contextlib.ExitStack() as stack:
-        inside = ["ip", "netns", "exec", space]
-        with NetNS(space) as made:
-            stack.callback(netns.remove, space)
-            subprocess.run([*inside, *WITHOUT_IPV6], check=True)
-            for port in (1, 2):
-                made.link("add", ifname=f"sw{port}", kind="veth", peer=f"h{port}")
-                for end in (f"sw{port}", f"h{port}"):
-                    made.link("set", index=made.link_lookup(ifname=end)[0], state="up")
-        wires = Wires(stack, space)
+        inside, wires = stack.enter_context(wired())
         ports = ("-i", "1@sw1", "-i", "2@sw2")
         _, address, _ = stack.enter_context(running(request.param, *ports, prefix=inside))
         yield request.param, address, wires

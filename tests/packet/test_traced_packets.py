@@ -8,6 +8,7 @@ import queue
 import re
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 
 import grpc
 import pytest
@@ -100,6 +101,24 @@ def test_a_packet_is_told_from_its_arrival_to_its_end() -> None:
     assert lines[-1] == "packet 3.0: is dropped"
 
 
+def test_c_writes_the_same_lines_with_the_time_and_goes_on_where_it_cannot(tmp_path: Path) -> None:
+    lines: list[str] = []
+    frame = bytes(Ether() / IP(dst="10.7.0.9") / UDP() / b"hello")
+    log = tmp_path / "log"
+    with Pipeline(Program.load(HERE / "router.json"), traced=True) as pipeline:
+        with log.open("w") as file:
+            pipeline.trace_to(file.fileno())
+            pipeline.inject(1, frame)
+        with log.open() as unwritable:
+            pipeline.trace_to(unwritable.fileno())
+            pipeline.inject(1, frame)
+        pipeline.set_trace(lines.append)
+        pipeline.inject(1, frame)
+    pattern = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} DEBUG switch\.trace: packet 1(.*)")
+    written = [pattern.fullmatch(line) for line in log.read_text().splitlines()]
+    assert [one and one[1] for one in written] == [line.removeprefix("packet 3") for line in lines]
+
+
 def test_every_match_kind_says_what_the_entry_wanted() -> None:
     lines: list[str] = []
     wide = 1 << 100
@@ -168,6 +187,8 @@ def test_a_program_that_is_not_traced_has_nothing_to_tell() -> None:
     with Pipeline(Program.load(HERE / "router.json")) as pipeline:
         with pytest.raises(PipelineError, match="not compiled for tracing"):
             pipeline.set_trace(print)
+        with pytest.raises(PipelineError, match="not compiled for tracing"):
+            pipeline.trace_to(1)
         pipeline.set_trace(None)
 
 

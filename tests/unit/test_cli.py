@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from switch.installing import install
 from testbed.cli.main import main
 from testbed.cli.options import FORESEEN
+from testbed.nodes.targets import BMV2, TargetError, choose
 from testbed.records import record
 from tests.conftest import ROOT
 
@@ -114,6 +116,16 @@ def test_what_emulation_cannot_do_is_refused_with_the_reason(
     result = rackhub("up", str(path))
     assert result.exit_code == 1
     assert reason in result.output
+
+
+def test_this_target_under_bmv2s_name_is_not_bmv2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(BMV2, tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert choose("auto") == "embedded"
+    with pytest.raises(TargetError, match="not installed"):
+        choose("bmv2")
 
 
 @pytest.mark.parametrize(("installed", "target"), [(True, "bmv2"), (False, "embedded")])

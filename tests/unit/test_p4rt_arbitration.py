@@ -175,3 +175,37 @@ def test_packet_outs_of_a_backup_are_refused_on_its_stream(device):
     (message,) = backup.told
     assert message.error.canonical_code == code_pb2.PERMISSION_DENIED
     assert message.error.packet_out.packet_out.payload == b"x"
+
+
+def test_as_bmv2_does_whoever_gives_no_election_id_may_write_while_there_is_no_client():
+    device = Device(DEVICE, like_bmv2=True)
+    assert (
+        _code(device.write, _write(None)) == code_pb2.FAILED_PRECONDITION
+    )  # allowed: there is no program yet
+    assert _code(device.write, _write((0, 1))) == code_pb2.PERMISSION_DENIED
+    controller = Controller(device, election_id=(0, 1))
+    assert _code(device.write, _write(None)) == code_pb2.PERMISSION_DENIED
+    assert _code(device.write, _write((0, 1))) == code_pb2.FAILED_PRECONDITION
+    controller.stream.close()
+    assert _code(device.write, _write(None)) == code_pb2.FAILED_PRECONDITION
+    device.close()
+
+
+def test_as_bmv2_does_only_live_clients_count_and_no_election_id_is_the_lowest():
+    device = Device(DEVICE, like_bmv2=True)
+    first, second = Controller(device, election_id=(0, 9)), Controller(device, election_id=None)
+    assert second.take() == [(BACKUP, (0, 9))]
+    first.stream.close()
+    assert second.take() == [(PRIMARY, (0, 0))]
+    assert _code(device.write, _write(None)) == code_pb2.FAILED_PRECONDITION
+    third = Controller(device, election_id=(0, 1))
+    assert third.take() == [(PRIMARY, (0, 1))]
+    assert _code(device.write, _write(None)) == code_pb2.PERMISSION_DENIED
+    device.close()
+
+
+def test_as_bmv2_does_reading_the_config_before_the_first_push_fails():
+    request = p4rt.GetForwardingPipelineConfigRequest(device_id=DEVICE)
+    device = Device(DEVICE, like_bmv2=True)
+    assert _code(device.get_forwarding_pipeline_config, request) == code_pb2.FAILED_PRECONDITION
+    device.close()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of `python -m switch`."""
 
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from switch import __version__
 from switch.options import PortSettings, parse
 from switch.p4runtime import is_local
 
@@ -96,7 +96,7 @@ def test_the_version_is_that_of_the_distribution(capsys):
     with pytest.raises(SystemExit) as ended:
         parsed("--version")
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"python -m switch {metadata.version('rackhub')}\n"
+    assert capsys.readouterr().out == f"python -m switch {__version__}\n"
 
 
 def test_a_socket_path_of_107_bytes_is_allowed():

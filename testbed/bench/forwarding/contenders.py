@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -23,7 +22,7 @@ from testbed.bench.forwarding.times import Times
 from testbed.bench.forwarding.traffic import Mode, Traffic
 from testbed.nodes.dataplane import SOURCES
 from testbed.nodes.processes import ROOT, describe, environment, python, tail
-from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID
+from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID, bmv2
 
 Kind = Literal["null", "embedded", "bmv2", "linux", "ovs"]
 
@@ -120,7 +119,7 @@ def contenders(names: Sequence[str]) -> list[Contender]:
     installed = [
         NULL,
         EMBEDDED,
-        *(BMV2_CONTENDERS if shutil.which(BMV2) else ()),
+        *(BMV2_CONTENDERS if bmv2() else ()),
         *([LINUX] if peers.has_linux() else ()),
         *([OVS] if peers.has_ovs() else ()),
     ]

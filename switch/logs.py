@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a switch process writes its log, and the short way there for what becomes of packets."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from switch.options import Options
+from switch.pipeline import Pipeline
+
+_LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+
+
+def start(options: Options) -> None:
+    """Starts logging as the command line says. Raises OSError if the file cannot be written."""
+    handlers: list[logging.Handler] = []
+    if options.log_file is not None:
+        handlers.append(_file(options.log_file, options.log_bytes or 0, options.log_files))
+    if options.log_console and options.manner.bmv2:
+        handlers.append(logging.StreamHandler(sys.stdout))
+    elif options.log_console or not handlers:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    level = _LEVELS[options.log_level]
+    if not options.logs:  # what is wrong is said even where there is no log
+        level = max(level, logging.WARNING)
+    logging.basicConfig(
+        level=level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=handlers,
+    )
+
+
+def trace(pipeline: Pipeline) -> None:
+    """Has what becomes of packets logged at the level debug.
+
+    A packet makes ten lines or more, so these are what bounds a switch that tells of them: C writes
+    them itself, unless they go to several places or to a file that is turned over.
+    """
+    handlers = [one for one in logging.root.handlers if isinstance(one, logging.StreamHandler)]
+    turned = any(isinstance(one, RotatingFileHandler) and one.maxBytes for one in handlers)
+    if len(handlers) == 1 and not turned:
+        pipeline.trace_to(handlers[0].stream.fileno())
+    else:
+        pipeline.set_trace(_tracer(handlers))
+
+
+def _tracer(handlers: Sequence[logging.StreamHandler[Any]]) -> Callable[[str], None]:
+    """Writes a line as `logging` does, in a tenth of the time."""
+    second, stamp = 0, ""
+
+    def write(line: str) -> None:
+        nonlocal second, stamp
+        now = time.time()
+        if int(now) != second:
+            second = int(now)
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        text = f"{stamp},{int(now * 1000) % 1000:03d} DEBUG switch.trace: {line}\n"
+        for handler in handlers:
+            handler.acquire()
+            try:
+                _append(handler, text)
+            finally:
+                handler.release()
+
+    return write
+
+
+def _append(handler: logging.StreamHandler[Any], text: str) -> None:
+    stream = handler.stream
+    most = handler.maxBytes if isinstance(handler, RotatingFileHandler) else 0
+    if isinstance(handler, RotatingFileHandler) and 0 < most < stream.tell() + len(text):
+        handler.doRollover()
+        stream = handler.stream
+    stream.write(text)
+    stream.flush()
+
+
+def heard(options: Options) -> bool:
+    """Whether errors in the log are on the terminal, too."""
+    return options.log_level != "off" and (options.log_console or options.log_file is None)
+
+
+def _file(path: Path, most: int, older: int) -> logging.Handler:
+    """A log that begins anew after `most` bytes (0: never); NAME.txt becomes NAME.1.txt."""
+    handler = RotatingFileHandler(path, maxBytes=most, backupCount=older)
+    handler.namer = _numbered
+    return handler
+
+
+def _numbered(name: str) -> str:
+    """NAME.txt.1, which is Python's, -> NAME.1.txt, which is BMv2's."""
+    path, _, number = name.rpartition(".")
+    stem, dot, suffix = path.rpartition(".txt")
+    return f"{stem}.{number}{dot}" if dot and not suffix else name

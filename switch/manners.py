@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the name that a switch is started under means: its own defaults, or BMv2's.
+
+Scripts that start `simple_switch_grpc` depend on what it does when they say nothing. Under that
+name this target does the same; under its own it has defaults that suit people better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+BMV2 = "simple_switch_grpc"
+# The command of the distribution.
+COMMAND = "rackhub-switch"
+
+# Options of BMv2 that change nothing here, and why.
+IGNORED: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "--thrift-port": "this target has P4Runtime only",
+        "--nanolog": "this target has P4Runtime only; -L trace logs what becomes of packets",
+        "--notifications-addr": "this target has P4Runtime only",
+        "--debugger-addr": "this target has no debugger; -L trace logs what becomes of packets",
+        "--dump-packet-data": "--pcap DIR keeps packets whole",
+        "--max-port-count": "as many ports as -i names",
+        "--max-mc-groups": "this target has no such limit",
+        "--max-l1-entries": "this target has no such limit",
+        "--max-l2-entries": "this target has no such limit",
+        "--load-modules": "externs of one's own are refused with the program that has them",
+    }
+)
+IGNORED_FLAGS: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "--debugger": "this target has no debugger; -L trace logs what becomes of packets",
+        "--log-flush": "always so",
+        "--disable-swap": "a push over P4Runtime always replaces the program",
+    }
+)
+# Options of BMv2 without which a switch would do something else than it was asked for.
+REFUSED: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "--use-files": "packets come from interfaces: give -i PORT@INTERFACE (python -m switch.stf "
+        "runs packets through a program without any)",
+        "--packet-in": "packets come from interfaces: give -i PORT@INTERFACE",
+        "--dp-grpc-server-addr": "packets come from interfaces: give -i PORT@INTERFACE",
+        "--restore-state": "what BMv2 saved cannot be read here: write entries over P4Runtime",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Manner:
+    """Defaults, and how the process speaks.
+
+    name: in usage and errors. wrong: exit status for a wrong command line. quiet: nothing but
+    warnings is logged unless a log is asked for. suffix: of the name of a log file.
+    """
+
+    name: str
+    bmv2: bool
+    device_id: int
+    address: str
+    level: str
+    wrong: int
+    quiet: bool
+    suffix: str
+    log_bytes: int | None
+
+
+# p4runtime-shell's default device, which is the lowest that the P4Runtime spec allows ("Default
+# Role and Default Device ID"). Nobody is authenticated without TLS, so stay on the machine.
+OWN = Manner("python -m switch", False, 1, "127.0.0.1:9559", "info", 2, False, "", None)
+
+
+def of_process(program: str) -> Manner:
+    """The manner for a process that was started as `program`, its argv[0]."""
+    name = Path(program).name
+    if name.startswith(BMV2):
+        return Manner(name, True, 0, "0.0.0.0:9559", "trace", 1, True, ".txt", 5 * 1024 * 1024)
+    if name == COMMAND:
+        return replace(OWN, name=name)
+    return OWN
+
+
+def says_ready(manner: Manner, address: str) -> str:
+    """The line on standard output that says that the switch listens: BMv2's under its name."""
+    return f"Server listening on {address}" if manner.bmv2 else "ready"

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling what every switch needs, before there is one."""
+
+from __future__ import annotations
+
+from switch import ports
+from switch.compile import CompilerError, prepare
+from switch.installing import InstallError
+
+
+def warm() -> None:
+    """Fills the cache: tools give up on a switch that takes ten seconds to start.
+
+    Raises InstallError.
+    """
+    try:
+        prepare()
+        ports.library()
+    except (CompilerError, ports.PortsError, OSError) as error:
+        raise InstallError(f"a switch could not start: {error}") from error
