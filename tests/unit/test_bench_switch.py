@@ -63,7 +63,7 @@ def test_what_is_received_is_told_in_the_form_that_scripts_read(tmp_path: Path) 
         assert 0 < turn["packets"] <= turn["sent"] + traffic.PORTS * 504
         assert turn["lost"] == 0
     ratios = {one["ratio"]: one["asked"] for one in told["ratios"]}
-    assert ratios["embedded.gso / null.gso"] == ">= 0.5"
+    assert ratios["embedded.gso / null.gso"] == ">= 0.7"
     assert ratios["embedded.router_64_10000 / null.router_64_10000"] is None
     bars = ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}rect")
     assert len(list(bars)) == 6
