@@ -44,6 +44,8 @@ _CORE_ERRORS = {
 # ParserTimeout. A loop that goes on through the packet comes to an end by itself.
 IDLE_STATES = 1024
 
+MOST_INT = (1 << 31) - 1
+
 PrimitiveWriter = Callable[[Emitter, Primitive], None]
 
 
@@ -173,7 +175,10 @@ class ParserWriter:
         out, varbit = self.out, header_type.varbit
         assert varbit is not None
         wanted = out.keep(out.narrow(bits))
-        out.emit(f"if ({wanted} % 8) {self.error('ParserInvalidArgument')}")
+        invalid = f"{wanted} % 8"
+        if ex.value_range(bits)[1] > MOST_INT:  # BMv2 takes more for MOST_INT
+            invalid = f"{invalid} || {wanted} > {literal(MOST_INT)}"
+        out.emit(f"if ({invalid}) {self.error('ParserInvalidArgument')}")
         count = out.keep(f"{wanted} / 8")
         self._need(f"{header_type.bits // 8}")
         out.emit(
