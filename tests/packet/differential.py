@@ -106,6 +106,11 @@ def program_files(path: Path) -> tuple[bytes, P4Info]:
     return path.read_bytes(), P4Info.load(path.with_suffix(".p4info.txtpb"))
 
 
+def _same_key(one: p4rt.TableEntry, other: p4rt.TableEntry) -> bool:
+    keys = [sorted(each.SerializeToString() for each in entry.match) for entry in (one, other)]
+    return keys[0] == keys[1] and one.priority == other.priority
+
+
 def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
     """Fills counters and hits in, over P4Runtime."""
     for counter in case.p4info.message.counters:
@@ -122,8 +127,9 @@ def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
         if entry.table_id in counted and not entry.is_default_action:
             asked = p4rt.Entity(direct_counter_entry=p4rt.DirectCounterEntry(table_entry=entry))
             asked.direct_counter_entry.table_entry.ClearField("action")
-            [found] = connection.read([asked])
-            data = found.direct_counter_entry.data
+            # An entry that matches everything names none: whoever asks for it gets all.
+            read = [one.direct_counter_entry for one in connection.read([asked])]
+            data = next(one.data for one in read if _same_key(one.table_entry, entry))
             answer.hits.append((int(data.packet_count), int(data.byte_count)))
 
 
