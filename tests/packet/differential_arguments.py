@@ -98,6 +98,25 @@ def limits() -> Iterator[Case]:
     yield Case("limits", text, p4info, [], arrivals)
 
 
+def called() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "called.json")
+    rng = random.Random(1901)
+    updates = [
+        insertion(
+            p4info.table_entry(
+                table, {field: key}, "Enter.add", {"number": rng.randrange(1 << 16), "place": 2}
+            )
+        )
+        for table, field in (("Enter.numbers", "hdr.order.key"), ("Enter.others", "hdr.order.what"))
+        for key in range(0, 10, 3)
+    ]
+    arrivals = [
+        (rng.randrange(8), bytes([rng.randrange(10), rng.randrange(10)]) + rng.randbytes(3))
+        for _ in range(150)
+    ]
+    yield Case("called", text, p4info, updates, arrivals)
+
+
 def union_stacks() -> Iterator[Case]:
     text, p4info = program_files(HERE / "unionstacks.json")
     rng = random.Random(1601)
@@ -125,4 +144,5 @@ def cases() -> Iterator[Case]:
     yield from varbits()
     yield from unaligned()
     yield from limits()
+    yield from called()
     yield from union_stacks()

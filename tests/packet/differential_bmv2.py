@@ -38,12 +38,10 @@ _END = 0.3
 class Bmv2:
     """A process with a case's program and entries. Call `answer` once."""
 
-    def __init__(self, case: Case, late: float = _LATE, zeros: bool = False) -> None:
-        """late: seconds to wait for a packet that this target sends. zeros: it reads 0 from headers
-        that are not valid."""
+    def __init__(self, case: Case, late: float = _LATE) -> None:
+        """late: seconds to wait for a packet that this target sends."""
         self.case = case
         self._late = late
-        self._options = ["--ret-zero-on-invalid-hdr-read"] if zeros else []
         self._stack = ExitStack()
         self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bm")))
         self._pipes: dict[int, int] = {}
@@ -69,7 +67,7 @@ class Bmv2:
         log = self._stack.enter_context((directory / "log").open("wb"))
         self._process = subprocess.Popen(
             [str(BMV2), "--use-files", "0", "-L", "off", "--no-p4", "--device-id", str(DEVICE),
-             "--thrift-port", str(self._thrift), *self._options, *words,
+             "--thrift-port", str(self._thrift), *words,
              "--", "--grpc-server-addr", f"unix:{directory}/grpc"],
             cwd=directory, stdout=log, stderr=log,
         )  # fmt: skip

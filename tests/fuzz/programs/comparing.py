@@ -27,13 +27,16 @@ EMPTY = "BMv2 sends a packet of no bytes"
 OPEN = "BMv2 takes no entry for a key whose width P4Info leaves open"
 ALIKE = "not looked at: many more of the same program are different, and explained"
 BEHIND = "not looked at: behind many packets of the same program at which BMv2 ends"
+PREFIX = "BMv2 takes a prefix of a key as if that were whole bytes"
 UNUSED = "BMv2 takes no entry for an action of which p4c left out parameters"
 # Microseconds since the start at which a packet is tried again, for TIME.
 _LATER_US = 1_234_567_891
 # Seconds that BMv2 has for a packet that this target sends: at first, and when it has not come.
 _HURRIED, _PATIENT = 0.3, 2.0
 # Differences of one program that are looked at one by one, each in a BMv2 of its own.
-MOST_EXPLAINED = 40
+MOST_EXPLAINED = 60
+# How often the packets of one program are compared again without those that a rule explains.
+MOST_TIMES = 4
 # Packets of one program at which BMv2 may end before the others are left.
 MOST_ENDS = 5
 MOST_FOUND = 3
@@ -88,6 +91,8 @@ def compare(case: Case) -> Result:
             result.filtered[UNUSED] += 1
         elif theirs and not ours and update.entity.table_entry.table_id in open_tables:
             result.filtered[OPEN] += 1
+        elif theirs and not ours and _ragged_prefix(case, update.entity.table_entry):
+            result.filtered[PREFIX] += 1
         elif bool(ours) != bool(theirs):
             words = f"a write is refused {'here' if ours else 'by BMv2'}: {ours or theirs}"
             result.findings.append((words, replace(case, updates=(update,), arrivals=())))
@@ -120,12 +125,31 @@ def _that_end(case: Case) -> list[tuple[int, bytes]]:
 def _shortened(case: Case) -> set[int]:
     """Ids of actions that have fewer parameters in the program than in the P4Info."""
     program = Program.parse_text(case.program, case.name)
-    counts = {one.name: len(one.parameters) for one in program.actions.values()}
+    tables = (program.tables.get(one.preamble.name) for one in case.p4info.message.tables)
+    chosen = (program.actions[i] for table in tables if table for i in table.action_ids)
+    counts = {one.name: len(one.parameters) for one in chosen}
     return {
         one.preamble.id
         for one in case.p4info.message.actions
         if len(one.params) > counts.get(one.preamble.name, len(one.params))
     }
+
+
+def _ragged_prefix(case: Case, entry: p4rt.TableEntry) -> bool:
+    """True if a prefix of an entry has bits behind its end, when that is counted from the first bit
+    of the key's first byte."""
+    widths = {
+        (table.preamble.id, field.id): field.bitwidth
+        for table in case.p4info.message.tables
+        for field in table.match_fields
+    }
+    for one in entry.match:
+        if one.HasField("lpm"):
+            whole = 8 * ((widths[entry.table_id, one.field_id] + 7) // 8)
+            behind = (1 << whole - one.lpm.prefix_len) - 1
+            if int.from_bytes(one.lpm.value, "big") & behind:
+                return True
+    return False
 
 
 def _actions(update: p4rt.Update) -> set[int]:
@@ -178,7 +202,7 @@ def refusals(
     return found
 
 
-def _compare_packets(case: Case, result: Result) -> None:
+def _compare_packets(case: Case, result: Result, again: int = MOST_TIMES) -> None:
     ours = embedded(case)
     theirs = answer_of_bmv2(case, ours.outputs)
     if theirs is None:
@@ -186,19 +210,19 @@ def _compare_packets(case: Case, result: Result) -> None:
         return
     result.filtered[EMPTY] += sum(1 for one in theirs.outputs if len(one) > len(_whole(one)))
     wrong, state = _wrong(ours, theirs), _state_differences(case, ours, theirs)
-    stale = False
     if wrong:
-        # Once more, with time enough and with a BMv2 that reads as this target does.
-        theirs = answer_of_bmv2(case, ours.outputs, _PATIENT) or theirs
-        zeros = answer_of_bmv2(case, ours.outputs, zeros=True) or theirs
-        still = sorted(set(wrong) & set(_wrong(ours, theirs)))
-        wrong = [i for i in still if i in _wrong(ours, zeros)]
-        stale = len(wrong) < len(still)
-        result.filtered[STALE] += len(still) - len(wrong)
-        state = _state_differences(case, ours, zeros if stale else theirs)
-    _explain(case, wrong, result)
-    if state and not wrong:
-        _explain_state(case, state, stale, result)
+        stale = _explain(case, wrong, result)
+        if stale and not result.findings and again:
+            # What they have left in counters and registers is not the same, either.
+            kept = [one for i, one in enumerate(case.arrivals) if i not in stale]
+            _compare_packets(replace(case, arrivals=kept), result, again - 1)
+    elif state and difference(case):
+        small = reduced(case, differs)
+        single = [replace(small, arrivals=[one]) for one in small.arrivals]
+        if len(single) > 1 and _separable(small, single) and not any(map(difference, single)):
+            result.filtered[STALE] += 1
+        else:
+            result.findings.append((state, small))
 
 
 def _wrong(ours: Answer, theirs: Answer) -> list[int]:
@@ -207,15 +231,19 @@ def _wrong(ours: Answer, theirs: Answer) -> list[int]:
     return [i for i, (mine, other) in enumerate(pairs) if sorted(mine) != sorted(_whole(other))]
 
 
-def _explain(case: Case, wrong: list[int], result: Result) -> None:
-    """Counts each packet that is not the same by a rule, or as a finding."""
+def _explain(case: Case, wrong: list[int], result: Result) -> set[int]:
+    """Counts each packet that is not the same by a rule, or as a finding. Returns those in which
+    BMv2 reads what an earlier packet left."""
+    stale: set[int] = set()
     for number, i in enumerate(wrong):
         if number >= MOST_EXPLAINED and not result.findings:
             result.filtered[ALIKE] += len(wrong) - number
-            break
+            return stale.union(wrong[number:])
         rule = explained(case, i)
         if rule:
             result.filtered[rule] += 1
+            if rule == STALE:
+                stale.add(i)
             continue
         alone = replace(case, arrivals=[case.arrivals[i]])
         shown = alone if differs(alone) else replace(case, arrivals=case.arrivals[: i + 1])
@@ -224,24 +252,7 @@ def _explain(case: Case, wrong: list[int], result: Result) -> None:
             result.findings.append((words, shown))
         if len(result.findings) >= MOST_FOUND:
             break
-
-
-def _explain_state(case: Case, state: str, stale: bool, result: Result) -> None:
-    """Counters, registers or digests are not the same. stale: BMv2 reads as this target does, or
-    packets would differ, too."""
-
-    def still(smaller: Case) -> bool:
-        return difference(smaller, stale) not in ("", BMV2_ENDS)
-
-    if not still(case):
-        return
-    small = reduced(case, still)
-    single = [replace(small, arrivals=[one]) for one in small.arrivals]
-    apart = len(single) > 1 and _separable(small, single)
-    if apart and not any(difference(one, stale) for one in single):
-        result.filtered[STALE] += 1
-    else:
-        result.findings.append((state, small))
+    return stale
 
 
 def _separable(case: Case, single: list[Case]) -> bool:
@@ -279,11 +290,9 @@ def _state_differences(case: Case, ours: Answer, theirs: Answer) -> str:
     )
 
 
-def answer_of_bmv2(
-    case: Case, expected: list[Output], late: float = _HURRIED, zeros: bool = False
-) -> Answer | None:
-    """None: BMv2 ended. zeros: it reads 0 from headers that are not valid."""
-    target = Bmv2(case, late, zeros)
+def answer_of_bmv2(case: Case, expected: list[Output], late: float = _HURRIED) -> Answer | None:
+    """None: BMv2 ended."""
+    target = Bmv2(case, late)
     try:
         return target.answer(expected)
     except (RuntimeError, OSError, SwitchError, grpc.RpcError):
@@ -294,14 +303,13 @@ def answer_of_bmv2(
         target.close()
 
 
-def difference(case: Case, zeros: bool = False) -> str:
-    """Describes what is not the same, if BMv2 has time enough; "" if nothing. zeros: it reads 0
-    from headers that are not valid."""
+def difference(case: Case) -> str:
+    """Describes what is not the same, if BMv2 has time enough; "" if nothing."""
     if not case.arrivals:
         return ""
     patient = replace(case, races=True)
     ours = embedded(patient)
-    theirs = answer_of_bmv2(patient, ours.outputs, _PATIENT, zeros)
+    theirs = answer_of_bmv2(patient, ours.outputs, _PATIENT)
     if theirs is None:
         return BMV2_ENDS
     theirs.outputs = [_whole(one) for one in theirs.outputs]

@@ -142,8 +142,9 @@ class _Generator(Statements):
         if rng.random() < 0.6:
             name = rng.choice(["update_checksum", "update_checksum_with_payload"])
             algorithm = rng.choice(["csum16", "csum16", "crc16", "crc32", "xor16"])
+            asked = f"hdr.first.isValid() && hdr.first.way < {rng.randrange(256)}"
             words.append(
-                f"{name}(hdr.first.way < {rng.randrange(256)}, {{ {', '.join(inputs)} }}, "
+                f"{name}({asked}, {{ {', '.join(inputs)} }}, "
                 f"hdr.first.sum, HashAlgorithm.{algorithm});"
             )
         return [
@@ -191,7 +192,7 @@ class _Generator(Statements):
                 block.add(f"if ({self.truth(block, 1)}) {{ clone(CloneType.I2E, 32w5); }}")
             if rng.random() < 0.15:
                 block.add(f"if ({self.truth(block, 1)}) {{ standard_metadata.mcast_grp = 1; }}")
-        lines += block.lines
+        lines += ["        if (hdr.first.isValid()) {", *block.lines, "        }"]
         if not ingress:
             lines.append("        hdr.seen.setValid();")
             for i, (field_name, kind) in enumerate(self.meta):
