@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -136,8 +136,9 @@ def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
 class Embedded:
     """This target, called: `exchange` is what comes of one arrival."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, now_us: int = 0) -> None:
+        """now_us: the time at which everything happens."""
+        self.case, self._now_us = case, now_us
         self.device = Device(DEVICE)
         self.connection = DeviceConnection("embedded", self.device)
         self.connection.open()
@@ -154,7 +155,7 @@ class Embedded:
         self._listener.receive(request)
 
     def exchange(self, port: int, frame: bytes) -> Output:
-        return self.device.inject(port, frame, now_us=0)
+        return self.device.inject(port, frame, now_us=self._now_us)
 
     def registers(self) -> dict[str, dict[int, int]]:
         pipeline = self.device.pipeline
@@ -177,9 +178,9 @@ def by_port(outputs: Output) -> Output:
     return sorted(outputs, key=lambda one: one[0])
 
 
-def embedded(case: Case, log: Callable[[str], None] | None = None) -> Answer:
+def embedded(case: Case, now_us: int = 0) -> Answer:
     """This target's answer."""
-    target = Embedded(case)
+    target = Embedded(case, now_us)
     try:
         answer = Answer()
         for port, frame in case.arrivals:

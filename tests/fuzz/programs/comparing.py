@@ -40,6 +40,8 @@ MOST_TIMES = 4
 # Packets of one program at which BMv2 may end before the others are left.
 MOST_ENDS = 5
 MOST_FOUND = 3
+# Packets that are run one by one to see whether they depend on each other.
+MOST_SINGLE = 10
 
 
 @dataclass
@@ -216,10 +218,13 @@ def _compare_packets(case: Case, result: Result, again: int = MOST_TIMES) -> Non
             # What they have left in counters and registers is not the same, either.
             kept = [one for i, one in enumerate(case.arrivals) if i not in stale]
             _compare_packets(replace(case, arrivals=kept), result, again - 1)
+    elif state and _state_differences(case, ours, embedded(case, _LATER_US)):
+        result.filtered[TIME] += 1
     elif state and difference(case):
         small = reduced(case, differs)
         single = [replace(small, arrivals=[one]) for one in small.arrivals]
-        if len(single) > 1 and _separable(small, single) and not any(map(difference, single)):
+        few = 1 < len(single) <= MOST_SINGLE
+        if few and _separable(small, single) and not any(map(difference, single)):
             result.filtered[STALE] += 1
         else:
             result.findings.append((state, small))
@@ -336,6 +341,9 @@ def explained(case: Case, i: int) -> str:
 
 def _varies(case: Case, i: int) -> bool:
     """True if this target makes another thing of a packet later, or the next time."""
+    until = replace(case, arrivals=case.arrivals[: i + 1])
+    if sorted(embedded(until).outputs[i]) != sorted(embedded(until, _LATER_US).outputs[i]):
+        return True
     target = Embedded(replace(case, arrivals=()))
     try:
         first, second = (
