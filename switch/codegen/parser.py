@@ -244,7 +244,8 @@ class ParserWriter:
             else:
                 tests = self._tests(transition, words)
             out.emit(f"if ({' && '.join(tests) or '1'}) goto {target};")
-        default = next((one.state for one in state.transitions if one.always), None)
+        # Of several the last counts, as in BMv2, where p4c writes one for any mask of 0.
+        default = next((one.state for one in reversed(state.transitions) if one.always), None)
         out.emit(f"goto {self.labels[default] if default else 'end'};")
 
     def _key(self, state: ParserState) -> list[tuple[str, int, int]]:

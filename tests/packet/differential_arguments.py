@@ -117,6 +117,16 @@ def called() -> Iterator[Case]:
     yield Case("called", text, p4info, updates, arrivals)
 
 
+def defaults() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "defaults.json")
+    rng = random.Random(2001)
+    arrivals = [
+        (rng.randrange(8), bytes([rng.randrange(6), rng.choice([0, 3, 7, 9])]) + rng.randbytes(3))
+        for _ in range(60)
+    ]
+    yield Case("defaults", text, p4info, [], arrivals)
+
+
 def union_stacks() -> Iterator[Case]:
     text, p4info = program_files(HERE / "unionstacks.json")
     rng = random.Random(1601)
@@ -145,4 +155,5 @@ def cases() -> Iterator[Case]:
     yield from unaligned()
     yield from limits()
     yield from called()
+    yield from defaults()
     yield from union_stacks()
