@@ -37,7 +37,7 @@ def header_type(node: Json) -> HeaderType:
     for name, width, *rest in node["fields"]:
         varbit = width == "*"
         if varbit:
-            width = _varbit_width(node, name, sum(one.width for one in fields))
+            width = _varbit_width(node, name)
         check(1 <= width <= MOST_BITS, f"field '{node['name']}.{name}' has {width} bits")
         fields.append(Field(name, width, bool(rest and rest[0]), varbit))
         if len(rest) > 1 and rest[1]:
@@ -45,15 +45,15 @@ def header_type(node: Json) -> HeaderType:
     return HeaderType(node["name"], tuple(fields))
 
 
-def _varbit_width(node: Json, name: str, before: int) -> int:
+def _varbit_width(node: Json, name: str) -> int:
     """The most bits that a header's varbit field may have."""
     fixed = [width for _, width, *_ in node["fields"] if width != "*"]
     if len(fixed) != len(node["fields"]) - 1:
         raise UnsupportedConstruct(f"several varbit fields in '{node['name']}'", source_of(node))
     if "max_length" not in node:
         raise UnsupportedConstruct(f"varbit field '{name}' without a length", source_of(node))
-    if before % 8:
+    if sum(fixed) % 8:  # lengths are whole bytes, so no packet has a whole one
         raise UnsupportedConstruct(
-            f"varbit field '{node['name']}.{name}', which begins within a byte,", source_of(node)
+            f"header type '{node['name']}', which is never whole bytes,", source_of(node)
         )
     return int(8 * node["max_length"] - sum(fixed))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from switch import expressions as ex
 from switch.keys import pack_key
+from switch.parser_keys import MOST_RANGE_BITS, width_of
 from switch.program import KeyField, ParserState, Table
 from switch.refusals import ProgramError
 
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
 # A member: for each part of the key a value and which bits of it count, or a range of values.
 Member = tuple[tuple[int, int] | range, ...]
-MOST_RANGE_BITS = 64
-
-
-def width_of(value: ex.Data) -> int:
-    """Bits of a part of a parser's key."""
-    if isinstance(value, (ex.FieldValue, ex.Lookahead, ex.Parameter)):
-        return value.width
-    if isinstance(value, (ex.ValidBit, ex.BoolToData)):
-        return 1
-    return 32
 
 
 def declared(nodes: Iterable[ex.Json], states: Mapping[str, ParserState]) -> dict[str, Table]:

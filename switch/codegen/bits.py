@@ -24,9 +24,9 @@ class _Piece:
     count: int
 
 
-def _pieces(parts: Sequence[Part]) -> Iterator[_Piece]:
-    """Splits parts into runs of whole limbs at byte places and pieces of at most 64 bits."""
-    offset = 0
+def _pieces(parts: Sequence[Part], offset: int = 0) -> Iterator[_Piece]:
+    """Splits parts into runs of whole limbs at byte places and pieces of at most 64 bits; the first
+    part is at bit `offset`."""
     for value, width in parts:
         if width <= LIMB:
             yield _Piece(value, offset, width, 1)
@@ -43,10 +43,11 @@ def _pieces(parts: Sequence[Part]) -> Iterator[_Piece]:
         offset += width
 
 
-def emit_load(out: Emitter, at: str, parts: Sequence[Part]) -> None:
-    """Fills lvalues from the bytes at C pointer `at`; together they are whole bytes."""
-    total = sum(width for _, width in parts) // 8
-    for piece in _pieces(parts):
+def emit_load(out: Emitter, at: str, parts: Sequence[Part], offset: int = 0) -> None:
+    """Fills lvalues from the bytes at C pointer `at`, from bit `offset` on. The last byte has to be
+    there as a whole, whatever the lvalues take of it."""
+    total = (offset + sum(width for _, width in parts) + 7) // 8
+    for piece in _pieces(parts, offset):
         if piece.count > 1:
             name = f"load_limbs{out.layout.move}"
             out.emit(f"{name}({piece.value}, {piece.count}, {at} + {piece.offset // 8});")

@@ -115,6 +115,11 @@ class Emitter(WideEmitter):
             return f"{self._look(e)}[0]"
         return self._narrow_binary(e)
 
+    def narrow_uint(self, e: ex.Data) -> str:
+        """As `narrow`, of what BMv2 takes as a C unsigned int: the value modulo 2^32."""
+        low, high = ex.value_range(e)
+        return self.narrow(e) if low >= 0 and high < 1 << 32 else f"(uint32_t)({self.narrow(e)})"
+
     def _look(self, e: ex.Lookahead) -> str:
         if self.lookahead is None:
             raise ex.Refused("lookahead outside a parser")

@@ -399,7 +399,7 @@ class FusedWriter:
     def _cell(self, out: Emitter, loop: _Loop, array: object, index: object, size: int) -> str:
         assert isinstance(array, ObjectName)
         assert isinstance(index, ex.DATA)
-        text = out.narrow(index)
+        text = out.narrow_uint(index)
         at = loop.indices.get(text) or loop.indices.setdefault(text, out.temporary("at"))
         limit = self.layout.program.registers[array.name].size
         loop.ranges[f"{at} < {limit}u"] = None

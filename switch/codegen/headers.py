@@ -31,26 +31,40 @@ def emit_extract(
     if header_type.varbit is None:
         return
     varbit = f"{path}.{layout.member(header_type, header_type.varbit.name)}"
-    out.emit(f"memcpy({varbit}.data, from + {_size(before)}, {count});")
+    size, shift = _bytes_and_bits(before)
+    if shift:
+        out.emit(f"load_shifted({varbit}.data, from + {size}, {count}, {shift});")
+    else:
+        out.emit(f"memcpy({varbit}.data, from + {size}, {count});")
     out.emit(f"{varbit}.bytes = (uint32_t){count};")
     if after:
-        out.emit(f"const uint8_t *rest = from + {_size(before)} + {count};")
-        emit_load(out, "rest", after)
+        out.emit(f"const uint8_t *rest = from + {size} + {count};")
+        emit_load(out, "rest", after, shift)
 
 
 def emit_header(out: Emitter, layout: Layout, header_type: HeaderType, path: str) -> None:
     """Writes a header to C pointer `out` and moves that behind it."""
     before, after = _parts(layout, header_type, path)
-    if before:
+    size, shift = _bytes_and_bits(before)
+    if shift:  # the byte in which the varbit field begins, too
+        emit_store(out, "out", [*before, ("0", 8 - shift)])
+    elif before:
         emit_store(out, "out", before)
-        out.emit(f"out += {_size(before)};")
+    if before:
+        out.emit(f"out += {size};")
     if header_type.varbit is None:
         return
     varbit = f"{path}.{layout.member(header_type, header_type.varbit.name)}"
-    out.emit(f"memcpy(out, {varbit}.data, {varbit}.bytes);", f"out += {varbit}.bytes;")
+    if shift:
+        out.emit(f"store_shifted(out, {varbit}.data, {varbit}.bytes, {shift});")
+    else:
+        out.emit(f"memcpy(out, {varbit}.data, {varbit}.bytes);")
+    out.emit(f"out += {varbit}.bytes;")
+    if shift:  # what the byte in which it ends has of it
+        after.insert(0, (f"(out[0] >> {8 - shift})", shift))
     if after:
         emit_store(out, "out", after)
-        out.emit(f"out += {_size(after)};")
+        out.emit(f"out += {_bytes_and_bits(after)[0]};")
 
 
 def _parts(layout: Layout, header_type: HeaderType, path: str) -> tuple[list[Part], list[Part]]:
@@ -66,5 +80,6 @@ def _parts(layout: Layout, header_type: HeaderType, path: str) -> tuple[list[Par
     return before, after
 
 
-def _size(parts: list[Part]) -> int:
-    return sum(width for _, width in parts) // 8
+def _bytes_and_bits(parts: list[Part]) -> tuple[int, int]:
+    """Whole bytes of the parts, and bits that are left."""
+    return divmod(sum(width for _, width in parts), 8)

@@ -16,6 +16,7 @@ from switch.codegen.headers import emit_extract
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.limbs import literal
 from switch.codegen.tracing import trace_state
+from switch.parser_keys import MOST_RANGE_BITS, width_of
 from switch.program import (
     Advance,
     Extract,
@@ -27,7 +28,6 @@ from switch.program import (
     Verify,
 )
 from switch.refusals import refused_at
-from switch.value_sets import MOST_RANGE_BITS, width_of
 
 # Core errors by P4-16's order, for programs whose JSON does not number them.
 _CORE_ERRORS = {
@@ -43,6 +43,8 @@ _CORE_ERRORS = {
 # A parser that loops may visit so many states more than it has consumed bytes; then it ends with
 # ParserTimeout. A loop that goes on through the packet comes to an end by itself.
 IDLE_STATES = 1024
+
+MOST_INT = (1 << 31) - 1
 
 PrimitiveWriter = Callable[[Emitter, Primitive], None]
 
@@ -173,7 +175,10 @@ class ParserWriter:
         out, varbit = self.out, header_type.varbit
         assert varbit is not None
         wanted = out.keep(out.narrow(bits))
-        out.emit(f"if ({wanted} % 8) {self.error('ParserInvalidArgument')}")
+        invalid = f"{wanted} % 8"
+        if ex.value_range(bits)[1] > MOST_INT:  # BMv2 takes more for MOST_INT
+            invalid = f"{invalid} || {wanted} > {literal(MOST_INT)}"
+        out.emit(f"if ({invalid}) {self.error('ParserInvalidArgument')}")
         count = out.keep(f"{wanted} / 8")
         self._need(f"{header_type.bits // 8}")
         out.emit(
@@ -239,7 +244,8 @@ class ParserWriter:
             else:
                 tests = self._tests(transition, words)
             out.emit(f"if ({' && '.join(tests) or '1'}) goto {target};")
-        default = next((one.state for one in state.transitions if one.always), None)
+        # Of several the last counts, as in BMv2, where p4c writes one for any mask of 0.
+        default = next((one.state for one in reversed(state.transitions) if one.always), None)
         out.emit(f"goto {self.labels[default] if default else 'end'};")
 
     def _key(self, state: ParserState) -> list[tuple[str, int, int]]:

@@ -182,7 +182,7 @@ class PrimitiveWriter:
 
     def register_read(self, out: Emitter, one: Primitive) -> None:
         target, register = _field(one, 0), self.program.registers[_object(one, 1)]
-        index = out.keep(out.narrow(_data(one, 2)))
+        index = out.keep(out.narrow_uint(_data(one, 2)))
         size = limbs(register.width)
         out.emit(f"if (sw_index_ok(sw, {index}, {register.size}u)) {{")
         cell = f"(sw->registers[{self.layout.register_index[register.name]}] + {index} * {size})"
@@ -202,7 +202,7 @@ class PrimitiveWriter:
 
     def register_write(self, out: Emitter, one: Primitive) -> None:
         register = self.program.registers[_object(one, 0)]
-        index, value = out.keep(out.narrow(_data(one, 1))), _data(one, 2)
+        index, value = out.keep(out.narrow_uint(_data(one, 1))), _data(one, 2)
         size = limbs(register.width)
         out.emit(f"if (sw_index_ok(sw, {index}, {register.size}u)) {{")
         cells = f"sw->registers[{self.layout.register_index[register.name]}]"
@@ -217,11 +217,13 @@ class PrimitiveWriter:
 
     def count(self, out: Emitter, one: Primitive) -> None:
         index = self.layout.counter_index[_object(one, 0)]
-        out.emit(f"sw_count(sw, {index}, {out.narrow(_data(one, 1))}, c->state.ingress_length);")
+        out.emit(
+            f"sw_count(sw, {index}, {out.narrow_uint(_data(one, 1))}, c->state.ingress_length);"
+        )
 
     def execute_meter(self, out: Emitter, one: Primitive) -> None:
         meter = self.program.meters[_object(one, 0)]
-        index = out.keep(out.narrow(_data(one, 1)))
+        index = out.keep(out.narrow_uint(_data(one, 1)))
         out.emit(f"if (sw_index_ok(sw, {index}, {meter.size}u)) {{")
         cell = f"&sw->meters[{self.layout.meter_index[meter.name]}][{index}]"
         color = out.keep(f"sw_meter_run({cell}, sw->now_us, {meter_tokens(meter)})")

@@ -46,7 +46,7 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
     for it gives UNIMPLEMENTED. Raises INVALID_ARGUMENT where the two contradict each other.
     """
     program_tables = program.tables
-    actions = {action.name: action for action in program.actions.values()}
+    actions = _named_actions(schema, program)
     missing: dict[int, str] = {}
     tables = _present(schema.tables, program_tables, "table", missing)
     counters = _present(schema.counters, program.counters, "counter", missing)
@@ -130,6 +130,14 @@ def _sized(fields: tuple[F, ...], actual: Sequence[int]) -> tuple[F, ...]:
         else one
         for one, width in zip(fields, actual, strict=True)
     )
+
+
+def _named_actions(schema: Schema, program: p4.Program) -> dict[str, p4.Action]:
+    """The program's actions by name. Where the compiler made several of one, as of an action that
+    is called, too, it is that of the tables that entries are for."""
+    tables = (program.tables.get(one.name) for one in schema.tables.values())
+    chosen = (program.actions[i] for table in tables if table for i in table.action_ids)
+    return {one.name: one for one in (*program.actions.values(), *chosen)}
 
 
 def _bound(action: Action, found: p4.Action) -> Action:

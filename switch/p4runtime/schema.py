@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from p4.config.v1 import p4info_pb2
 
-from switch.value_sets import MOST_RANGE_BITS
+from switch.parser_keys import MOST_RANGE_BITS
 
 from .errors import P4RuntimeError, invalid_argument, unimplemented
 from .values import DataCodec, MessageCodec

@@ -106,6 +106,18 @@ static inline void store_any(uint8_t *at, uint64_t offset, const uint64_t *field
     }
 }
 
+// Bytes that begin `shift` bits (1 to 7) behind the first bit of `at`.
+static inline void load_shifted(uint8_t *to, const uint8_t *at, size_t count, int shift) {
+    for (size_t i = 0; i < count; i++) to[i] = (uint8_t)(at[i] << shift | at[i + 1] >> (8 - shift));
+}
+// The other way round: what is in the first byte before them stays, behind them is 0.
+static inline void store_shifted(uint8_t *at, const uint8_t *from, size_t count, int shift) {
+    for (size_t i = 0; i < count; i++) {
+        at[i] = (uint8_t)(at[i] | from[i] >> shift);
+        at[i + 1] = (uint8_t)(from[i] << (8 - shift));
+    }
+}
+
 // Whether two varbit fields are the same number, whatever their lengths.
 static inline int equal_numbers(const uint8_t *left, uint32_t left_bytes, const uint8_t *right,
                                 uint32_t right_bytes) {

@@ -21,7 +21,7 @@ from switch.program import Program
 from switch.value_sets import ValueSetState
 from tests.fuzz.inputs import TCPV4, Op, event, frame, gso
 from tests.fuzz.recording import Recording, recorded
-from tests.packet import differential_headers
+from tests.packet import differential_arguments, differential_headers
 from tests.packet.differential import Case
 from tests.packet.node_rig import Child, Node, lanes, number
 from tests.packet.targets import InProcess
@@ -319,6 +319,11 @@ def options() -> Subject:
     return corpus("options", lambda _: None, _compared(differential_headers.options))
 
 
+def unaligned() -> Subject:
+    """Varbit fields that begin within a byte."""
+    return corpus("unaligned", lambda _: None, _compared(differential_arguments.unaligned))
+
+
 def unions() -> Subject:
     """One header in the place of another."""
     return corpus("unions", lambda _: None, _compared(differential_headers.unions))
@@ -425,6 +430,7 @@ SUBJECTS = {
         replication,
         state,
         options,
+        unaligned,
         unions,
         blocks,
         metered,

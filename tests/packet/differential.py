@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -106,6 +106,11 @@ def program_files(path: Path) -> tuple[bytes, P4Info]:
     return path.read_bytes(), P4Info.load(path.with_suffix(".p4info.txtpb"))
 
 
+def _same_key(one: p4rt.TableEntry, other: p4rt.TableEntry) -> bool:
+    keys = [sorted(each.SerializeToString() for each in entry.match) for entry in (one, other)]
+    return keys[0] == keys[1] and one.priority == other.priority
+
+
 def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
     """Fills counters and hits in, over P4Runtime."""
     for counter in case.p4info.message.counters:
@@ -122,16 +127,18 @@ def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
         if entry.table_id in counted and not entry.is_default_action:
             asked = p4rt.Entity(direct_counter_entry=p4rt.DirectCounterEntry(table_entry=entry))
             asked.direct_counter_entry.table_entry.ClearField("action")
-            [found] = connection.read([asked])
-            data = found.direct_counter_entry.data
+            # An entry that matches everything names none: whoever asks for it gets all.
+            read = [one.direct_counter_entry for one in connection.read([asked])]
+            data = next(one.data for one in read if _same_key(one.table_entry, entry))
             answer.hits.append((int(data.packet_count), int(data.byte_count)))
 
 
 class Embedded:
     """This target, called: `exchange` is what comes of one arrival."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, now_us: int = 0) -> None:
+        """now_us: the time at which everything happens."""
+        self.case, self._now_us = case, now_us
         self.device = Device(DEVICE)
         self.connection = DeviceConnection("embedded", self.device)
         self.connection.open()
@@ -148,7 +155,7 @@ class Embedded:
         self._listener.receive(request)
 
     def exchange(self, port: int, frame: bytes) -> Output:
-        return self.device.inject(port, frame, now_us=0)
+        return self.device.inject(port, frame, now_us=self._now_us)
 
     def registers(self) -> dict[str, dict[int, int]]:
         pipeline = self.device.pipeline
@@ -171,9 +178,9 @@ def by_port(outputs: Output) -> Output:
     return sorted(outputs, key=lambda one: one[0])
 
 
-def embedded(case: Case, log: Callable[[str], None] | None = None) -> Answer:
+def embedded(case: Case, now_us: int = 0) -> Answer:
     """This target's answer."""
-    target = Embedded(case)
+    target = Embedded(case, now_us)
     try:
         answer = Answer()
         for port, frame in case.arrivals:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs of tests/p4 that hand headers and standard metadata over, compare varbit fields, or have
-stacks of header unions."""
+"""Programs of tests/p4 that hand headers and standard metadata over, have varbit fields that are
+compared or begin within a byte, numbers wider than BMv2 takes, or stacks of header unions."""
 
 from __future__ import annotations
 
@@ -65,6 +65,68 @@ def varbits() -> Iterator[Case]:
     yield Case("varbits", text, p4info, [], arrivals)
 
 
+def unaligned() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "unaligned.json")
+    rng = random.Random(1701)
+    arrivals = []
+    for _ in range(500):
+        first, second = (rng.choice([0, 1, 2, 3, 8, 8, 9]) for _ in range(2))
+        third, fourth = rng.choice([0, 1, 2, 3, 3, 4]), rng.choice([0, 1, 5, 15, 16, 16, 17])
+        one = bytes([first, second, third, fourth, rng.randrange(12), 0]) + rng.randbytes(2)
+        nibble = rng.randbytes(2 + first)
+        one += nibble
+        one += nibble if first == second and rng.random() < 0.4 else rng.randbytes(2 + second)
+        one += rng.randbytes(1 + third)
+        one += rng.choice([b"\xff" * (18 + fourth), rng.randbytes(18 + fourth)])
+        one += rng.randbytes(rng.choice([0, 0, 1, 7, 40]))
+        whole = rng.random() < 0.9
+        arrivals.append((rng.randrange(8), one if whole else one[: rng.randint(1, len(one))]))
+    yield Case("unaligned", text, p4info, [], arrivals)
+
+
+def limits() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "limits.json")
+    rng = random.Random(1801)
+    arrivals = []
+    for _ in range(300):
+        low = rng.randrange(10)
+        bits = rng.choice([0, 8, 32, 40, 12, 1 << 31, (1 << 32) - 160, (1 << 32) - 1])
+        index = rng.choice([low, low, 1 << 32 | low, 3 << 40 | low, rng.getrandbits(48)])
+        one = bits.to_bytes(4, "big") + index.to_bytes(6, "big")
+        one += bytes(2) + rng.randbytes(2) + rng.randbytes(rng.choice([0, 1, 3, 9]))
+        arrivals.append((rng.randrange(8), one))
+    yield Case("limits", text, p4info, [], arrivals)
+
+
+def called() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "called.json")
+    rng = random.Random(1901)
+    updates = [
+        insertion(
+            p4info.table_entry(
+                table, {field: key}, "Enter.add", {"number": rng.randrange(1 << 16), "place": 2}
+            )
+        )
+        for table, field in (("Enter.numbers", "hdr.order.key"), ("Enter.others", "hdr.order.what"))
+        for key in range(0, 10, 3)
+    ]
+    arrivals = [
+        (rng.randrange(8), bytes([rng.randrange(10), rng.randrange(10)]) + rng.randbytes(3))
+        for _ in range(150)
+    ]
+    yield Case("called", text, p4info, updates, arrivals)
+
+
+def defaults() -> Iterator[Case]:
+    text, p4info = program_files(HERE / "defaults.json")
+    rng = random.Random(2001)
+    arrivals = [
+        (rng.randrange(8), bytes([rng.randrange(6), rng.choice([0, 3, 7, 9])]) + rng.randbytes(3))
+        for _ in range(60)
+    ]
+    yield Case("defaults", text, p4info, [], arrivals)
+
+
 def union_stacks() -> Iterator[Case]:
     text, p4info = program_files(HERE / "unionstacks.json")
     rng = random.Random(1601)
@@ -90,4 +152,8 @@ def union_stacks() -> Iterator[Case]:
 def cases() -> Iterator[Case]:
     yield from arguments()
     yield from varbits()
+    yield from unaligned()
+    yield from limits()
+    yield from called()
+    yield from defaults()
     yield from union_stacks()

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.packet
 LIVE = 30  # packets of a case for the BMv2 that is installed
 # A case of each program. Cases are made when a test needs them, not when tests are listed.
 PROGRAMS = [
-    "adder", "arguments", "blocks", "checksums", "combos", "crcs", "expressions", "headers-leaf",
-    "inner", "jumbo-root", "learning", "lookups", "matches", "metered", "operators-filled",
-    "operators-legacy", "options", "parsing", "profiles", "replication", "router", "router-legacy",
-    "spinning", "stacks", "stacks-legacy", "state", "switch", "unions",
-    "unionstacks", "valuesets", "varbits",
+    "adder", "arguments", "blocks", "called", "checksums", "combos", "crcs", "defaults",
+    "expressions", "headers-leaf", "inner", "jumbo-root", "learning", "limits", "lookups",
+    "matches", "metered", "operators-filled", "operators-legacy", "options", "parsing",
+    "profiles", "replication", "router", "router-legacy", "spinning", "stacks", "stacks-legacy",
+    "state", "switch", "unaligned", "unions", "unionstacks", "valuesets", "varbits",
 ]  # fmt: skip
 
 

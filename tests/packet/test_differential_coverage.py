@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any, get_args
 
 import pytest
@@ -36,7 +37,8 @@ FORMS = [
     "calculation with a constant", "calculation with fields", "field list of several fields",
     "transition with a mask", "transition by a value set", "transition always",
     "state with several keys", "state in a loop",
-    "varbit field", "stack of headers with a varbit field", "calculation with a varbit field",
+    "varbit field", "varbit field that begins within a byte",
+    "stack of headers with a varbit field", "calculation with a varbit field",
     "header union", "stack of header unions", "calculation with a varbit field and a payload",
     "varbits ==", "varbits !=", "action profile of one table", "action profile of several tables",
     "selector",
@@ -161,6 +163,9 @@ def _of_objects(program: Program) -> Iterator[str]:
     for header in program.headers.values():
         if header.type.varbit is not None:
             yield "varbit field" if header.stack is None else "stack of headers with a varbit field"
+            before = takewhile(lambda one: not one.varbit, header.type.fields)
+            if sum(one.width for one in before) % 8:
+                yield "varbit field that begins within a byte"
     if any(one.parameters for one in program.actions.values()):
         yield "action with arguments"
     for counter in program.counters.values():

@@ -231,6 +231,14 @@ def test_what_only_the_generator_can_refuse_has_its_place_too() -> None:
         generate(Program.parse(changed))
 
 
+def test_a_header_that_no_length_of_its_varbit_field_makes_whole_bytes_is_refused() -> None:
+    changed = document("varbits")
+    [text] = [one for one in changed["header_types"] if one["name"] == "text_h"]
+    text["fields"][0][1] = 4
+    with pytest.raises(UnsupportedConstruct, match="'text_h', which is never whole bytes"):
+        Program.parse(changed)
+
+
 def test_an_order_of_varbit_fields_is_refused_with_its_place() -> None:
     changed = document("options")
     [condition] = [

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,14 @@ def test_rates_of_meters_are_set() -> None:
             "meter_set_rates bytes 2 0.000005:4 0.00002:5\nmeter_get_rates bytes 2")  # fmt: skip
         assert Upkeep(metered).meter("Enter.bytes", 2) == (5, 4, 20, 5)
         assert Upkeep(metered).meter("Enter.bytes", 7) == (500_000, 100, 1_000_000, 200)
+
+
+@pytest.mark.parametrize("words", [("-m", "switch.stf"), ("-c", "import switch.loader")])
+def test_a_process_may_begin_with_it(words: tuple[str, str]) -> None:
+    """Modules that import each other in a circle come to an end in one order only."""
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert "ImportError" not in done.stderr
+    assert ("usage: python -m switch.stf" in done.stderr) == (words[0] == "-m")
 
 
 def test_the_command_says_how_tests_ended(

@@ -26,14 +26,22 @@ ENDLESS = "goes round without end"
 EMPTY = "BMv2 sends a packet of no bytes"
 OPEN = "BMv2 takes no entry for a key whose width P4Info leaves open"
 ALIKE = "not looked at: many more of the same program are different, and explained"
+BEHIND = "not looked at: behind many packets of the same program at which BMv2 ends"
+PREFIX = "BMv2 takes a prefix of a key as if that were whole bytes"
 UNUSED = "BMv2 takes no entry for an action of which p4c left out parameters"
 # Microseconds since the start at which a packet is tried again, for TIME.
 _LATER_US = 1_234_567_891
 # Seconds that BMv2 has for a packet that this target sends: at first, and when it has not come.
 _HURRIED, _PATIENT = 0.3, 2.0
 # Differences of one program that are looked at one by one, each in a BMv2 of its own.
-MOST_EXPLAINED = 12
+MOST_EXPLAINED = 60
+# How often the packets of one program are compared again without those that a rule explains.
+MOST_TIMES = 4
+# Packets of one program at which BMv2 may end before the others are left.
+MOST_ENDS = 5
 MOST_FOUND = 3
+# Packets that are run one by one to see whether they depend on each other.
+MOST_SINGLE = 10
 
 
 @dataclass
@@ -85,6 +93,8 @@ def compare(case: Case) -> Result:
             result.filtered[UNUSED] += 1
         elif theirs and not ours and update.entity.table_entry.table_id in open_tables:
             result.filtered[OPEN] += 1
+        elif theirs and not ours and _ragged_prefix(case, update.entity.table_entry):
+            result.filtered[PREFIX] += 1
         elif bool(ours) != bool(theirs):
             words = f"a write is refused {'here' if ours else 'by BMv2'}: {ours or theirs}"
             result.findings.append((words, replace(case, updates=(update,), arrivals=())))
@@ -117,12 +127,31 @@ def _that_end(case: Case) -> list[tuple[int, bytes]]:
 def _shortened(case: Case) -> set[int]:
     """Ids of actions that have fewer parameters in the program than in the P4Info."""
     program = Program.parse_text(case.program, case.name)
-    counts = {one.name: len(one.parameters) for one in program.actions.values()}
+    tables = (program.tables.get(one.preamble.name) for one in case.p4info.message.tables)
+    chosen = (program.actions[i] for table in tables if table for i in table.action_ids)
+    counts = {one.name: len(one.parameters) for one in chosen}
     return {
         one.preamble.id
         for one in case.p4info.message.actions
         if len(one.params) > counts.get(one.preamble.name, len(one.params))
     }
+
+
+def _ragged_prefix(case: Case, entry: p4rt.TableEntry) -> bool:
+    """True if a prefix of an entry has bits behind its end, when that is counted from the first bit
+    of the key's first byte."""
+    widths = {
+        (table.preamble.id, field.id): field.bitwidth
+        for table in case.p4info.message.tables
+        for field in table.match_fields
+    }
+    for one in entry.match:
+        if one.HasField("lpm"):
+            whole = 8 * ((widths[entry.table_id, one.field_id] + 7) // 8)
+            behind = (1 << whole - one.lpm.prefix_len) - 1
+            if int.from_bytes(one.lpm.value, "big") & behind:
+                return True
+    return False
 
 
 def _actions(update: p4rt.Update) -> set[int]:
@@ -175,26 +204,51 @@ def refusals(
     return found
 
 
-def _compare_packets(case: Case, result: Result) -> None:
+def _compare_packets(case: Case, result: Result, again: int = MOST_TIMES) -> None:
     ours = embedded(case)
     theirs = answer_of_bmv2(case, ours.outputs)
     if theirs is None:
-        _first_that_ends(case, ours.outputs, result)
+        _around_the_end(case, ours.outputs, result)
         return
     result.filtered[EMPTY] += sum(1 for one in theirs.outputs if len(one) > len(_whole(one)))
-    theirs.outputs = [_whole(one) for one in theirs.outputs]
-    wrong = [
-        i
-        for i, (mine, other) in enumerate(zip(ours.outputs, theirs.outputs, strict=True))
-        if sorted(mine) != sorted(other)
-    ]
+    wrong, state = _wrong(ours, theirs), _state_differences(case, ours, theirs)
+    if wrong:
+        stale = _explain(case, wrong, result)
+        if stale and not result.findings and again:
+            # What they have left in counters and registers is not the same, either.
+            kept = [one for i, one in enumerate(case.arrivals) if i not in stale]
+            _compare_packets(replace(case, arrivals=kept), result, again - 1)
+    elif state and _state_differences(case, ours, embedded(case, _LATER_US)):
+        result.filtered[TIME] += 1
+    elif state and difference(case):
+        small = reduced(case, differs)
+        single = [replace(small, arrivals=[one]) for one in small.arrivals]
+        few = 1 < len(single) <= MOST_SINGLE
+        if few and _separable(small, single) and not any(map(difference, single)):
+            result.filtered[STALE] += 1
+        else:
+            result.findings.append((state, small))
+
+
+def _wrong(ours: Answer, theirs: Answer) -> list[int]:
+    """The arrivals of which not the same comes."""
+    pairs = zip(ours.outputs, theirs.outputs, strict=True)
+    return [i for i, (mine, other) in enumerate(pairs) if sorted(mine) != sorted(_whole(other))]
+
+
+def _explain(case: Case, wrong: list[int], result: Result) -> set[int]:
+    """Counts each packet that is not the same by a rule, or as a finding. Returns those in which
+    BMv2 reads what an earlier packet left."""
+    stale: set[int] = set()
     for number, i in enumerate(wrong):
         if number >= MOST_EXPLAINED and not result.findings:
             result.filtered[ALIKE] += len(wrong) - number
-            break
+            return stale.union(wrong[number:])
         rule = explained(case, i)
         if rule:
             result.filtered[rule] += 1
+            if rule == STALE:
+                stale.add(i)
             continue
         alone = replace(case, arrivals=[case.arrivals[i]])
         shown = alone if differs(alone) else replace(case, arrivals=case.arrivals[: i + 1])
@@ -203,14 +257,7 @@ def _compare_packets(case: Case, result: Result) -> None:
             result.findings.append((words, shown))
         if len(result.findings) >= MOST_FOUND:
             break
-    state = _state_differences(case, ours, theirs)
-    if state and not wrong and difference(case):
-        small = reduced(case, differs)
-        single = [replace(small, arrivals=[one]) for one in small.arrivals]
-        if len(single) > 1 and _separable(small, single) and not any(map(difference, single)):
-            result.filtered[STALE] += 1
-        else:
-            result.findings.append((state, small))
+    return stale
 
 
 def _separable(case: Case, single: list[Case]) -> bool:
@@ -294,6 +341,9 @@ def explained(case: Case, i: int) -> str:
 
 def _varies(case: Case, i: int) -> bool:
     """True if this target makes another thing of a packet later, or the next time."""
+    until = replace(case, arrivals=case.arrivals[: i + 1])
+    if sorted(embedded(until).outputs[i]) != sorted(embedded(until, _LATER_US).outputs[i]):
+        return True
     target = Embedded(replace(case, arrivals=()))
     try:
         first, second = (
@@ -304,8 +354,8 @@ def _varies(case: Case, i: int) -> bool:
     return first != second and not case.registers
 
 
-def _first_that_ends(case: Case, expected: list[Output], result: Result) -> None:
-    """Counts BMv2's end, and goes on behind the packet that it ended at."""
+def _around_the_end(case: Case, expected: list[Output], result: Result) -> None:
+    """Counts BMv2's end, and compares what is before and behind the packet that it ends at."""
     low, high = 0, len(case.arrivals)
     while high - low > 1:  # the first `low` packets are no problem, the first `high` are
         middle = (low + high) // 2
@@ -317,3 +367,8 @@ def _first_that_ends(case: Case, expected: list[Output], result: Result) -> None
     result.filtered[BMV2_ENDS] += 1
     if low:
         _compare_packets(replace(case, arrivals=case.arrivals[:low]), result)
+    rest = case.arrivals[high:]
+    if rest and result.filtered[BMV2_ENDS] < MOST_ENDS:
+        _compare_packets(replace(case, arrivals=rest), result)
+    else:
+        result.filtered[BEHIND] += len(rest)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from switch import expressions as ex
 from switch.codegen.mentions import Place
+from switch.parser_keys import width_of
 from switch.program import Advance, Extract, HeaderType, ParserState, Program, Transition
-from switch.value_sets import width_of
 from tests.fuzz.programs.values import Values
 from tests.packet.differential import PORTS
 

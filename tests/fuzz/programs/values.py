@@ -8,8 +8,8 @@ from collections import defaultdict
 
 from switch import expressions as ex
 from switch.codegen.mentions import Place, mentions
+from switch.parser_keys import width_of
 from switch.program import Program
-from switch.value_sets import width_of
 
 
 class Values:

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How wide the parts of a parser's key are."""
+
+from __future__ import annotations
+
+from switch import expressions as ex
+
+# The widest part of which a value set may have ranges.
+MOST_RANGE_BITS = 64
+
+
+def width_of(value: ex.Data) -> int:
+    """Bits of a part of a parser's key."""
+    if isinstance(value, (ex.FieldValue, ex.Lookahead, ex.Parameter)):
+        return value.width
+    if isinstance(value, (ex.ValidBit, ex.BoolToData)):
+        return 1
+    return 32
