@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from p4.v1 import p4runtime_pb2 as p4rt
@@ -90,6 +90,12 @@ class Bmv2:
     def ended(self) -> bool:
         """Whether the process is not there any more."""
         return self._process.poll() is not None
+
+    def ends(self, seconds: float = 2.0) -> bool:
+        """Waits for the process to end, which may take longer than its connections to break."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.ended
 
     @property
     def log(self) -> str:

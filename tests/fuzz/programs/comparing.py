@@ -28,6 +28,8 @@ OPEN = "BMv2 takes no entry for a key whose width P4Info leaves open"
 ALIKE = "not looked at: many more of the same program are different, and explained"
 BEHIND = "not looked at: behind many packets of the same program at which BMv2 ends"
 PREFIX = "BMv2 takes a prefix of a key as if that were whole bytes"
+TRANSLATED = "BMv2 takes values of translated types as if they were the program's"
+FOLLOWS = "another entry of the table is in one target alone"
 UNUSED = "BMv2 takes no entry for an action of which p4c left out parameters"
 # Microseconds since the start at which a packet is tried again, for TIME.
 _LATER_US = 1_234_567_891
@@ -82,22 +84,7 @@ def compare(case: Case) -> Result:
     if result.refused_here or result.refused_there:
         return result
     here = _accepted_here(empty, case.updates)
-    short = _shortened(case)
-    open_tables = {
-        one.preamble.id
-        for one in case.p4info.message.tables
-        if not all(field.bitwidth for field in one.match_fields)
-    }
-    for update, ours, theirs in zip(case.updates, here, there, strict=True):
-        if theirs and not ours and _actions(update) & short:
-            result.filtered[UNUSED] += 1
-        elif theirs and not ours and update.entity.table_entry.table_id in open_tables:
-            result.filtered[OPEN] += 1
-        elif theirs and not ours and _ragged_prefix(case, update.entity.table_entry):
-            result.filtered[PREFIX] += 1
-        elif bool(ours) != bool(theirs):
-            words = f"a write is refused {'here' if ours else 'by BMv2'}: {ours or theirs}"
-            result.findings.append((words, replace(case, updates=(update,), arrivals=())))
+    _compare_writes(case, here, there, result)
     both = [
         one for one, *refusals in zip(case.updates, here, there, strict=True) if not any(refusals)
     ]
@@ -109,6 +96,38 @@ def compare(case: Case) -> Result:
     if case.arrivals:
         _compare_packets(case, result)
     return result
+
+
+def _compare_writes(case: Case, here: Sequence[str], there: Sequence[str], result: Result) -> None:
+    """Counts each update that one target alone refuses by a rule, or as a finding. here, there: why
+    each refuses it, or nothing."""
+    short, translated = _shortened(case), _translated(case)
+    open_tables = {
+        one.preamble.id
+        for one in case.p4info.message.tables
+        if not all(field.bitwidth for field in one.match_fields)
+    }
+    unlike: set[int] = set()  # tables of which the targets have not the same entries
+    for i, (update, ours, theirs) in enumerate(zip(case.updates, here, there, strict=True)):
+        if bool(ours) == bool(theirs):
+            continue
+        entry = update.entity.table_entry
+        if ({entry.table_id} | _actions(update)) & translated:
+            result.filtered[TRANSLATED] += 1
+        elif theirs and _actions(update) & short:
+            result.filtered[UNUSED] += 1
+        elif theirs and entry.table_id in open_tables:
+            result.filtered[OPEN] += 1
+        elif theirs and _ragged_prefix(case, entry):
+            result.filtered[PREFIX] += 1
+        elif entry.table_id in unlike:
+            result.filtered[FOLLOWS] += 1
+        else:
+            words = f"a write is refused {'here' if ours else 'by BMv2'}: {ours or theirs}"
+            shown = replace(case, updates=case.updates[: i + 1], arrivals=())
+            result.findings.append((words, shown))
+        if entry.table_id:
+            unlike.add(entry.table_id)
 
 
 def _that_end(case: Case) -> list[tuple[int, bytes]]:
@@ -134,6 +153,22 @@ def _shortened(case: Case) -> set[int]:
         one.preamble.id
         for one in case.p4info.message.actions
         if len(one.params) > counts.get(one.preamble.name, len(one.params))
+    }
+
+
+def _translated(case: Case) -> set[int]:
+    """Ids of tables and actions that have a value of a type that is translated for the control
+    plane (P4Runtime spec, "Translation of User-Defined Types")."""
+    info = case.p4info.message
+    types = {
+        name for name, one in info.type_info.new_types.items() if one.HasField("translated_type")
+    }
+    fields = [(one.preamble.id, one.match_fields) for one in info.tables]
+    params = [(one.preamble.id, one.params) for one in info.actions]
+    return {
+        number
+        for number, members in (*fields, *params)
+        if any(one.type_name.name in types for one in members)
     }
 
 
@@ -301,7 +336,7 @@ def answer_of_bmv2(case: Case, expected: list[Output], late: float = _HURRIED) -
     try:
         return target.answer(expected)
     except (RuntimeError, OSError, SwitchError, grpc.RpcError):
-        if target.ended:
+        if target.ends():
             return None
         raise
     finally:
