@@ -29,7 +29,7 @@ ALIKE = "not looked at: many more of the same program are different, and explain
 BEHIND = "not looked at: behind many packets of the same program at which BMv2 ends"
 PREFIX = "BMv2 takes a prefix of a key as if that were whole bytes"
 TRANSLATED = "BMv2 takes values of translated types as if they were the program's"
-FOLLOWS = "another entry of the table is in one target alone"
+FOLLOWS = "another entry of the table or profile is in one target alone"
 UNUSED = "BMv2 takes no entry for an action of which p4c left out parameters"
 # Microseconds since the start at which a packet is tried again, for TIME.
 _LATER_US = 1_234_567_891
@@ -107,11 +107,14 @@ def _compare_writes(case: Case, here: Sequence[str], there: Sequence[str], resul
         for one in case.p4info.message.tables
         if not all(field.bitwidth for field in one.match_fields)
     }
-    unlike: set[int] = set()  # tables of which the targets have not the same entries
+    profile_of = {one.preamble.id: one.implementation_id for one in case.p4info.message.tables}
+    unlike: set[int] = set()  # tables and profiles of which the targets have not the same entries
     for i, (update, ours, theirs) in enumerate(zip(case.updates, here, there, strict=True)):
         if bool(ours) == bool(theirs):
             continue
-        entry = update.entity.table_entry
+        entry, member = update.entity.table_entry, update.entity.action_profile_member
+        profile = member.action_profile_id or update.entity.action_profile_group.action_profile_id
+        places = {entry.table_id, profile, profile_of.get(entry.table_id, 0)} - {0}
         if ({entry.table_id} | _actions(update)) & translated:
             result.filtered[TRANSLATED] += 1
         elif theirs and _actions(update) & short:
@@ -120,14 +123,13 @@ def _compare_writes(case: Case, here: Sequence[str], there: Sequence[str], resul
             result.filtered[OPEN] += 1
         elif theirs and _ragged_prefix(case, entry):
             result.filtered[PREFIX] += 1
-        elif entry.table_id in unlike:
+        elif places & unlike:
             result.filtered[FOLLOWS] += 1
         else:
             words = f"a write is refused {'here' if ours else 'by BMv2'}: {ours or theirs}"
             shown = replace(case, updates=case.updates[: i + 1], arrivals=())
             result.findings.append((words, shown))
-        if entry.table_id:
-            unlike.add(entry.table_id)
+        unlike |= places
 
 
 def _that_end(case: Case) -> list[tuple[int, bytes]]:
