@@ -175,6 +175,7 @@ def switched(
     options: Mapping[int, Mapping[str, Any]] | None = None,
     *,
     hosts: int = 2,
+    mtu: int = 1500,
     program: Callable[[], Pipeline] = wired,
     **more: Any,
 ) -> Iterator[Setup]:
@@ -183,7 +184,7 @@ def switched(
     options: {port: fields of PortOptions}; more: keyword arguments of Ports.
     """
     with contextlib.ExitStack() as stack:
-        rig = Rig(hosts)
+        rig = Rig(hosts, mtu)
         stack.callback(rig.close)
         pipeline = program()
         stack.callback(pipeline.close)

@@ -64,6 +64,20 @@ def test_short_and_long_frames_keep_their_order() -> None:
         assert setup.ports.statistics()[1].rx_frames == 2 * rounds
 
 
+@pytest.mark.parametrize(("mtu", "size", "count"), [(1500, 1400, 1500), (9000, 8192, 300)])
+def test_a_burst_waits_for_a_busy_switch(mtu: int, size: int, count: int) -> None:
+    slow = {"rate": 100_000_000, "queue_bytes": 8 << 20}  # or the receiver's buffer is too small
+    with switched({2: slow}, mtu=mtu) as setup:
+        sender, receiver = setup.rig.udp(1), setup.rig.udp(2)
+        setup.pipeline.native.sw_lock(setup.pipeline.handle)
+        for n in range(count):
+            sender.sendto(n.to_bytes(size, "big"), receiver.getsockname())
+        setup.pipeline.native.sw_unlock(setup.pipeline.handle)
+        got = receive_datagrams(receiver, count)
+        assert [int.from_bytes(one, "big") for one in got] == list(range(count))
+        assert setup.ports.statistics()[1].rx_overrun == 0
+
+
 def test_forced_plain_path_delivers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RACKHUB_PLAIN", "1")
     with switched() as setup:

@@ -43,7 +43,8 @@ int interface_open(struct interface *interface) {
     if (!error)
         error = bind_sender(interface);
     for (int i = 0; i < RX_RINGS && !error; i++)
-        error = rx_ring_open(&interface->rings[i], interface->index, (enum rx_lengths)i);
+        error = rx_ring_open(&interface->rings[i], interface->index, interface->mtu,
+                             (enum rx_lengths)i);
     if (error)
         interface_close(interface);
     return error;

@@ -18,14 +18,14 @@ enum {
     // so many that the payload of a UDP datagram begins at a multiple of 32.
     RESERVE = 42,
     IN_FRONT = 80 + RESERVE + (int)sizeof(struct offload_header) - ETH_HLEN,
-    // Not a multiple of 4 KiB, or the headers of all frames would compete for the same cache sets.
-    SHORT_SLOT = 33 * LINE,
-    LONG_SLOT = 65536 + 8 * LINE,
-    SHORT_SLOTS = 2048,
+    // Behind them: Ethernet header, two VLAN tags, one of which is not there yet.
+    AROUND = IN_FRONT + ETH_HLEN + 8,
+    LONGEST = 65535, // of an IPv4 packet, in a GSO frame
+    LEAST_MTU = 1500,
     LONG_SLOTS = 64,
+    SHORT_BYTES = 9 << 19, // for slots of short frames; so many as are a power of two
     // Slots of a block, which has to be a multiple of 4 KiB, and follow the last block's.
-    SHORT_BLOCK = 64,
-    LONG_BLOCK = 8,
+    BLOCK_SLOTS = 64,
     // Behind the last slot: copies in steps of up to 64 bytes may read over the end of a frame.
     MARGIN = 4096,
     // Lines in which a slot's status and the headers of its frame are.
@@ -33,8 +33,11 @@ enum {
     ALL = 0x40000,
 };
 
-_Static_assert(IN_FRONT + RX_SHORT <= SHORT_SLOT, "a short frame fits a short slot");
-_Static_assert(IN_FRONT + 65535 + ETH_HLEN + 8 <= LONG_SLOT, "an IP packet fits a long slot");
+// Bytes of a slot for packets of so many bytes: whole lines, and so many of them that a block is whole
+// pages. An odd number, or the headers of all frames would compete for the same cache sets.
+static uint32_t slot_for(uint32_t packet) {
+    return ((AROUND + packet + LINE - 1) / LINE | 1) * LINE;
+}
 
 static int set(int socket, int name, const void *value, socklen_t size) {
     return setsockopt(socket, SOL_PACKET, name, value, size) < 0 ? -errno : 0;
@@ -44,12 +47,11 @@ static int set_number(int socket, int name, int value) {
     return set(socket, name, &value, sizeof value);
 }
 
-// Lets through the frames that are this ring's.
-static int part(int socket, enum rx_lengths lengths) {
-    bool is_short = lengths == RX_SHORT_FRAMES;
+// Lets through the frames that are this ring's: those of up to `most` bytes, or the others.
+static int part(int socket, bool is_short, uint32_t most) {
     struct sock_filter code[] = {
         {BPF_LD | BPF_W | BPF_LEN, 0, 0, 0},
-        {BPF_JMP | BPF_JGT | BPF_K, is_short ? 1 : 0, is_short ? 0 : 1, RX_SHORT},
+        {BPF_JMP | BPF_JGT | BPF_K, is_short ? 1 : 0, is_short ? 0 : 1, most},
         {BPF_RET | BPF_K, 0, 0, ALL},
         {BPF_RET | BPF_K, 0, 0, 0},
     };
@@ -62,10 +64,10 @@ static size_t ring_bytes(const struct rx_ring *ring) {
     return (size_t)ring->slots * ring->slot_bytes;
 }
 
-static int map(struct rx_ring *ring, uint32_t block) {
+static int map(struct rx_ring *ring) {
     struct tpacket_req request = {
-        .tp_block_size = block * ring->slot_bytes,
-        .tp_block_nr = ring->slots / block,
+        .tp_block_size = BLOCK_SLOTS * ring->slot_bytes,
+        .tp_block_nr = ring->slots / BLOCK_SLOTS,
         .tp_frame_size = ring->slot_bytes,
         .tp_frame_nr = ring->slots,
     };
@@ -84,7 +86,7 @@ static int map(struct rx_ring *ring, uint32_t block) {
                : 0;
 }
 
-static int configure(struct rx_ring *ring, int index, enum rx_lengths lengths) {
+static int configure(struct rx_ring *ring, int index, bool is_short, uint32_t most) {
     int error = set_number(ring->socket, PACKET_VERSION, TPACKET_V2);
     if (!error)
         error = set_number(ring->socket, PACKET_VNET_HDR, 1);
@@ -93,9 +95,9 @@ static int configure(struct rx_ring *ring, int index, enum rx_lengths lengths) {
     if (!error)
         error = set_number(ring->socket, PACKET_RESERVE, RESERVE);
     if (!error)
-        error = part(ring->socket, lengths);
+        error = part(ring->socket, is_short, most);
     if (!error)
-        error = map(ring, lengths == RX_SHORT_FRAMES ? SHORT_BLOCK : LONG_BLOCK);
+        error = map(ring);
     if (error)
         return error;
     struct packet_mreq membership = {.mr_ifindex = index, .mr_type = PACKET_MR_PROMISC};
@@ -110,17 +112,21 @@ static int configure(struct rx_ring *ring, int index, enum rx_lengths lengths) {
     return bind(ring->socket, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
 }
 
-int rx_ring_open(struct rx_ring *ring, int index, enum rx_lengths lengths) {
+int rx_ring_open(struct rx_ring *ring, int index, uint32_t mtu, enum rx_lengths lengths) {
     bool is_short = lengths == RX_SHORT_FRAMES;
+    uint32_t packet = mtu < LEAST_MTU ? LEAST_MTU : mtu > LONGEST ? LONGEST : mtu;
+    uint32_t short_slot = slot_for(packet), slots = BLOCK_SLOTS;
+    while (is_short && 2 * slots * short_slot <= SHORT_BYTES)
+        slots *= 2;
     *ring = (struct rx_ring){
         // Protocol 0: deaf until bound, so that nothing of another interface gets in.
         .socket = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
-        .slot_bytes = is_short ? SHORT_SLOT : LONG_SLOT,
-        .slots = is_short ? SHORT_SLOTS : LONG_SLOTS,
+        .slot_bytes = is_short ? short_slot : slot_for(LONGEST),
+        .slots = is_short ? slots : LONG_SLOTS,
     };
     if (ring->socket < 0)
         return -errno;
-    int error = configure(ring, index, lengths);
+    int error = configure(ring, index, is_short, short_slot - IN_FRONT);
     if (error)
         rx_ring_close(ring);
     return error;

@@ -8,8 +8,8 @@
 // Slots are of one size and follow each other; the kernel fills them in turn. A slot is the kernel's
 // or ours, as its status says: `next` is the first that we have not taken, and the `taken` slots
 // before it are ours until rx_ring_give_back(). An interface has two rings (interface.h), one for
-// frames of up to RX_SHORT bytes, one for those that are longer, so that many short frames can wait
-// in little memory. A socket filter parts them.
+// frames of a packet that its MTU allows, one for those that are longer (GSO frames), so that many
+// short frames can wait in little memory. A socket filter parts them.
 
 #ifndef RACKHUB_RX_RING_H
 #define RACKHUB_RX_RING_H
@@ -18,8 +18,6 @@
 #include <stdint.h>
 
 #include "offload.h"
-
-enum { RX_SHORT = 1920 };
 
 enum rx_lengths { RX_SHORT_FRAMES, RX_LONG_FRAMES, RX_RINGS };
 
@@ -40,8 +38,9 @@ struct rx_frame {
 };
 
 // Opens a socket that receives frames of such lengths, of the interface with this index, with offload
-// headers. 0, or -errno (-EPERM: CAP_NET_RAW is missing).
-int rx_ring_open(struct rx_ring *ring, int index, enum rx_lengths lengths);
+// headers. mtu: the interface's; if it grows, longer frames go to the other ring. 0, or -errno
+// (-EPERM: CAP_NET_RAW is missing).
+int rx_ring_open(struct rx_ring *ring, int index, uint32_t mtu, enum rx_lengths lengths);
 void rx_ring_close(struct rx_ring *ring);
 
 // Whether the next slot has been filled.
