@@ -59,7 +59,7 @@ def install(name: str, directory: Path) -> Path:
 
 
 def is_launcher(path: Path) -> bool:
-    """Whether that starts this target: a launcher made here, or a link to the command."""
+    """True if that starts this target: a launcher made here, or a link to the command."""
     if path.resolve().name == COMMAND:
         return True
     if not path.is_file():

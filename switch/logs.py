@@ -89,7 +89,7 @@ def _append(handler: logging.StreamHandler[Any], text: str) -> None:
 
 
 def heard(options: Options) -> bool:
-    """Whether errors in the log are on the terminal, too."""
+    """True if errors in the log are on the terminal, too."""
     return options.log_level != "off" and (options.log_console or options.log_file is None)
 
 

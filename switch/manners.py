@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the name that a switch is started under means: its own defaults, or BMv2's.
+"""Chooses defaults by the name that a switch is started under: its own, or BMv2's.
 
 Scripts that start `simple_switch_grpc` depend on what it does when they say nothing. Under that
 name this target does the same; under its own it has defaults that suit people better.

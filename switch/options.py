@@ -60,12 +60,12 @@ class Options:
 
     @property
     def traced(self) -> bool:
-        """Whether programs tell what becomes of every packet: only if anybody hears it."""
+        """True if programs trace every packet, which they do only if there is a log."""
         return self.log_level == "trace" and self.logs
 
     @property
     def logs(self) -> bool:
-        """Whether there is a log, which BMv2 writes only when asked to."""
+        """True if there is a log, which BMv2 writes only when asked to."""
         return self.log_console or self.log_file is not None or not self.manner.quiet
 
 

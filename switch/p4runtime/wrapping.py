@@ -19,7 +19,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def unwrap(device_config: bytes) -> bytes:
-    """What is in the wrapping, possibly nothing; what has none as it is."""
+    """Takes off the wrapping, in which may be nothing; returns what has none as it is."""
     # JSON is no such message: "{" would begin a group, which proto3 does not have.
     if device_config.lstrip()[:1] == b"{":
         return device_config

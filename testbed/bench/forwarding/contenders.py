@@ -82,11 +82,11 @@ class Contender:
 
     @property
     def sums(self) -> bool:
-        """Whether it answers with sums of all workers, where it is to aggregate."""
+        """True if it answers with sums of all workers, where it is to aggregate."""
         return self.program is not None and self.program.name.startswith("aggregation")
 
     def wrong(self, frame: bytes, mode: Mode) -> str | None:
-        """What is wrong with the first worker's answer; None if nothing is, or none is expected."""
+        """Describes an error in the first worker's answer; None if it is right, or none is due."""
         if mode in routing.MODES:
             return None if self.kind == "null" else routing.wrong_route(frame, 0)
         return traffic.wrong_sum(frame) if self.sums and mode != "tcp" else None
