@@ -53,7 +53,7 @@ struct ports_options {
 struct ports_statistics {
     uint64_t rx_packets, rx_bytes;
     uint64_t rx_frames;     // as the system handed them over; a GSO frame is one
-    uint64_t rx_overrun;    // frames: the receive buffer was full, or that for what is held
+    uint64_t rx_overrun;    // frames: a receive ring was full, or the buffer for what is held
     uint64_t rx_bad_offload; // frames whose offload header disagrees with them
     uint64_t rx_truncated;  // frames longer than 64 KiB
     uint64_t rx_no_program; // packets while no program was attached

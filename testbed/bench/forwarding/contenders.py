@@ -235,7 +235,7 @@ def _given(
 
 
 def _program(path: Path, load: Traffic) -> tuple[P4Info, bytes, list[Entity]]:
-    """What a switch with this program is given for a load: a router has one of its own."""
+    """Returns the load for a switch with this program: a router has one of its own."""
     if load.mode in routing.MODES:
         p4info, compiled = routing.program(ROUTER)
         return p4info, compiled, routing.entries(p4info)

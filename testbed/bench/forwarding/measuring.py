@@ -33,7 +33,7 @@ _MOST_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Ratio:
-    """Of one contender's figure to another's. asked: the least that it should be, if any."""
+    """Relates one contender's figure to another's. asked: the least that it should be, if any."""
 
     name: str
     of: tuple[str, Mode]

@@ -28,7 +28,7 @@ _STOP_SECONDS = 10.0
 
 
 def has_linux() -> bool:
-    """Whether this process may choose the core that forwards."""
+    """True if this process may choose the core that forwards."""
     try:
         Path(_RPS.format("lo")).write_text("0")
     except OSError:
@@ -37,7 +37,7 @@ def has_linux() -> bool:
 
 
 def has_ovs() -> bool:
-    """Whether Open vSwitch is installed, and may make the interface that each bridge has."""
+    """True if Open vSwitch is installed, and may make the interface that each bridge has."""
     installed = _OVS_SCHEMA.exists() and all(map(shutil.which, _OVS_TOOLS))
     return installed and os.access(_TUN, os.R_OK | os.W_OK)
 
@@ -160,7 +160,7 @@ def _run(command: Sequence[str], given: str = "") -> None:
 
 
 def _hop(port: int, host: int) -> str:
-    """Of the four addresses between the router and what is at a port, 1 is the router's."""
+    """Returns one of the four addresses between the router and a port's host; 1 is the router's."""
     return f"192.0.2.{4 * port + host}"
 
 

@@ -79,8 +79,8 @@ def longest(destination: int) -> Route | None:
 
 @cache
 def destinations(port: int) -> tuple[int, ...]:
-    """Of packets that leave through a port, one for each of its prefixes, in random order; the
-    first is for a prefix of 24 bits."""
+    """Returns an IPv4 address in each prefix of a port, in random order; the first is in a prefix
+    of 24 bits."""
     rng = np.random.default_rng(port)
     found = []
     for route in table():
@@ -98,7 +98,7 @@ def destinations(port: int) -> tuple[int, ...]:
 
 
 def load(mode: Mode, window: int, routed: bool, train: int | None = None) -> Traffic:
-    """What comes in at each port is for its neighbour's prefixes.
+    """Makes the traffic of a mode: what comes in at each port is for its neighbour's prefixes.
 
     routed: whether the TTL of what comes back is to be one less. train: packets that are sent at a
     time, if it is to be another number than fits best.
@@ -136,8 +136,8 @@ def load(mode: Mode, window: int, routed: bool, train: int | None = None) -> Tra
 
 
 def wrong_route(frame: bytes, port: int) -> str | None:
-    """What is wrong with a frame, from Ethernet on, that a router has sent through a port; None if
-    nothing is."""
+    """Describes an error in a frame, from Ethernet on, that a router has sent through a port; None
+    if it is right."""
     header = frame[_ETHERNET : _ETHERNET + _IPV4]
     destination = int.from_bytes(header[16:20], "big")
     route = longest(destination)
