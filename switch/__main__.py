@@ -183,7 +183,12 @@ def _port_options(options: Options, number: int) -> PortOptions:
     port = options.ports[number]
     given = {} if port.queue_bytes is None else {"queue_bytes": port.queue_bytes}
     return PortOptions(
-        port.interface, rate=port.rate, rate_in=port.rate_in, join=options.join, **given
+        port.interface,
+        rate=port.rate,
+        queue_packets=options.queue_packets,
+        rate_in=port.rate_in,
+        join=options.join,
+        **given,
     )
 
 

@@ -115,7 +115,7 @@ def command_line_of(manner: Manner) -> argparse.ArgumentParser:
         parser.add_argument(option, action="store_true", help=f"ignored: {reason}")
     for option in REFUSED:
         parser.add_argument(option, metavar="X", help=argparse.SUPPRESS)
-    _add_ports(parser)
+    _add_ports(parser, manner)
     _add_target(parser, manner)
     return parser
 
@@ -155,7 +155,7 @@ def _add_logging(parser: argparse.ArgumentParser, manner: Manner) -> None:
     )
 
 
-def _add_ports(parser: argparse.ArgumentParser) -> None:
+def _add_ports(parser: argparse.ArgumentParser, manner: Manner) -> None:
     ports = parser.add_argument_group("ports")
     ports.add_argument(
         "--port-rate",
@@ -170,6 +170,14 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PORT=BYTES",
         help="bytes that may wait for the port",
+    )
+    ports.add_argument(
+        "--queue-packets",
+        type=int,
+        default=manner.queue_packets,
+        metavar="N",
+        help="packets of one priority that may wait for each port (default "
+        f"{manner.queue_packets or 'no limit'})",
     )
     ports.add_argument(
         "--port-rate-in",

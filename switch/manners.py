@@ -53,7 +53,8 @@ REFUSED: MappingProxyType[str, str] = MappingProxyType(
 class Manner:
     """Defaults, and how the process speaks.
 
-    name: in usage and errors. wrong: exit status for a wrong command line. quiet: nothing but
+    queue_packets: of a port's queue (simple_switch.cpp, `egress_buffers`), None = no limit. name: in
+    usage and errors. wrong: exit status for a wrong command line. quiet: nothing but
     warnings is logged unless a log is asked for. suffix: of the name of a log file.
     """
 
@@ -66,18 +67,20 @@ class Manner:
     quiet: bool
     suffix: str
     log_bytes: int | None
+    queue_packets: int | None
 
 
 # p4runtime-shell's default device, which is the lowest that the P4Runtime spec allows ("Default
 # Role and Default Device ID"). Nobody is authenticated without TLS, so stay on the machine.
-OWN = Manner("python -m switch", False, 1, "127.0.0.1:9559", "info", 2, False, "", None)
+OWN = Manner("python -m switch", False, 1, "127.0.0.1:9559", "info", 2, False, "", None, None)
 
 
 def of_process(program: str) -> Manner:
     """The manner for a process that was started as `program`, its argv[0]."""
     name = Path(program).name
     if name.startswith(BMV2):
-        return Manner(name, True, 0, "0.0.0.0:9559", "trace", 1, True, ".txt", 5 * 1024 * 1024)
+        address, log_bytes = "0.0.0.0:9559", 5 * 1024 * 1024
+        return Manner(name, True, 0, address, "trace", 1, True, ".txt", log_bytes, 64)
     if name == COMMAND:
         return replace(OWN, name=name)
     return OWN

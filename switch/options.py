@@ -35,6 +35,7 @@ class PortSettings:
 class Options:
     """A checked command line.
 
+    queue_packets: of one priority that may wait for a port, None = no limit.
     log_bytes: of one log file, None = as many as come; log_files: how many older ones are kept.
     ignored: what was given and means nothing here, with the reason.
     """
@@ -48,6 +49,7 @@ class Options:
     cpu_port: int | None
     pcap: Path | None
     priority_queues: int
+    queue_packets: int | None
     plain: bool
     join: bool
     log_console: bool
@@ -110,6 +112,8 @@ def _check(given: argparse.Namespace, manner: Manner) -> Options:
         raise ValueError(
             f"--priority-queues {given.priority_queues}: a port has 1 to {MAX_PRIORITY_QUEUES}"
         )
+    if not 0 <= (given.queue_packets or 0) < 1 << 32:
+        raise ValueError(f"--queue-packets {given.queue_packets}: 0 to {(1 << 32) - 1}, 0 = no limit")
     if given.cpu_port is not None:
         _port_number(str(given.cpu_port), "--cpu-port")
         if given.cpu_port == 0:
@@ -136,6 +140,7 @@ def _check(given: argparse.Namespace, manner: Manner) -> Options:
         cpu_port=given.cpu_port,
         pcap=given.pcap,
         priority_queues=given.priority_queues,
+        queue_packets=given.queue_packets or None,
         plain=given.plain,
         join=not given.no_join,
         log_console=given.log_console,

@@ -63,6 +63,8 @@ class PortOptions:
     rate         bit/s of frames from the Ethernet header on, without FCS; None: as fast as the
                  interface takes them
     queue_bytes  bytes of packets that may wait for the port; beyond it packets are dropped
+    queue_packets
+                 packets of one priority that may wait for the port; None: no limit
     rate_in      bit/s of the link that ends at the port, None: frames are there as they come. For
                  a sender whose shaper lets a frame go when its time on the link begins: it is
                  held until its last bit would be there
@@ -73,6 +75,7 @@ class PortOptions:
     interface: str
     rate: int | None = None
     queue_bytes: int = 1 << 20
+    queue_packets: int | None = None
     rate_in: int | None = None
     join: bool = True
 
@@ -85,6 +88,8 @@ class PortOptions:
                 raise ValueError(f"rate of {self.interface}: {rate} bit/s, must be above 0")
         if self.queue_bytes <= 0:
             raise ValueError(f"queue of {self.interface}: {self.queue_bytes} bytes")
+        if self.queue_packets is not None and not 0 < self.queue_packets < 1 << 32:
+            raise ValueError(f"queue of {self.interface}: {self.queue_packets} packets")
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,7 @@ class _Options(ctypes.Structure):
         ("interface", ctypes.c_char * 16),
         ("rate", ctypes.c_uint64),
         ("queue_bytes", ctypes.c_uint64),
+        ("queue_packets", ctypes.c_uint64),
         ("rate_in", ctypes.c_uint64),
         ("train_bytes", ctypes.c_uint64),
         ("capture_in", ctypes.c_char_p),
@@ -277,7 +283,7 @@ class Ports:
                 self._plain = True
                 log.warning("packets leave one by one, GSO does not work here: %s", reason)
         if self._cpu_port is not None:
-            self._add(self._cpu_port, _Options(b"", 0, 1 << 20, 0, 0, None, None), "the CPU port")
+            self._add(self._cpu_port, _Options(b"", 0, 1 << 20), "the CPU port")
         for number, options in sorted(self._options.items()):
             self._add_port(number, options)
         self.attach(self._pipeline)
@@ -396,6 +402,7 @@ class Ports:
             os.fsencode(options.interface),
             options.rate or 0,
             options.queue_bytes,
+            options.queue_packets or 0,
             options.rate_in or 0,
             train,
             *captures,

@@ -54,6 +54,8 @@ def test_without_options_it_is_as_bmv2_is():
     options = parsed("--no-p4")
     assert (options.device_id, options.address) == (0, "0.0.0.0:9559")
     assert (options.logs, options.traced, options.pcap) == (False, False, None)
+    assert options.queue_packets == 64
+    assert parsed("--no-p4 --queue-packets 0").queue_packets is None
 
 
 def test_a_log_has_everything_unless_a_level_is_given():

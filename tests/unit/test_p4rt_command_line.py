@@ -52,6 +52,7 @@ def test_rates_and_queues_belong_to_ports():
 def test_without_options_it_is_device_1_on_this_machine_only():
     options = parsed("--no-p4")
     assert (options.device_id, options.address) == (1, "127.0.0.1:9559")
+    assert options.queue_packets is None
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,7 @@ def test_without_options_it_is_device_1_on_this_machine_only():
         ("--no-p4 -- --cpu-port 600", "no port number"),
         ("--no-p4 -- --drop-port 510", "511"),
         ("--no-p4 -- --priority-queues 9", "8"),
+        ("--no-p4 --queue-packets -1", "0 to 4294967295"),
         ("--no-p4 --port-rate 1=5", "no -i 1@"),
         ("--no-p4 -i 1@a --port-rate 1", "PORT=NUMBER"),
         ("--no-p4 -i 1@a --port-rate 1=0", "above 0"),

@@ -36,7 +36,9 @@ FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 class Queue:
     """One port, number 1, of a traffic manager; packets have names."""
 
-    def __init__(self, limit: int = 1 << 20, rate: int = 0, pool: int = 100) -> None:
+    def __init__(
+        self, limit: int = 1 << 20, rate: int = 0, pool: int = 100, deepest: int = 0
+    ) -> None:
         self.native = library()
         self.native.tm_dequeue.restype = ctypes.c_void_p
         self.native.tm_enqueue.restype = ctypes.c_void_p
@@ -47,7 +49,9 @@ class Queue:
         self.freed: list[str] = []
         self.free = FREE(lambda _, packet: self.freed.append(self.name(packet)))
         self.native.tm_init(self.memory, None, pool, self.free)
-        self.native.tm_port_init(self.port, ctypes.c_uint64(limit), ctypes.c_uint64(rate))
+        self.native.tm_port_init(
+            self.port, ctypes.c_uint64(limit), deepest, ctypes.c_uint64(rate)
+        )
         self.memory[1] = ctypes.addressof(self.port)  # ports[1]
 
     def name(self, at: int) -> str:
@@ -81,6 +85,19 @@ def test_first_in_first_out_with_depths_as_simple_switch_counts_them() -> None:
     assert [queue.packets[name].enq_qdepth for name in "abc"] == [0, 1, 2]
     assert queue.get_all() == ["a", "b", "c"]
     assert [queue.packets[name].deq_qdepth for name in "abc"] == [2, 1, 0]
+
+
+def test_depths_and_limits_are_of_one_priority() -> None:
+    # As in BMv2's QueueingLogicPriRL: each priority has its own size and capacity, and a full one
+    # takes nothing from another.
+    queue = Queue(deepest=2)
+    assert [queue.put(f"low{n}") for n in range(3)] == [True, True, False]
+    assert [queue.put(f"high{n}", priority=1) for n in range(3)] == [True, True, False]
+    assert queue.freed == ["low2", "high2"]
+    assert [queue.packets[f"high{n}"].enq_qdepth for n in range(2)] == [0, 1]
+    assert queue.get_all() == ["high0", "high1", "low0", "low1"]
+    assert [queue.packets[f"high{n}"].deq_qdepth for n in range(2)] == [1, 0]
+    assert queue.packets["low0"].deq_qdepth == 1
 
 
 def test_seven_goes_first_and_zero_last() -> None:

@@ -178,7 +178,8 @@ int port_add(struct ports *ports, uint32_t number, const struct ports_options *o
     port->interface.socket = -1;
     port->capture_in.file = port->capture_out.file = -1;
     port->quantum_ns = quantum(options);
-    tm_port_init(&port->queue, options->queue_bytes, options->rate);
+    tm_port_init(&port->queue, options->queue_bytes, (uint32_t)options->queue_packets,
+                 options->rate);
     int error = fill_port(ports, port, options);
     if (error) {
         destroy_port(port);

@@ -42,6 +42,7 @@ struct ports_options {
     char interface[IFNAMSIZ]; // empty: the CPU port
     uint64_t rate;            // bit/s of the frames without FCS; 0: none
     uint64_t queue_bytes;
+    uint64_t queue_packets;   // of one priority; 0: no limit
     uint64_t rate_in;         // bit/s of the link that ends here: see intake.h; 0: nothing is held
     uint64_t train_bytes;     // longest joined frame; 0: do not join
     const char *capture_in;   // path of a pcap file, or NULL

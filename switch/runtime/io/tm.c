@@ -11,9 +11,10 @@ void tm_init(struct traffic_manager *tm, struct sw *sw, uint32_t pool,
     tm->free = free;
 }
 
-void tm_port_init(struct tm_port *port, uint64_t limit, uint64_t rate) {
+void tm_port_init(struct tm_port *port, uint64_t limit, uint32_t deepest, uint64_t rate) {
     memset(port, 0, sizeof *port);
     port->limit = limit;
+    port->deepest = deepest ? deepest : UINT32_MAX;
     port->rate = rate;
 }
 
@@ -32,6 +33,7 @@ static void unlink_packet(struct traffic_manager *tm, struct tm_port *port,
     if (!port->head[priority])
         port->waiting &= ~(1u << priority);
     port->held[priority] -= packet->length;
+    port->depth[priority]--;
     port->packets--;
     port->bytes -= packet->length;
     tm->packets--;
@@ -48,6 +50,8 @@ static uint32_t highest(uint32_t bits) {
 // Room for the packet, if lower priorities give up theirs where they must.
 static bool make_room(struct traffic_manager *tm, struct tm_port *port,
                       const struct sw_packet *packet) {
+    if (port->depth[packet->priority] >= port->deepest)
+        return false;
     if (port->bytes + packet->length <= port->limit && port->packets < tm->pool - tm->packets)
         return true;
     uint64_t firm = packet->length; // what would stay if all lower priorities were dropped
@@ -74,7 +78,7 @@ static struct sw_packet *take(struct traffic_manager *tm, struct tm_port *port) 
     struct sw_packet *packet = port->head[highest(port->waiting)];
     unlink_packet(tm, port, packet);
     packet->next = NULL;
-    packet->deq_qdepth = port->packets;
+    packet->deq_qdepth = port->depth[packet->priority];
     return packet;
 }
 
@@ -110,7 +114,7 @@ struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet,
     }
     uint32_t priority = packet->priority;
     packet->enq_us = now_us;
-    packet->enq_qdepth = port->packets;
+    packet->enq_qdepth = port->depth[priority];
     packet->next = NULL;
     packet->tm = port->tail[priority];
     if (port->tail[priority])
@@ -120,6 +124,7 @@ struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet,
     port->tail[priority] = packet;
     port->waiting |= 1u << priority;
     port->held[priority] += packet->length;
+    port->depth[priority]++;
     port->packets++;
     port->bytes += packet->length;
     tm->packets++;

@@ -3,7 +3,7 @@
 // The traffic manager: for every egress port a bounded queue with strict priorities and a rate.
 //
 // Packets wait here between ingress and egress, as in simple_switch, so that enq_qdepth and
-// deq_timedelta mean something. Ports do not know of each other: what one holds back delays no
+// deq_timedelta mean something; depths are those of the packet's priority, as there. Ports do not know of each other: what one holds back delays no
 // other. Of a port with a rate one packet is on the line, beside those that wait: when its time there
 // is over it has left, as on a link, where a frame is there when its last bit is. Times are
 // nanoseconds of one monotonic clock. Not thread safe: the caller locks.
@@ -29,8 +29,10 @@ struct tm_port {
     uint32_t waiting; // bit p: priority p has packets
     uint32_t packets;
     uint64_t bytes;
-    uint64_t held[TM_PRIORITIES]; // bytes by priority
+    uint64_t held[TM_PRIORITIES];  // bytes by priority
+    uint32_t depth[TM_PRIORITIES]; // packets by priority
     uint64_t limit;   // bytes that may wait
+    uint32_t deepest; // packets of one priority that may wait
     uint64_t rate;    // bit/s, 0 = as fast as the interface takes them
     struct sw_packet *line; // the packet on it, if there is a rate; whatever waits, one is
     uint64_t begun_ns;      // when it began, or the last one did
@@ -56,12 +58,13 @@ struct traffic_manager {
 void tm_init(struct traffic_manager *tm, struct sw *sw, uint32_t pool,
              void (*free)(struct sw *, struct sw_packet *));
 
-// limit: bytes; rate: bit/s or 0. The port starts empty and with counters at zero.
-void tm_port_init(struct tm_port *port, uint64_t limit, uint64_t rate);
+// limit: bytes; deepest: packets of one priority, 0 = no limit; rate: bit/s or 0. The port starts
+// empty and with counters at zero.
+void tm_port_init(struct tm_port *port, uint64_t limit, uint32_t deepest, uint64_t rate);
 
 // Takes the packet into the queue of packet->port and sets its queue fields. Returns the port, or
-// NULL if the packet was dropped (and freed). A full queue drops the arriving packet; but packets
-// of a lower priority make room, latest first. A port may not hold more packets than the switch
+// NULL if the packet was dropped (and freed). A full queue drops the arriving packet; but where bytes
+// are short, packets of a lower priority make room, latest first. A port may not hold more packets than the switch
 // has left for others either.
 struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us);
 
