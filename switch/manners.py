@@ -53,9 +53,9 @@ REFUSED: MappingProxyType[str, str] = MappingProxyType(
 class Manner:
     """Defaults, and how the process speaks.
 
-    queue_packets: of a port's queue (simple_switch.cpp, `egress_buffers`), None = no limit. name: in
-    usage and errors. wrong: exit status for a wrong command line. quiet: nothing but
+    name: in usage and errors. wrong: exit status for a wrong command line. quiet: nothing but
     warnings is logged unless a log is asked for. suffix: of the name of a log file.
+    queue_packets: that wait for a port (simple_switch.cpp, `egress_buffers`), None = no limit.
     """
 
     name: str

@@ -113,7 +113,9 @@ def _check(given: argparse.Namespace, manner: Manner) -> Options:
             f"--priority-queues {given.priority_queues}: a port has 1 to {MAX_PRIORITY_QUEUES}"
         )
     if not 0 <= (given.queue_packets or 0) < 1 << 32:
-        raise ValueError(f"--queue-packets {given.queue_packets}: 0 to {(1 << 32) - 1}, 0 = no limit")
+        raise ValueError(
+            f"--queue-packets {given.queue_packets}: 0 to {(1 << 32) - 1}, 0 = no limit"
+        )
     if given.cpu_port is not None:
         _port_number(str(given.cpu_port), "--cpu-port")
         if given.cpu_port == 0:

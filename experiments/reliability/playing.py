@@ -16,7 +16,7 @@ from testbed.cli.run import run
 from testbed.cli.view import View
 from testbed.faults import files as faults
 from testbed.lifecycle.launcher import LaunchError
-from testbed.nodes.processes import ROOT
+from testbed.plans.paths import ROOT
 from topologies.spec import load as load_topology
 
 Message = dict[str, Any]

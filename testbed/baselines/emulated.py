@@ -25,9 +25,10 @@ from testbed.baselines.members import Report
 from testbed.jobs.preflight import JobPlan
 from testbed.lifecycle.execution import begin
 from testbed.lifecycle.launcher import Launch
-from testbed.nodes.processes import environment, python, tail
+from testbed.nodes.processes import environment, python
 from testbed.plans.expected import Direction
 from testbed.records.links import Carried
+from testbed.records.processinfo import tail
 from testbed.records.record import RunDirectory
 
 Message = dict[str, Any]

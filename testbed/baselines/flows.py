@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from protocol.ethernet import FRAMING, TCP_HEADERS
 from testbed.baselines.collectives import bounds
 from testbed.plans.expected import Direction, Load, way
-from testbed.virtual.queues import FRAMING
-from testbed.virtual.streams import HEADERS
 from topologies.addressing import Addressing, HostInterface
 from topologies.topology import LinkQuality
 
 VALUE = 4  # bytes of a float32
-_IP_AND_TCP = HEADERS - 14
+_IP_AND_TCP = TCP_HEADERS - 14
 _PIECE_SEGMENTS = 44  # 64 KiB: what goes on before the rest has come
 _PIECES = 8
 
@@ -123,10 +122,10 @@ class Wires:
         for (source, target), messages in one.items():
             segments = [-(-size // self.segment) for size in messages]
             acks = sum(-(-count // 2) for count in segments)
-            data = Load(sum(messages) + HEADERS * sum(segments), sum(segments))
+            data = Load(sum(messages) + TCP_HEADERS * sum(segments), sum(segments))
             for pair, load in (
                 ((source, target), data),
-                ((target, source), Load(HEADERS * acks, acks)),
+                ((target, source), Load(TCP_HEADERS * acks, acks)),
             ):
                 for direction in self.way(pair):
                     found.setdefault(direction, Load()).add(load)
@@ -141,8 +140,8 @@ class Wires:
         pairs = {pair for one in rounds for pair in one}
         ways = {
             pair: [
-                *((direction, self.segment + HEADERS) for direction in self.way(pair)),
-                *((direction, HEADERS) for direction in self.way((pair[1], pair[0]))),
+                *((direction, self.segment + TCP_HEADERS) for direction in self.way(pair)),
+                *((direction, TCP_HEADERS) for direction in self.way((pair[1], pair[0]))),
             ]
             for pair in sorted(pairs)
         }

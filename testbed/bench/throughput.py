@@ -37,7 +37,7 @@ from protocol.header import encode_runs
 from testbed.bench.common import LEAST_BUSY, BenchError, Message
 from testbed.bench.counterpart import ADDRESS, NONCE
 from testbed.bench.sampling import Sampler
-from testbed.nodes.processes import ROOT
+from testbed.plans.paths import ROOT
 
 _KEY = "gradient"
 _LEAVE_SECONDS = 10.0

@@ -41,7 +41,7 @@ from testbed.cli.options import (
     with_json,
 )
 from testbed.cli.run import bringing_up
-from testbed.cli.view import Meanwhile, count, show, show_rows, within
+from testbed.cli.view import Meanwhile, show, show_rows, within
 from testbed.jobs import preflight
 from testbed.jobs.preflight import JobPlan, read_program
 from testbed.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
@@ -49,6 +49,7 @@ from testbed.nodes.dataplane import make_ready
 from testbed.nodes.targets import Target, choose
 from testbed.plans import jobfile
 from testbed.records import pictures
+from testbed.records.wording import count
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import TopologyFile

@@ -19,7 +19,7 @@ from testbed.cli.options import (
     quantity_of,
     with_json,
 )
-from testbed.cli.view import count, show, show_rows
+from testbed.cli.view import show, show_rows
 from testbed.lifecycle.launcher import program_for
 from testbed.plans import bandwidth, jobfile
 from testbed.plans.analytic import Prediction, Setting, Work
@@ -31,6 +31,7 @@ from testbed.plans.network import ModelError, Network
 from testbed.plans.placements import KINDS
 from testbed.plans.planning import Link, Need, needs, table
 from testbed.plans.verdict import link_name, refusals, why
+from testbed.records.wording import count
 from testbed.training.workloads import shapes
 from topologies.addressing import Addressing
 from topologies.spec import load as load_topology

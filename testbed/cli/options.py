@@ -18,7 +18,7 @@ from rich.console import Console
 from testbed.cli.files import FILE
 from testbed.cli.pipes import PipedConsole, end_unread, silence
 from testbed.cli.starting import ended_by_interrupt
-from testbed.nodes.processes import ROOT
+from testbed.plans.paths import ROOT
 from testbed.records import record
 from topologies.units import quantity
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -13,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from testbed.cli.view import count, fits, plain_table, show, show_rows
+from testbed.cli.view import fits, plain_table, show, show_rows
+from testbed.records.wording import count, deviation, sending_ends, sums
 from topologies.units import size_text, time_text
 
 Message = dict[str, Any]
@@ -88,11 +88,6 @@ def _together(jobs: Sequence[Message]) -> str:
     return f"in all, in {count(len(jobs[0]['seconds_per_iteration']), 'iteration')}"
 
 
-def sums(job: Message) -> bool:
-    """Whether chunks had a payload, of which there are sums."""
-    return bool(job.get("payload") != "none")
-
-
 def _names(jobs: Iterable[Message]) -> set[str]:
     return {job["job"] for job in jobs}
 
@@ -158,12 +153,6 @@ def _busy(machine: Message) -> str:
     return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
 
 
-def sending_ends(links: Sequence[Message]) -> list[str]:
-    """Who sends on each: the node, or its interface where several links join the same two."""
-    pairs = Counter((row["from"], row["to"]) for row in links)
-    return [row["interface" if pairs[row["from"], row["to"]] > 1 else "from"] for row in links]
-
-
 def link_table(links: list[Message]) -> Table:
     """Bytes per link direction beside what they should be; a rack's hosts share a row.
 
@@ -207,15 +196,6 @@ def _alike(links: list[Message], folded: tuple[str, ...]) -> list[tuple[str, lis
 def _run(names: list[str]) -> str:
     unique = list(dict.fromkeys(names))
     return unique[0] if len(unique) == 1 else f"{unique[0]}..{unique[-1]}"
-
-
-def deviation(row: Message) -> str:
-    """How far a link's bytes are from what was expected, as text."""
-    carried, wanted = row["bytes"], row["expected_bytes"]
-    if carried == wanted:
-        return "0 %"
-    percent = f"{(carried - wanted) / wanted * 100:+.2f} %" if wanted else ""
-    return percent if percent.strip("+-0. %") else f"{carried - wanted:+,} B"
 
 
 def _range(sizes: list[int]) -> str:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cli import pipes
-from testbed.cli.view import View, count
+from testbed.cli.view import View
 from testbed.faults.files import Fault
 from testbed.lifecycle.launcher import Launch, LaunchError, launch
 from testbed.nodes.control import ControlError, Emit
 from testbed.records.record import RunDirectory, shown
+from testbed.records.wording import count
 from topologies.units import time_text
 
 Message = dict[str, Any]

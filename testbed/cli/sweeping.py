@@ -15,11 +15,12 @@ from rich.text import Text
 
 from testbed.cli.files import FILE, PICTURE
 from testbed.cli.options import console_for, print_json, say, with_json
-from testbed.cli.view import count, show, show_rows
+from testbed.cli.view import show, show_rows
 from testbed.lifecycle.launcher import compile_once
 from testbed.nodes.dataplane import make_ready
 from testbed.records import pictures
 from testbed.records.record import shown
+from testbed.records.wording import count
 from testbed.sweeps import curves, effects, plot, table
 from testbed.sweeps.cluster import RayCrew
 from testbed.sweeps.conduct import Crew, State, conduct, pending

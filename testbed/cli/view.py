@@ -31,11 +31,6 @@ _FEW_ROWS = 3  # for which nobody has to look along a column
 ENDLESS = 10_000
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    """A number of things in words: 1 server, 2 servers, 2 switches."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def show(console: Console, what: RenderableType = "") -> None:
     """Prints; where there is no terminal, lines as long as they are and without trailing blanks."""
     if console.is_terminal:

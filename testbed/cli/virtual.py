@@ -9,13 +9,14 @@ from pathlib import Path
 
 from controller.dataplane import DataPlane
 from testbed.cli.run import EndedError, ending_on_signals
-from testbed.cli.view import View, count
+from testbed.cli.view import View
+from testbed.jobs.errors import JobError
 from testbed.jobs.preflight import Preflight
 from testbed.lifecycle.launcher import LaunchError, compile_once, program_for
 from testbed.nodes.dataplane import make_ready
-from testbed.nodes.serverhost import JobError
 from testbed.records import record
 from testbed.records.record import RunDirectory, shown
+from testbed.records.wording import count
 from testbed.virtual import session
 from testbed.virtual.traceevents import TraceFile
 from topologies import wording

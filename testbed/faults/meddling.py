@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from controller.connection import GrpcConnection
 from controller.dataplane import DataPlane
-from testbed.nodes.targets import DEVICE_ID, SwitchProcess
+from testbed.nodes.switchprocess import SwitchProcess
+from testbed.nodes.targets import DEVICE_ID
 
 # Above any election id of the controller, which then outbids it.
 _TERM = 1 << 32

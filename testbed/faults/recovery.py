@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.outcomes import Outcome
-from testbed.nodes.targets import SwitchProcess
+from testbed.jobs.results import sent_again
+from testbed.nodes.switchprocess import SwitchProcess
 from testbed.records import outcomes
 
 Message = dict[str, Any]
@@ -272,16 +273,6 @@ class FaultLog:
         task = asyncio.get_running_loop().create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
-
-
-def sent_again(statistics: Message) -> int:
-    """Contributions sent beyond those that were needed, at the end of an iteration.
-
-    A chunk that the server sums is contributed twice: it comes back flagged before.
-    """
-    needed = statistics["completed"] + statistics["exponent_rounds"]
-    twice = statistics["completed_direct"] + statistics["initial"]
-    return max(0, int(statistics["sent"] - needed - 2 * twice))
 
 
 def _by_switch(counts: Counter[Outcome]) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.nodes.processes import CONSEQUENCE, Process, ProcessError, tail
-from testbed.nodes.serverhost import JobError
+from testbed.jobs.errors import JobError
+from testbed.nodes.processes import CONSEQUENCE, Process, ProcessError
+from testbed.records.processinfo import tail
 
 
 def cause(

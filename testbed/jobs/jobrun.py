@@ -21,6 +21,7 @@ from testbed.explaining.inquiry import Inquiry
 from testbed.jobs import results
 from testbed.jobs.blame import cause
 from testbed.jobs.checking import reference
+from testbed.jobs.errors import JobError
 from testbed.jobs.forecast import Forecast
 from testbed.jobs.place import Place
 from testbed.jobs.tally import Tally
@@ -28,7 +29,6 @@ from testbed.jobs.waiting import Waits
 from testbed.jobs.workers import Told, Workers
 from testbed.nodes.keeper import JOBS_ADDRESS
 from testbed.nodes.processes import Process, ProcessError, Processes, python
-from testbed.nodes.serverhost import JobError
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.records import scheduling
 from testbed.records.record import cpu_seconds

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.faults.recovery import sent_again
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.jobspec import JobSpec
 from testbed.training.attendance import Attendance
@@ -17,6 +16,16 @@ from topologies.topology import Topology
 
 Message = dict[str, Any]
 _ROOT_IS_SWITCH = ("two-level", "core")
+
+
+def sent_again(statistics: Message) -> int:
+    """Contributions sent beyond those that were needed, at the end of an iteration.
+
+    A chunk that the server sums is contributed twice: it comes back flagged before.
+    """
+    needed = statistics["completed"] + statistics["exponent_rounds"]
+    twice = statistics["completed_direct"] + statistics["initial"]
+    return max(0, int(statistics["sent"] - needed - 2 * twice))
 
 
 def about(

@@ -14,9 +14,11 @@ from typing import Any
 from controller.dataplane import DataPlane
 from controller.trees import Tree
 from protocol.outcomes import Outcome
+from testbed.jobs.errors import JobError
 from testbed.jobs.others import Others
+from testbed.network import measuring
+from testbed.nodes import counters
 from testbed.nodes.keeper import Nodes
-from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import Direction, Load
 from testbed.records import links, outcomes
 
@@ -72,7 +74,7 @@ class Tally:
                 other.shared_with.add(self.name)
         self._among.training.append(self)
         wipes, counts = self._wipes(), await self._count(strict=True)
-        measured = await links.measure(self._nodes.network, self._nodes.switches)
+        measured = await measuring.measure(self._nodes.network, self._nodes.switches)
         self._before = wipes, counts, measured
 
     async def end(self, expected: Mapping[Direction, Load] | None) -> None:
@@ -87,7 +89,7 @@ class Tally:
         now = self._wipes()
         self.wiped = [n for n in now if now[n] != wipes[n] or n not in self._counted]
         network = self._nodes.network
-        measured = await links.measure(network, self._nodes.switches)
+        measured = await measuring.measure(network, self._nodes.switches)
         # What other jobs should have sent meanwhile, or after a fault, nobody can say either.
         wanted = None if self.alongside or self.wiped else expected
         carried_since = links.since(network.addressing, carried, measured)
@@ -129,7 +131,7 @@ class Tally:
         switches = self._nodes.switches
         chosen = [switches[name] for name in sorted(outcomes.switches_of(self._trees))]
         serving = [switch for switch in chosen if switch.serving]
-        counts, silent = await outcomes.read(serving, self._among.dataplane)
+        counts, silent = await counters.read(serving, self._among.dataplane)
         if silent and strict:
             raise silent[0]
         return counts

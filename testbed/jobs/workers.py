@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.jobs.crew import Calls, Crew
+from testbed.jobs.errors import JobError
 from testbed.jobs.place import Place
 from testbed.jobs.progress import Progress
 from testbed.jobs.waiting import Waits
 from testbed.nodes.processes import Process, ProcessError, Processes
-from testbed.nodes.serverhost import JobError
 from testbed.plans.jobspec import JobSpec
 from testbed.training.attendance import Attendance
 

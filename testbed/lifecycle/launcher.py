@@ -30,11 +30,12 @@ from testbed.jobs import preflight
 from testbed.network.namespaces import command, through_sudo
 from testbed.nodes.control import SOCKET, ControlError, SupervisorGoneError, ask, connect
 from testbed.nodes.dataplane import SOURCES, DataPlaneError, make_ready
-from testbed.nodes.processes import describe, environment, python, tail
+from testbed.nodes.processes import describe, environment, python
 from testbed.nodes.targets import choose
 from testbed.plans import jobfile
 from testbed.plans.jobfile import JobFileError
 from testbed.records import record
+from testbed.records.processinfo import tail
 from testbed.records.record import RunDirectory
 from topologies.spec import read as read_topology
 

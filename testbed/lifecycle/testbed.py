@@ -16,17 +16,19 @@ from hosts.surroundings import ADDRESS, HOST, QUEUE_BYTES, SERVICE
 from testbed.faults.chaos import Chaos
 from testbed.faults.files import Fault
 from testbed.faults.recovery import FaultLog
+from testbed.jobs.errors import JobError
 from testbed.jobs.jobrun import JobRun
 from testbed.jobs.others import Others
 from testbed.jobs.place import Place
 from testbed.jobs.tally import Tallies
+from testbed.network import measuring
 from testbed.network.emulated import Network
+from testbed.nodes import counters
 from testbed.nodes.control import ControlError, Emit, Message
 from testbed.nodes.forkserver import FRESH, ForkServer
 from testbed.nodes.keeper import JOBS_ADDRESS, Nodes
 from testbed.nodes.processes import ProcessError, Processes, environment
-from testbed.nodes.serverhost import JobError
-from testbed.nodes.targets import SwitchProcess, complete_captures
+from testbed.nodes.switchprocess import SwitchProcess, complete_captures
 from testbed.plans.expected import Direction, Load, total
 from testbed.plans.jobfile import JobFileError, load
 from testbed.records import links, outcomes, record, transmissions
@@ -229,11 +231,11 @@ class Testbed:
         stopped = self.processes.stopped()
         names = {one.name for one in stopped}
         chosen = [s for s in self.nodes.switches.values() if s.serving and s.name not in names]
-        return [*stopped, *(await outcomes.read(chosen, self.dataplane))[1]]
+        return [*stopped, *(await counters.read(chosen, self.dataplane))[1]]
 
     async def _read(self, chosen: Iterable[SwitchProcess]) -> outcomes.Counts:
         """What switches have counted, of those that answer."""
-        return (await outcomes.read(chosen, self.dataplane))[0]
+        return (await counters.read(chosen, self.dataplane))[0]
 
     async def _write_summary(self) -> None:
         """Writes what is known; then raises ``TimeoutError`` if links could not be measured."""
@@ -304,7 +306,7 @@ class Testbed:
 
     async def measure(self) -> links.Measured:
         """What links have carried by now; raises ``TimeoutError``."""
-        return await links.measure(self.network, self.nodes.switches)
+        return await measuring.measure(self.network, self.nodes.switches)
 
     def carried(
         self, now: links.Measured, loads: Mapping[Direction, Load] | None

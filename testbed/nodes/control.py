@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.nodes.processes import state_of
+from testbed.records.processinfo import state_of
 from testbed.records.record import RunDirectory
 
 SOCKET = "control"

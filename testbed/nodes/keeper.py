@@ -20,7 +20,8 @@ from testbed.nodes.controllerhost import ControllerHost
 from testbed.nodes.processes import Process, ProcessError, Processes, describe, python
 from testbed.nodes.serverhost import ServerHost
 from testbed.nodes.serving import Serving
-from testbed.nodes.targets import BMV2_QUEUE_PACKETS, SwitchProcess, switches
+from testbed.nodes.switchprocess import SwitchProcess, switches
+from testbed.nodes.targets import BMV2_QUEUE_PACKETS
 from testbed.records.record import RunDirectory
 
 JOBS_ADDRESS = "unix:sockets/jobs"

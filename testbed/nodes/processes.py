@@ -20,17 +20,16 @@ from functools import partial
 from pathlib import Path
 
 from testbed.nodes.forkserver import Forked, ForkServer
+from testbed.plans.paths import ROOT
+from testbed.records.processinfo import state_of, tail
 
 _log = logging.getLogger("processes")
 
-TAIL_LINES = 20
 _QUOTED = 200  # characters of a line
 _STOP_SECONDS = 5.0
 # The exit status of a process that stopped only because the job or testbed around it did.
 CONSEQUENCE = 75
 _CAUSE_SECONDS = 2.0
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class ProcessError(Exception):
@@ -45,18 +44,6 @@ class ProcessError(Exception):
         self.log = log
         self.status = status
         super().__init__(f"{name} {what}\n{tail(log)}")
-
-
-def tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """The end of a log, with a heading that says where it is."""
-    try:
-        text = log.read_text(errors="replace").splitlines()
-    except OSError as error:
-        return f"(its log {log} cannot be read: {error.strerror})"
-    if not text:
-        return f"(its log {log} is empty)"
-    heading = f"--- last lines of {log}" if len(text) > lines else f"--- {log}"
-    return "\n".join([heading, *text[-lines:]])
 
 
 def environment() -> dict[str, str]:
@@ -218,15 +205,6 @@ class Process:
         os.close(self._log)
         if not self.exited.done():
             self.exited.set_result(status)
-
-
-def state_of(pid: int) -> str:
-    """A process's state as ``/proc/PID/stat`` has it (proc(5)): R, S, T...; "" if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[0]
 
 
 def describe(status: int) -> str:

@@ -5,20 +5,10 @@ from __future__ import annotations
 
 import asyncio
 
+from testbed.jobs.errors import JobError
 from testbed.nodes.processes import Process, ProcessError
 
 _JOIN_SECONDS = 30.0
-
-
-class JobError(Exception):
-    """A job was refused or failed; the text names the process and shows its log's tail.
-
-    process: the name of the process that failed, None if it was none.
-    """
-
-    def __init__(self, text: str, process: str | None = None) -> None:
-        super().__init__(text)
-        self.process = process
 
 
 class ServerHost:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from testbed.jobs.errors import JobError
 from testbed.nodes.processes import ProcessError
-from testbed.nodes.serverhost import JobError, ServerHost
+from testbed.nodes.serverhost import ServerHost
 
 log = logging.getLogger("serving")
 

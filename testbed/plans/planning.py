@@ -14,12 +14,12 @@ from typing import Any
 
 from controller.dataplane import DataPlane
 from controller.trees import PlanRefusedError, TreeKind, plan_trees
+from protocol.ethernet import FRAMING
 from testbed.plans import placements
 from testbed.plans.bandwidth import Model, minimum, uplink
 from testbed.plans.expected import Direction, Load, Workload, expected
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.placements import KINDS
-from testbed.virtual.queues import FRAMING
 from topologies.addressing import Addressing
 from topologies.ring import units_by_rank
 from topologies.topology import LinkQuality

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import deque
 from itertools import product
 
+from protocol.ethernet import TCP_HEADERS
 from testbed.plans.lines import Lines, Packet
 from testbed.plans.network import SERVER, WORKER, Network
-from testbed.virtual.streams import HEADERS
 from topologies.topology import Costs
 
 __all__ = ["served"]
@@ -82,7 +82,7 @@ class _Segments:
         self._untold[stream] += 1
         if number or self._untold[stream] == 2:
             told, self._untold[stream] = self._untold[stream], 0
-            self._leave(now, HEADERS, stream, (1, told), back=stream[0] == 0)
+            self._leave(now, TCP_HEADERS, stream, (1, told), back=stream[0] == 0)
         if result:
             self.ended = max(self.ended, now)
         elif number:
@@ -143,7 +143,7 @@ def _windows(network: Network, costs: Costs, frame: int, most: int) -> dict[tupl
             for one in lines.way(worker, link, back=back)
         ]
         for key, _ in ways[worker, unit]:
-            wanted[key] = wanted.get(key, 0) + frame + HEADERS
+            wanted[key] = wanted.get(key, 0) + frame + TCP_HEADERS
     return {
         pair: max(2, int(min(most, *(queue / wanted[key] for key, queue in way))))
         for pair, way in ways.items()

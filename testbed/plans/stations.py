@@ -17,8 +17,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from protocol.ethernet import FRAMING, LEAST_ON_WIRE
 from testbed.plans.network import Network
-from testbed.virtual.queues import FRAMING, LEAST_ON_WIRE
 from topologies.topology import Costs
 
 __all__ = [

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from protocol.ethernet import TCP_HEADERS
 from testbed.baselines.flows import VALUE, piece, segment
 from testbed.plans.analytic import HOST, Prediction, Setting, Work
 from testbed.plans.network import SERVER, WORKER, Network
@@ -34,7 +35,6 @@ from testbed.plans.routed import Parted
 from testbed.plans.segments import served
 from testbed.plans.stations import links, passing, pipeline, processor, wire_bits
 from testbed.plans.traffic import Traffic, baselines, placement
-from testbed.virtual.streams import HEADERS
 from topologies.topology import Costs
 
 __all__ = ["without_network"]
@@ -53,11 +53,11 @@ class Message:
     @property
     def bytes(self) -> float:
         """In both directions together: streams the other way have as much in theirs."""
-        return self.data + HEADERS * (self.segments + self.acks)
+        return self.data + TCP_HEADERS * (self.segments + self.acks)
 
     def bits(self, costs: Costs) -> float:
         """That a link has to carry."""
-        extra = wire_bits(HEADERS, costs) - 8 * HEADERS
+        extra = wire_bits(TCP_HEADERS, costs) - 8 * TCP_HEADERS
         return 8 * self.bytes + extra * (self.segments + self.acks)
 
     def worked(self, costs: Costs) -> float:
@@ -72,7 +72,7 @@ class _Streams:
     def __init__(self, network: Network, work: Work, setting: Setting) -> None:
         self.network, self.work, self.costs = network, work, setting.costs
         self.segment = segment(network.mtu)
-        self.frame = self.segment + HEADERS
+        self.frame = self.segment + TCP_HEADERS
 
     def message(self, data: float) -> Message:
         segments = -int(-data // self.segment)
@@ -92,7 +92,7 @@ class _Streams:
     def way(self, levels: int, data: float, last: str = WORKER) -> float:
         """Seconds of a message's last segment, from a worker up so many levels of uplinks and down
         again."""
-        frame = HEADERS + int(min(self.segment, data))
+        frame = TCP_HEADERS + int(min(self.segment, data))
         up = self.network.way(levels)
         names = [*up, *reversed([last, *up[1:]])]
         host = processor(frame, self.costs) * (2 if last == WORKER else 1)
@@ -210,7 +210,7 @@ def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
     slowest = max(busy, key=lambda one: busy[one])
     segments = min(part.segments, streams.piece(shards) // streams.segment)
     window = min(
-        network.lines[one].queue_bytes / (count * (streams.frame + HEADERS))
+        network.lines[one].queue_bytes / (count * (streams.frame + TCP_HEADERS))
         for one, count in pairs.items()
     )
     racks = [count for count, here in zip(network.workers, network.servers, strict=True) if here]

@@ -28,7 +28,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from testbed.nodes.processes import ROOT
+from testbed.plans.paths import ROOT
 
 LOCK = ".lock"
 FACTS = "testbed.json"

@@ -24,8 +24,9 @@ from controller.dataplane import DataPlane
 from protocol import jobs_pb2
 from protocol.outcomes import Outcome
 from testbed.jobs.others import Others, status_of
+from testbed.nodes import counters
 from testbed.nodes.keeper import CONTROLLER, Nodes
-from testbed.nodes.targets import PortCounters, SwitchProcess
+from testbed.nodes.switchprocess import PortCounters, SwitchProcess
 from testbed.records import outcomes
 from topologies.ring import host_of
 
@@ -110,7 +111,7 @@ class Observer:
         ]
         status, (counts, _), ports = await asyncio.gather(
             asyncio.to_thread(status_of, _ANSWER_SECONDS),
-            outcomes.read(serving, self._dataplane, _ANSWER_SECONDS),
+            counters.read(serving, self._dataplane, _ANSWER_SECONDS),
             self._ports(serving),
         )
         self._taken = time.monotonic()

@@ -7,7 +7,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from testbed.nodes.processes import ROOT
+from testbed.plans.paths import ROOT
 
 _FOLDERS = ("protocol", "switch", "topologies", "controller", "hosts", "testbed")
 _SUFFIXES = (".py", ".c", ".h")

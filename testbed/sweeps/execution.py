@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.jobs.errors import JobError
 from testbed.lifecycle.launcher import program_for
-from testbed.nodes.processes import tail
-from testbed.nodes.serverhost import JobError
+from testbed.records.processinfo import tail
 from testbed.records.record import RunDirectory
 from testbed.sweeps import code
 from testbed.virtual import session

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from testbed.nodes.processes import environment, tail
+from testbed.nodes.processes import environment
+from testbed.records.processinfo import tail
 from testbed.sweeps import code
 from testbed.sweeps.execution import Outcome
 from testbed.sweeps.trials import Trial

@@ -16,6 +16,7 @@ from hosts.driver import Ahead, Counters
 from hosts.native import library
 from hosts.releases import Released
 from hosts.stepping import Clock, Seconds
+from protocol.ethernet import FRAMING
 from protocol.frames import Interface
 from protocol.header import (
     HEADER_BYTES,
@@ -28,7 +29,6 @@ from switch.lines import address
 from testbed.virtual.costs import Core, of_hosts, of_servers
 from testbed.virtual.frames import Arrived, Framing, arrived
 from testbed.virtual.links import Link
-from testbed.virtual.queues import FRAMING
 from testbed.virtual.tasknode import TaskNode
 from testbed.virtual.tasks import Alarm, Waiter
 from testbed.virtual.trains import NEVER, SECOND, Frames, Lengths, Times, Train, joined

@@ -21,9 +21,9 @@ from hosts.errors import ClientError
 from hosts.jobservice import Service, create_service
 from protocol.outcomes import Outcome
 from testbed.jobs import results
+from testbed.jobs.errors import JobError
 from testbed.jobs.forecast import Forecast
 from testbed.jobs.progress import Progress
-from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import Workload
 from testbed.plans.jobfile import JobFile, Placement
 from testbed.plans.jobspec import JobSpec

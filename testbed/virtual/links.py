@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from protocol.ethernet import HEADER as ETHERNET_HEADER
 from switch.lines import LateError, LineError, LineQueue
 from testbed.virtual.errors import CausalityError, LinkError, TrainError
 from testbed.virtual.impairments import DUPLICATION, LOSS, REORDERING, chosen, key
 from testbed.virtual.marking import mark
-from testbed.virtual.queues import ETHERNET_HEADER, Pace, Strict
+from testbed.virtual.queues import Pace, Strict
 from testbed.virtual.trains import NEVER, Times, Train, joined, picoseconds
 from topologies.topology import LinkQuality
 

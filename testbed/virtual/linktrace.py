@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from protocol.ethernet import HEADER as ETHERNET_HEADER
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER, HEADER_BYTES, SERVER_PORTS, Array
 from testbed.virtual.links import Link
-from testbed.virtual.queues import ETHERNET_HEADER
 from testbed.virtual.sampling import Sampled, Tell
 from testbed.virtual.trains import Times, Train
 

@@ -10,12 +10,10 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from protocol.ethernet import FRAMING, HEADER, LEAST_ON_WIRE
 from switch.lines import Line, LineCounters, LineError
 from testbed.virtual.trains import NEVER, SECOND
 
-ETHERNET_HEADER = 14
-LEAST_ON_WIRE = 60  # an Ethernet frame without FCS; shorter ones are padded (IEEE 802.3, 3.2.8)
-FRAMING = 8 + 4 + 12  # preamble and start, FCS, gap between frames (IEEE 802.3, 3.1.1 and 4.4.2)
 PRIORITIES = 8
 
 
@@ -53,7 +51,7 @@ class Pace:
             whole=self.whole,
             overhead=self.overhead,
             least=LEAST_ON_WIRE,
-            longest=mtu + ETHERNET_HEADER,
+            longest=mtu + HEADER,
             queue_bytes=queue_bytes,
         )
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from controller.dataplane import DataPlane
 from testbed.jobs import preflight
+from testbed.jobs.errors import JobError
 from testbed.jobs.preflight import Preflight
-from testbed.nodes.serverhost import JobError
 from testbed.plans.expected import total
 from testbed.records import links, record, transmissions
 from testbed.records.record import RunDirectory

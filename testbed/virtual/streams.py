@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from protocol.ethernet import TCP_HEADERS
 from protocol.frames import ETHERTYPE_IPV4, Interface
 from switch.compile import CompilerError
 from switch.lines import address
@@ -32,11 +33,8 @@ from switch.native import build
 from testbed.virtual.errors import VirtualError
 from testbed.virtual.trains import Frames, Lengths, Times, Train
 
-__all__ = ["HEADERS", "Content", "StreamError", "Streams", "head"]
+__all__ = ["Content", "StreamError", "Streams", "head"]
 
-# Bytes of a frame before its data: Ethernet, IPv4, and TCP with the timestamps that all systems
-# send by default (RFC 7323, 3.2).
-HEADERS = 14 + 20 + 32
 _TCP = 6
 _NO_MEMORY, _MISSING = -1, -2
 _FOLDER = Path(__file__).parent / "native"
@@ -148,7 +146,7 @@ class Streams:
     def _train(self, interface: int, count: int) -> Train:
         times: Times = np.empty(count, np.int64)
         lengths: Lengths = np.empty(count, np.int64)
-        frames: Frames = np.empty((count, HEADERS), np.uint8)
+        frames: Frames = np.empty((count, TCP_HEADERS), np.uint8)
         parts = address(times), address(lengths), address(frames)
         self._native.streams_leave(self._handle, interface, *parts)
         return Train(times, frames, lengths)
@@ -190,7 +188,7 @@ class Content:
 
 
 def head(interface: Interface, target: int, ports: tuple[int, int]) -> bytes:
-    """What frames from an interface to an IPv4 address and port have in common, (HEADERS,)."""
+    """What frames from an interface to an IPv4 address and port have in common, (TCP_HEADERS,)."""
     return struct.pack(
         ">6s6sHBBHHHBBHIIHHIIBBHHHBBBBII",
         *(interface.gateway, interface.mac, ETHERTYPE_IPV4),

@@ -15,7 +15,7 @@ from protocol.outcomes import Outcome
 from testbed.faults.recovery import FaultLog
 from testbed.jobs import results
 from testbed.jobs.progress import Iteration, Progress
-from testbed.nodes.targets import SwitchProcess
+from testbed.nodes.switchprocess import SwitchProcess
 from testbed.plans.expected import Direction, Workload, expected
 from testbed.records import links, outcomes, record, scheduling, series
 from testbed.records.links import Carried

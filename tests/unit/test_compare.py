@@ -19,6 +19,7 @@ from rich.console import Console
 
 from controller.admission import Resources
 from controller.dataplane import DataPlane
+from protocol.ethernet import TCP_HEADERS
 from protocol.frames import Interface
 from testbed.baselines import tcp, virtual
 from testbed.baselines.contest import (
@@ -40,7 +41,7 @@ from testbed.plans.expected import Direction
 from testbed.records.links import Carried
 from testbed.virtual import pulse
 from testbed.virtual.engine import Engine
-from testbed.virtual.streams import HEADERS, Content, StreamError, Streams, head
+from testbed.virtual.streams import Content, StreamError, Streams, head
 from testbed.virtual.trains import NEVER, Train, joined
 from topologies.addressing import Addressing
 from topologies.spec import parse
@@ -171,8 +172,8 @@ def test_segments_at_once_are_as_one_by_one(
     singly = carry([1])
     count = [-(-size // 8) for size in messages]
     assert [sum(one.lengths) for one in singly] == [
-        sum(messages) + HEADERS * sum(count),
-        HEADERS * sum(-(-one // 2) for one in count),
+        sum(messages) + TCP_HEADERS * sum(count),
+        TCP_HEADERS * sum(-(-one // 2) for one in count),
     ]
     for other in (carry(cuts), carry([10**6])):
         for one, same in zip(singly, other, strict=True):

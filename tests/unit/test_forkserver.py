@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from testbed.nodes.forkserver import Forked, ForkServer
-from testbed.nodes.processes import ROOT, Processes, environment, python
+from testbed.nodes.processes import Processes, environment, python
+from testbed.plans.paths import ROOT
 
 pytestmark = pytest.mark.unit
 

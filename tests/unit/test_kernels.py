@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.nodes.processes import ROOT
+from testbed.plans.paths import ROOT
 from testbed.training import kernels
 
 

@@ -15,8 +15,9 @@ from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
 from protocol.outcomes import Outcome
 from testbed.jobs.waiting import Waits
+from testbed.nodes import counters
 from testbed.nodes.processes import ProcessError, Processes
-from testbed.nodes.targets import SwitchProcess
+from testbed.nodes.switchprocess import SwitchProcess
 from testbed.records import outcomes
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
@@ -76,7 +77,7 @@ def test_a_switch_that_does_not_answer_is_named(
 ) -> None:
     """Its socket takes connections, as that of a process that hangs does; no answer ever comes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("testbed.records.outcomes.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("testbed.nodes.counters.ANSWER_SECONDS", 0.5)
     (tmp_path / "sockets").mkdir()
     (tmp_path / "hangs.log").write_text("ready\n")
     build = ROOT / "p4src" / "build"
@@ -86,7 +87,7 @@ def test_a_switch_that_does_not_answer_is_named(
         switch = SwitchProcess("hangs", "embedded", ())
         group = Processes(tmp_path, tmp_path)
         switch.process = group.start("hangs", [sys.executable, "-c", "input()"], wants_input=True)
-        _, silent = await outcomes.read([switch], plane)
+        _, silent = await counters.read([switch], plane)
         await group.stop()
         return silent
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from protocol.outcomes import Outcome
 from testbed.faults.recovery import FaultLog
-from testbed.nodes.targets import SwitchProcess
+from testbed.nodes.switchprocess import SwitchProcess
 from testbed.records import outcomes
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from testbed.jobs.errors import JobError
 from testbed.nodes.processes import Process
-from testbed.nodes.serverhost import JobError, ServerHost
+from testbed.nodes.serverhost import ServerHost
 from testbed.nodes.serving import Serving
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from testbed.cli import sweeping
 from testbed.cli.main import main
-from testbed.nodes.processes import ROOT, environment, python
+from testbed.nodes.processes import environment, python
+from testbed.plans.paths import ROOT
 from testbed.sweeps import table
 from testbed.sweeps.conduct import State, conduct
 from testbed.sweeps.local import LocalCrew

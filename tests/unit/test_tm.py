@@ -49,9 +49,7 @@ class Queue:
         self.freed: list[str] = []
         self.free = FREE(lambda _, packet: self.freed.append(self.name(packet)))
         self.native.tm_init(self.memory, None, pool, self.free)
-        self.native.tm_port_init(
-            self.port, ctypes.c_uint64(limit), deepest, ctypes.c_uint64(rate)
-        )
+        self.native.tm_port_init(self.port, ctypes.c_uint64(limit), deepest, ctypes.c_uint64(rate))
         self.memory[1] = ctypes.addressof(self.port)  # ports[1]
 
     def name(self, at: int) -> str:

@@ -12,10 +12,11 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.status import Status
 
-from testbed.cli.results import deviation, link_table, show_results
-from testbed.cli.view import Meanwhile, View, count, show_rows
+from testbed.cli.results import link_table, show_results
+from testbed.cli.view import Meanwhile, View, show_rows
 from testbed.cli.virtual import run_virtually
 from testbed.lifecycle.launcher import LaunchError
+from testbed.records.wording import count, deviation
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [

@@ -20,7 +20,8 @@ from protocol.header import Phase
 from testbed.cli.explained import show_why
 from testbed.explaining.inquiry import Inquiry
 from testbed.explaining.why import LATE, after, explain, sentences
-from testbed.nodes.processes import ROOT, Processes
+from testbed.nodes.processes import Processes
+from testbed.plans.paths import ROOT
 from tests.unit.test_outcomes import trees
 
 WORKERS = [f"w{rank}" for rank in range(8)]

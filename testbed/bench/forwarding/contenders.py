@@ -21,8 +21,10 @@ from testbed.bench.forwarding import builds, peers, routing, times, traffic
 from testbed.bench.forwarding.times import Times
 from testbed.bench.forwarding.traffic import Mode, Traffic
 from testbed.nodes.dataplane import SOURCES
-from testbed.nodes.processes import ROOT, describe, environment, python, tail
+from testbed.nodes.processes import describe, environment, python
 from testbed.nodes.targets import BMV2, CPU_PORT, DEVICE_ID, bmv2
+from testbed.plans.paths import ROOT
+from testbed.records.processinfo import tail
 
 Kind = Literal["null", "embedded", "bmv2", "linux", "ovs"]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from testbed.bench.common import BenchError, pin
 from testbed.bench.forwarding import routing, times, traffic
 from testbed.bench.forwarding.times import Times
-from testbed.nodes.processes import describe, tail
+from testbed.nodes.processes import describe
+from testbed.records.processinfo import tail
 
 OVS = "ovs-vswitchd"
 _OVS_TOOLS = (OVS, "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")

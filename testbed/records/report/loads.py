@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from testbed.cli.results import deviation, sending_ends
+from testbed.records.wording import deviation, sending_ends
 from topologies.addressing import Addressing
 from topologies.drawing import Lane, draw
 from topologies.topology import LinkQuality, Topology

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.nodes.control import ControlError, ask
-from testbed.nodes.processes import tail
 from testbed.records import series
+from testbed.records.processinfo import tail
 from testbed.records.record import RunDirectory, RunError
 from testbed.records.series import Series
 from topologies.spec import TopologyError, load

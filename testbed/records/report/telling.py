@@ -11,12 +11,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from testbed.cli.results import sums
-from testbed.cli.view import count
 from testbed.records.report.charts import Axis, Line, Mark, chart
 from testbed.records.report.loads import loads, size
 from testbed.records.report.reading import Story
 from testbed.records.series import Curve, Series, covered
+from testbed.records.wording import count, sums
 from topologies.units import time_text
 from topologies.wording import costs
 

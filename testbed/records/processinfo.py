@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a process's state and the end of its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["TAIL_LINES", "state_of", "tail"]
+
+TAIL_LINES = 20
+
+
+def tail(log: Path, lines: int = TAIL_LINES) -> str:
+    """The end of a log, with a heading that says where it is."""
+    try:
+        text = log.read_text(errors="replace").splitlines()
+    except OSError as error:
+        return f"(its log {log} cannot be read: {error.strerror})"
+    if not text:
+        return f"(its log {log} is empty)"
+    heading = f"--- last lines of {log}" if len(text) > lines else f"--- {log}"
+    return "\n".join([heading, *text[-lines:]])
+
+
+def state_of(pid: int) -> str:
+    """A process's state as ``/proc/PID/stat`` has it (proc(5)): R, S, T...; "" if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[0]

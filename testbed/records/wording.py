@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a run in words, as the terminal and the report have them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["count", "deviation", "sending_ends", "sums"]
+
+Message = dict[str, Any]
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """A number of things in words: 1 server, 2 servers, 2 switches."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def sums(job: Message) -> bool:
+    """Whether chunks had a payload, of which there are sums."""
+    return bool(job.get("payload") != "none")
+
+
+def sending_ends(links: Sequence[Message]) -> list[str]:
+    """Who sends on each: the node, or its interface where several links join the same two."""
+    pairs = Counter((row["from"], row["to"]) for row in links)
+    return [row["interface" if pairs[row["from"], row["to"]] > 1 else "from"] for row in links]
+
+
+def deviation(row: Message) -> str:
+    """How far a link's bytes are from what was expected, as text."""
+    carried, wanted = row["bytes"], row["expected_bytes"]
+    if carried == wanted:
+        return "0 %"
+    percent = f"{(carried - wanted) / wanted * 100:+.2f} %" if wanted else ""
+    return percent if percent.strip("+-0. %") else f"{carried - wanted:+,} B"
