@@ -78,8 +78,8 @@ recordings: setup-test ## ask BMv2 anew what tests compare the embedded target w
 	@$(PYTHON) -m tests.packet.recordings $(CASES)
 
 p4: setup ## compile p4src/ and the benchmark's programs if sources changed; needs p4c
-	@$(PYTHON) -m testbed.nodes.dataplane
-	@$(PYTHON) -m testbed.bench.forwarding.builds
+	@$(PYTHON) -m specs.p4program
+	@$(PYTHON) -m benchmarks.forwarding.builds
 
 clean: ## remove the venv and caches; runs/ stays
 	rm -rf dist .venv .venv-finsy .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

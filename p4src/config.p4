@@ -12,7 +12,7 @@
 #endif
 
 // A block is one machine word of the data plane: 64 signed 32-bit lanes. With LANE_BY_LANE each lane is a word and a register
-// of its own, to compare with: the same program, only summed as other data planes for BMv2 do it (testbed/bench/forwarding/p4).
+// of its own, to compare with: the same program, only summed as other data planes for BMv2 do it (benchmarks/forwarding/p4).
 #define BLOCK_BITS 2048
 #define BLOCK_BYTES 256
 #ifdef LANE_BY_LANE

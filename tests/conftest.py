@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.network.namespaces import SandboxError, way_in
-from testbed.nodes.targets import bmv2
+from emulation.network.namespaces import SandboxError, way_in
+from testbed.targets import bmv2
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from testbed.network.namespaces import NO_IPV6
+from emulation.network.namespaces import NO_IPV6
 
 # Interfaces that are made later in the namespace that runs this have no IPv6: nothing but what a
 # test sends is on its links.

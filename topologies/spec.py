@@ -63,7 +63,7 @@ __all__ = [
 MAX_WORKERS_PER_RACK = 250
 # Ports are 9 bits; the last ones are the drop port, the CPU port and room for what a target adds.
 MAX_PORTS = 500
-# What can be planned for: far more than a program has routes for, see testbed.jobs.preflight.
+# What can be planned for: far more than a program has routes for, see testbed.preflight.
 MAX_RACKS = 8192
 MAX_CORES = 1000
 MAX_HOSTS = 1 << 17

@@ -13,18 +13,18 @@ import click
 import yaml
 from rich.console import Console
 
+from cli.run import bringing_up
+from cli.view import View, show
+from cli.virtual import run_virtually
+from emulation.lifecycle.launcher import Launch, LaunchError, program_files
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Message, Row, failed, judge, workload
-from testbed.cli.run import bringing_up
-from testbed.cli.view import View, show
-from testbed.cli.virtual import run_virtually
-from testbed.jobs.preflight import read_program
-from testbed.lifecycle.launcher import Launch, LaunchError, program_files
-from testbed.nodes.targets import TargetError, choose
-from testbed.plans import jobfile
-from testbed.records.record import machine
-from testbed.training.workloads import shapes
+from observability.record import machine
+from specs import jobfile
+from testbed.preflight import read_program
+from testbed.targets import TargetError, choose
+from workloads.workloads import shapes
 
 VIRTUAL = "virtual time"  # in place of a target
 _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from testbed.plans.placements import KINDS
+from specs.placements import KINDS
 
 Message = dict[str, Any]
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from experiments import tables
 from experiments.placements import larger
 from experiments.placements.rows import EACH, ITERATIONS, RACKS, SERVERS, TOPOLOGY, WORKERS, Line
-from testbed.plans.placements import KINDS
+from specs.placements import KINDS
 
 _HEADINGS = (
     "servers", "weights", "server host", "expected", "rack up", "rack down", "expected",

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from testbed.plans.expected import Workload
-from testbed.plans.jobspec import JobSpec
-from testbed.plans.placements import KINDS, Kind, kind_of
+from planner.expected import Workload
+from specs.jobspec import JobSpec
+from specs.placements import KINDS, Kind, kind_of
 
 Message = dict[str, Any]
 

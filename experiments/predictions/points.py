@@ -14,20 +14,20 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from baselines import contest, virtual
+from baselines.contest import BASELINES
 from controller.admission import Resources
 from controller.dataplane import SLICE_BYTES
-from testbed.baselines import contest, virtual
-from testbed.baselines.contest import BASELINES
-from testbed.jobs import preflight
-from testbed.lifecycle.launcher import program_for
-from testbed.plans import jobfile
-from testbed.plans.analytic import Prediction, Setting, Work
-from testbed.plans.expected import HEADER_FRAME_BYTES
-from testbed.plans.model import predictions
-from testbed.plans.network import SERVER, WORKER, Network, uplink
-from testbed.plans.placements import Tree, kind_of
-from testbed.sweeps import code
-from testbed.sweeps.execution import execute
+from emulation.lifecycle.launcher import program_for
+from planner.analytic import Prediction, Setting, Work
+from planner.expected import HEADER_FRAME_BYTES
+from planner.model import predictions
+from planner.network import SERVER, WORKER, Network, uplink
+from specs import jobfile
+from specs.placements import Tree, kind_of
+from sweeps import code
+from sweeps.execution import execute
+from testbed import preflight
 from topologies.addressing import Addressing
 from topologies.spec import parse
 from topologies.topology import Topology

@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from cli.view import View, show
 from experiments.reliability.page import page, table
 from experiments.reliability.playing import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
 from experiments.reliability.soak import command, play_round
-from testbed.cli.view import View, show
-from testbed.nodes.targets import TargetError, choose
-from testbed.records.record import machine
+from observability.record import machine
+from testbed.targets import TargetError, choose
 
 _NAMES = sorted({one.name for one in SCENARIOS})
 _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})

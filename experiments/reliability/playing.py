@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
+from cli.run import run
+from cli.view import View
+from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.scenarios import Course, Scenario
-from testbed.cli.run import run
-from testbed.cli.view import View
-from testbed.faults import files as faults
-from testbed.lifecycle.launcher import LaunchError
-from testbed.plans.paths import ROOT
+from specs import faultfile as faults
+from specs.paths import ROOT
 from topologies.spec import load as load_topology
 
 Message = dict[str, Any]

@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
+from cli.view import View
+from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.playing import Line, carry_out
 from experiments.reliability.scenarios import FOUR_RACKS, JOB, TWO_RACKS
-from testbed.cli.view import View
-from testbed.lifecycle.launcher import LaunchError
 
 # Of one round: long enough for one fault on top of the other, short enough to be repeated often.
 ITERATIONS = 120

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cli.view import View
 from experiments.reliability.playing import Line, play
 from experiments.reliability.scenarios import Course, Scenario, chosen, courses
-from testbed.cli.view import View
 
 
 class Lines:

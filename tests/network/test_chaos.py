@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.training.trainer import digest
 from tests.network.testbeds import Rackhub, read_until, wait_for
+from workloads.trainer import digest
 
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 ITERATIONS = 200  # long enough to be hit in the middle
 COMMANDS = {
     "controller": "-m controller --topology",
-    "w0": "testbed.training.worker --rank 0 ",
-    "w2": "testbed.training.worker --rank 2 ",
+    "w0": "testbed.worker --rank 0 ",
+    "w2": "testbed.worker --rank 2 ",
 }
 
 

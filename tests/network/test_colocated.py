@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.plans.expected import Workload
-from testbed.plans.placements import KINDS
+from planner.expected import Workload
+from specs.placements import KINDS
 from tests.network.testbeds import Rackhub
 
 pytestmark = pytest.mark.network

@@ -180,7 +180,7 @@ def test_in_a_real_run_every_result_shows_a_sum_that_checks(tmp_path: Path) -> N
     job = tmp_path / "job.yaml"
     job.write_text(JOB)
     topology = ROOT / "topologies" / "one-rack.yaml"
-    command = [sys.executable, "-m", "testbed.cli.main", "run", str(topology), "--job", str(job)]
+    command = [sys.executable, "-m", "cli.main", "run", str(topology), "--job", str(job)]
     subprocess.run(
         [*command, "--target", "embedded", "--pcap", "--name", f"dissected-{os.getpid()}"],
         env={**os.environ, "RACKHUB_RUNS": str(tmp_path / "runs")},

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cli.view import View
 from experiments.reliability.soak import command, play_round
-from testbed.cli.view import View
 
 # A round of half a minute; ``make soak`` draws others.
 SEEDS = (1,)

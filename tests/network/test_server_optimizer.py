@@ -44,7 +44,7 @@ def worker(rackhub: Rackhub, rank: int) -> int:
     (pid,) = (
         pid
         for pid, command in rackhub.processes().items()
-        if "-m testbed.training.worker " in command and f"--rank {rank} " in command
+        if "-m testbed.worker " in command and f"--rank {rank} " in command
     )
     return pid
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from observability import series
 from protocol.outcomes import Outcome
-from testbed.records import series
 from tests.network.testbeds import Rackhub, interfaces, wait_for
 from tests.unit import small_run
 
@@ -236,7 +236,7 @@ def test_each_job_of_a_testbed_is_told_by_itself(rackhub: Rackhub) -> None:
         nodes = {node["name"]: node for node in rackhub.json("status")["nodes"]}
         running = rackhub.processes()
         for name, words in (
-            ("w1", "testbed.training.worker"),
+            ("w1", "testbed.worker"),
             ("s0", "hosts.server_main"),
             ("core0", "unix:sockets/core0"),
         ):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.nodes.keeper import MOST_RESTARTS
+from emulation.nodes.keeper import MOST_RESTARTS
 from tests.conftest import ROOT
 from tests.network.testbeds import Rackhub, interfaces, read_until, wait_for
 
@@ -140,8 +140,8 @@ def test_a_worker_that_computes_something_else_is_found_out(rackhub: Rackhub) ->
         rackhub,
         "import sys\n"
         "words = sys.orig_argv\n"
-        "if 'testbed.training.worker' in words and words[words.index('--rank') + 1] == '1':\n"
-        "    from testbed.training.trainer import Replica\n"
+        "if 'testbed.worker' in words and words[words.index('--rank') + 1] == '1':\n"
+        "    from workloads.trainer import Replica\n"
         "    computed = Replica.gradients\n"
         "    def gradients(self):\n"
         "        loss, values = computed(self)\n"
@@ -172,11 +172,11 @@ def test_what_happens_to_the_supervisor_is_said(
     rackhub: Rackhub, number: signal.Signals, text: str
 ) -> None:
     if number == signal.SIGSTOP:  # the others are noticed at once
-        silence = "import testbed.nodes.control\ntestbed.nodes.control.SILENCE_SECONDS = 8\n"
+        silence = "import observability.control\nobservability.control.SILENCE_SECONDS = 8\n"
         inject(rackhub, silence, nodes=False)
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
-        os.kill(rackhub.pid("-m testbed.lifecycle.supervisor"), number)
+        os.kill(rackhub.pid("-m emulation.lifecycle.supervisor"), number)
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 1
         assert f"error: {text}" in said
@@ -194,11 +194,11 @@ def test_a_workers_exception_ends_the_run_and_is_shown(rackhub: Rackhub) -> None
         rackhub,
         "import sys\n"
         "words = sys.orig_argv\n"
-        "if 'testbed.training.worker' in words and words[words.index('--rank') + 1] == '2':\n"
-        "    import testbed.training.trainer\n"
+        "if 'testbed.worker' in words and words[words.index('--rank') + 1] == '2':\n"
+        "    import workloads.trainer\n"
         "    def fail(self, sums):\n"
         "        raise RuntimeError('out of coffee')\n"
-        "    testbed.training.trainer.Replica.apply = fail\n",
+        "    workloads.trainer.Replica.apply = fail\n",
     )
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED)
     assert result.returncode == 1

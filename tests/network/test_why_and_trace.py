@@ -101,9 +101,9 @@ def test_a_worker_that_computes_is_said_to(rackhub: Rackhub) -> None:
     (folder / "sitecustomize.py").write_text(
         "import os, sys\n"
         "words = sys.orig_argv\n"
-        "if 'testbed.training.worker' in words and words[words.index('--rank') + 1] == '1':\n"
+        "if 'testbed.worker' in words and words[words.index('--rank') + 1] == '1':\n"
         "    import hashlib\n"
-        "    from testbed.training.trainer import Replica\n"
+        "    from workloads.trainer import Replica\n"
         "    computed = Replica.gradients\n"
         "    def gradients(self):\n"
         "        while os.path.exists(os.environ['SLOW']):\n"

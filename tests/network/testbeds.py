@@ -57,7 +57,7 @@ class Rackhub:
         }
 
     def command(self, *arguments: str | Path) -> list[str]:
-        return [sys.executable, "-m", "testbed", *map(str, arguments)]
+        return [sys.executable, "-m", "cli", *map(str, arguments)]
 
     def call(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end."""

@@ -22,8 +22,8 @@ from controller.job import Job, Key, Role, State
 from controller.jobs import JobTable
 from controller.trees import TreeKind
 from protocol.plan import Address
+from specs.p4program import SOURCES
 from switch.p4runtime import Device, serve
-from testbed.nodes.dataplane import SOURCES
 from tests.packet.thrift import free_port
 from topologies.addressing import Addressing
 from topologies.spec import parse

@@ -22,7 +22,7 @@ from pathlib import Path
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.connection import GrpcConnection
-from testbed.nodes import targets
+from testbed import targets
 from tests.packet.differential import DEVICE, PORTS, Answer, Case, Output, by_port, read_counters
 from tests.packet.thrift import add_to_value_set, free_port, registers
 

@@ -30,8 +30,8 @@ from scapy.packet import Packet, Raw
 from controller.connection import Connection, DeviceConnection, GrpcConnection
 from controller.dataplane import DataPlane
 from controller.entries import insertion
+from specs import p4program as builds
 from switch.p4runtime import Device
-from testbed.nodes import dataplane as builds
 from tests.namespaces import WITHOUT_IPV6
 
 PORTS = range(1, 6)

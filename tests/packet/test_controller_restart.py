@@ -19,7 +19,7 @@ from controller.job import Job, Role, State
 from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.header import PORT
-from testbed.nodes.dataplane import SOURCES
+from specs.p4program import SOURCES
 from tests.packet.controller_rig import P4INFO, PROGRAM, state
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
 from topologies.spec import parse

@@ -21,7 +21,7 @@ from controller.trees import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.header import PORT
 from protocol.plan import WorkerPlan
-from testbed.nodes.dataplane import SOURCES
+from specs.p4program import SOURCES
 from tests.packet.controller_rig import (
     KINDS,
     P4INFO,

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.forwarding.contenders import OWN_PROGRAMS
 from switch.compile import FLAGS
 from switch.pipeline import KeyElement, Pipeline
 from switch.program import Program
-from testbed.bench.forwarding.contenders import OWN_PROGRAMS
 
 pytestmark = pytest.mark.packet
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs put on links is what `testbed.plans.expected` says, byte by byte, on the real switches.
+"""What jobs put on links is what `planner.expected` says, byte by byte, on the real switches.
 
 Servers on workers' hosts: tests/network/test_colocated.py.
 """
@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from controller.trees import TreeKind, plan_trees
+from planner.expected import Direction, Workload, expected
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
-from testbed.plans.expected import Direction, Workload, expected
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork

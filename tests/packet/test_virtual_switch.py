@@ -10,19 +10,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
+from benchmarks.forwarding import contenders, traffic
 from controller.connection import DeviceConnection
 from controller.entries import Entity, P4Info, clone_session, insertion
 from controller.fabric import of_2_32
 from protocol.frames import ipv4_checksum
 from protocol.header import HEADER_BYTES, Flag
+from simulation.engine import Engine, Node
+from simulation.links import LinkSpec
+from simulation.switchnode import SwitchNode
+from simulation.trains import NEVER, train
 from switch.lines import Line
 from switch.timed import Arrivals, Departures, TimedPortsError
-from testbed.bench.forwarding import contenders, traffic
-from testbed.nodes.targets import CPU_PORT
-from testbed.virtual.engine import Engine, Node
-from testbed.virtual.links import LinkSpec
-from testbed.virtual.switchnode import SwitchNode
-from testbed.virtual.trains import NEVER, train
+from testbed.targets import CPU_PORT
 
 pytestmark = pytest.mark.packet
 

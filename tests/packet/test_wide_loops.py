@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.forwarding import contenders, traffic
 from controller.connection import DeviceConnection
 from controller.entries import P4Info, insertion
 from switch.p4runtime import Device
 from switch.pipeline import Pipeline
-from testbed.bench.forwarding import contenders, traffic
-from testbed.nodes.targets import DEVICE_ID
+from testbed.targets import DEVICE_ID
 
 pytestmark = pytest.mark.packet
 

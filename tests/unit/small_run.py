@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from controller.trees import TreeKind, plan_trees
+from emulation.faults.recovery import FaultLog
+from emulation.nodes.switchprocess import SwitchProcess
+from observability import links, outcomes, record, results, scheduling, series
+from observability.links import Carried
+from observability.progress import Iteration, Progress
+from observability.record import RunDirectory
+from observability.scheduling import Share
+from observability.series import SeriesWriter
+from planner.expected import Direction, Workload, expected
 from protocol.outcomes import Outcome
-from testbed.faults.recovery import FaultLog
-from testbed.jobs import results
-from testbed.jobs.progress import Iteration, Progress
-from testbed.nodes.switchprocess import SwitchProcess
-from testbed.plans.expected import Direction, Workload, expected
-from testbed.records import links, outcomes, record, scheduling, series
-from testbed.records.links import Carried
-from testbed.records.record import RunDirectory
-from testbed.records.scheduling import Share
-from testbed.records.series import SeriesWriter
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load
@@ -153,7 +152,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
 
 
 def other(number: int, name: str = "mine", **changes: Any) -> Message:
-    """A job that was not submitted, as a summary has it (``testbed.jobs.others``)."""
+    """A job that was not submitted, as a summary has it (``emulation.jobs.others``)."""
     return {
         "job": name, "number": number, "state": "done", "reason": "", "workers": 8,
         "present": None, "tree": "two-level", "plan_epoch": 1, "iteration": None,
@@ -184,7 +183,7 @@ def finished(**changes: Any) -> RunDirectory:
 
 
 def snapshot(**changes: Any) -> Message:
-    """What ``testbed.records.snapshot`` tells of a testbed, here two-racks with a job.
+    """What ``emulation.jobs.snapshot`` tells of a testbed, here two-racks with a job.
 
     That it is of the same shape as a real one is seen to in tests/network/test_testbed.py.
     """

@@ -15,16 +15,16 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from cli.main import main
 from controller.trees import TreeKind, plan_trees
 from controller.windows import choose_window
-from testbed.cli.main import main
-from testbed.plans.analytic import Prediction, Setting, Work
-from testbed.plans.losses import LEAST_RTO, Lossy, lost
-from testbed.plans.model import predictions
-from testbed.plans.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
-from testbed.plans.planning import needs
-from testbed.plans.stations import pipeline, slots_for
-from testbed.plans.traffic import baselines
+from planner.analytic import Prediction, Setting, Work
+from planner.losses import LEAST_RTO, Lossy, lost
+from planner.model import predictions
+from planner.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
+from planner.planning import needs
+from planner.stations import pipeline, slots_for
+from planner.traffic import baselines
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.shape import Level

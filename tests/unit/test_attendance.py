@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from testbed.plans.jobfile import parse
-from testbed.plans.jobspec import JobSpec
-from testbed.training import reference
-from testbed.training import trainer as training
-from testbed.training.attendance import Attendance, Diary, Entry, entries, entry_of
-from testbed.training.models import Parameters
+from specs.jobfile import parse
+from specs.jobspec import JobSpec
+from workloads import reference
+from workloads import trainer as training
+from workloads.attendance import Attendance, Diary, Entry, entries, entry_of
+from workloads.models import Parameters
 
 pytestmark = pytest.mark.unit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.plans.bandwidth import MODELS, Model, minimum, uplink
-from testbed.plans.placements import KINDS
+from planner.bandwidth import MODELS, Model, minimum, uplink
+from specs.placements import KINDS
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from cli.main import main
 from hosts.offload import available
-from testbed.cli.main import main
 
 pytestmark = pytest.mark.unit
 
@@ -19,7 +19,7 @@ def test_every_worker_gets_every_result_and_all_of_it_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That results are right and complete is what the load itself sees to, or the command fails."""
-    monkeypatch.setattr("testbed.bench.common._largest_cache", lambda: 1 << 20)  # it may be 500 MB
+    monkeypatch.setattr("benchmarks.common._largest_cache", lambda: 1 << 20)  # it may be 500 MB
     small = ("--rounds", "1", "--seconds", "0.05", "--workers", "3", "--optimizer", "nesterov")
     result = CliRunner().invoke(main, ["bench", "server", *small, "--json"])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output

@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from controller.connection import DeviceConnection
-from controller.entries import P4Info, insertion
-from switch.p4runtime import Device
-from testbed.bench.forwarding import (
+from benchmarks.forwarding import (
     builds,
     contenders,
     inprocess,
@@ -26,12 +23,15 @@ from testbed.bench.forwarding import (
     times,
     traffic,
 )
-from testbed.bench.forwarding.inside import Turn
-from testbed.bench.forwarding.measuring import report
-from testbed.cli.main import main
-from testbed.network.namespaces import command
-from testbed.nodes import dataplane
-from testbed.nodes.processes import environment, python
+from benchmarks.forwarding.inside import Turn
+from benchmarks.forwarding.measuring import report
+from cli.main import main
+from controller.connection import DeviceConnection
+from controller.entries import P4Info, insertion
+from emulation.network.namespaces import command
+from emulation.nodes.processes import environment, python
+from specs import p4program
+from switch.p4runtime import Device
 
 pytestmark = pytest.mark.unit
 
@@ -166,7 +166,7 @@ def test_threads_of_the_load_share_the_ports(threads: int) -> None:
     core = str(min(os.sched_getaffinity(0)))
     options = ["--contender", "null", "--contender", "embedded", "--mode", "gso", "--mode", "tcp"]
     options += ["--rounds", "1", "--seconds", "0.2", *["--load-core", core] * threads]
-    whole = command(python("testbed.bench.forwarding.inside", *options), tied=True)
+    whole = command(python("benchmarks.forwarding.inside", *options), tied=True)
     result = subprocess.run(
         whole, capture_output=True, text=True, env=environment(), timeout=120, check=True
     )
@@ -176,8 +176,8 @@ def test_threads_of_the_load_share_the_ports(threads: int) -> None:
 
 
 def test_the_benchmarks_programs_match_their_sources() -> None:
-    assert dataplane.read_manifest(builds.DIRECTORY), "MANIFEST is empty: run make p4"
-    assert dataplane.out_of_date(builds.DIRECTORY, builds.BUILDS) == []
+    assert p4program.read_manifest(builds.DIRECTORY), "MANIFEST is empty: run make p4"
+    assert p4program.out_of_date(builds.DIRECTORY, builds.BUILDS) == []
 
 
 @pytest.mark.parametrize("name", ["aggregation", "aggregation_lanes"])

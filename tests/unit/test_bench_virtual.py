@@ -9,7 +9,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.main import main
+from cli.main import main
 
 pytestmark = pytest.mark.unit
 

@@ -8,11 +8,11 @@ import os
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.sampling import REST
+from benchmarks.stages import stages
+from benchmarks.throughput import STAGES, Throughput, worker
+from cli.main import main
 from hosts.offload import probe
-from testbed.bench.sampling import REST
-from testbed.bench.stages import stages
-from testbed.bench.throughput import STAGES, Throughput, worker
-from testbed.cli.main import main
 
 pytestmark = pytest.mark.unit
 

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.calibration import LARGE, SMALL, Calibration, frame, of_frames
+from benchmarks.common import Schedule
+from cli.main import main
 from hosts.offload import available
-from testbed.bench.calibration import LARGE, SMALL, Calibration, frame, of_frames
-from testbed.bench.common import Schedule
-from testbed.cli.main import main
 from topologies.spec import parse
 
 RACK = "name: rack\nracks: [{workers: 2, servers: 1}]\n"

@@ -8,10 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from testbed.plans.jobfile import load
-from testbed.plans.jobspec import JobSpec
-from testbed.training import reference
-from testbed.training.characters import (
+from specs.jobfile import load
+from specs.jobspec import JobSpec
+from tests.conftest import ROOT
+from workloads import reference
+from workloads.characters import (
     ALPHABET,
     BLOCK,
     CONTEXT,
@@ -21,7 +22,6 @@ from testbed.training.characters import (
     load_text,
     split,
 )
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.unit
 LANES = 256

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.main import main
+from cli.options import FORESEEN
+from observability import record
 from switch.installing import install
-from testbed.cli.main import main
-from testbed.cli.options import FORESEEN
-from testbed.nodes.targets import BMV2, TargetError, choose
-from testbed.records import record
+from testbed.targets import BMV2, TargetError, choose
 from tests.conftest import ROOT
 
 TWO_RACKS = str(ROOT / "topologies" / "two-racks.yaml")
@@ -229,7 +229,7 @@ def test_a_command_that_is_misspelled_is_recognised() -> None:
 
 
 def test_commands_for_a_testbed_import_nothing_that_takes_long() -> None:
-    code = "import sys, testbed.cli.main, testbed.cli.asking; print(*sys.modules)"
+    code = "import sys, cli.main, cli.asking; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     slow = {"controller", "grpc", "jinja2", "p4", "sklearn"}
     assert not {name.split(".")[0] for name in told.stdout.split()} & slow
@@ -264,7 +264,7 @@ def test_a_run_that_nobody_reads_ends_in_order_and_quietly(runs: Path, tmp_path:
     (tmp_path / "t.yaml").write_text("name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\n")
     job = "name: endless\nworkload: layers\nlayers: [300 kB]\niterations: 100000\n"
     (tmp_path / "j.yaml").write_text(job)
-    command = [sys.executable, "-m", "testbed", "run", "t.yaml", "--job", "j.yaml"]
+    command = [sys.executable, "-m", "cli", "run", "t.yaml", "--job", "j.yaml"]
     with subprocess.Popen(
         [*command, "--clock", "virtual"],
         stdout=subprocess.PIPE,

@@ -11,9 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.files import FILE, OUTPUT, OUTPUT_OR_DASH, PICTURE
-from testbed.cli.main import main
-from testbed.records import pictures
+from cli.files import FILE, OUTPUT, OUTPUT_OR_DASH, PICTURE
+from cli.main import main
+from observability import pictures
 from tests.conftest import ROOT
 
 TWO_RACKS = str(ROOT / "topologies" / "two-racks.yaml")

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.baselines import flows
-from testbed.baselines.collectives import Array, halving_doubling, pull_sums, ring, serve_sums
-from testbed.baselines.flows import VALUE, Round
-from testbed.baselines.members import StreamMember, sum_of, values_of
-from testbed.plans.network import Line, Network
-from testbed.plans.traffic import baselines
+from baselines.members import StreamMember, sum_of, values_of
+from planner import flows
+from planner.collectives import Array, halving_doubling, pull_sums, ring, serve_sums
+from planner.flows import VALUE, Round
+from planner.network import Line, Network
+from planner.traffic import baselines
 
 WAIT_SECONDS = 30.0
 Queues = dict[tuple[int, int], SimpleQueue[Array]]

@@ -17,32 +17,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from baselines import tcp, virtual
+from baselines.contest import BASELINES, IN_NETWORK, ContestError, Outcome, Work, contenders
+from baselines.emulated import settled
+from baselines.gloo import missing
+from cli import comparing
+from cli.main import main
 from controller.admission import Resources
 from controller.dataplane import DataPlane
+from observability.links import Carried
+from planner.expected import Direction
 from protocol.ethernet import TCP_HEADERS
 from protocol.frames import Interface
-from testbed.baselines import tcp, virtual
-from testbed.baselines.contest import (
-    BASELINES,
-    IN_NETWORK,
-    ContestError,
-    Outcome,
-    Work,
-    contenders,
-)
-from testbed.baselines.emulated import settled
-from testbed.baselines.gloo import missing
-from testbed.cli import comparing
-from testbed.cli.main import main
-from testbed.jobs import preflight
-from testbed.nodes.dataplane import SOURCES
-from testbed.plans import jobfile
-from testbed.plans.expected import Direction
-from testbed.records.links import Carried
-from testbed.virtual import pulse
-from testbed.virtual.engine import Engine
-from testbed.virtual.streams import Content, StreamError, Streams, head
-from testbed.virtual.trains import NEVER, Train, joined
+from simulation import pulse
+from simulation.engine import Engine
+from simulation.streams import Content, StreamError, Streams, head
+from simulation.trains import NEVER, Train, joined
+from specs import jobfile
+from specs.p4program import SOURCES
+from testbed import preflight
 from topologies.addressing import Addressing
 from topologies.spec import parse
 

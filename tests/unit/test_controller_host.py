@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from testbed.nodes.controllerhost import ControllerHost
-from testbed.nodes.processes import Process, Processes
+from emulation.nodes.controllerhost import ControllerHost
+from emulation.nodes.processes import Process, Processes
 
 # Answers each line by what it was, until it is told to die: that one stays unanswered.
 ECHO = """

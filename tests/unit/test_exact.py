@@ -12,9 +12,9 @@ import pytest
 
 from protocol import fixed_point
 from protocol.exponents import Exponents, reference_round
-from testbed.plans.jobfile import parse
-from testbed.training import reference
-from testbed.training.exact import ExactSums, InexactSumError
+from specs.jobfile import parse
+from workloads import reference
+from workloads.exact import ExactSums, InexactSumError
 
 pytestmark = pytest.mark.unit
 

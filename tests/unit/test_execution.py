@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lifecycle.execution import ExecutionServer
+from emulation.lifecycle.execution import ExecutionServer
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.unit
 
 CALLER = """
 import pathlib, sys, types
-from testbed.lifecycle.execution import execute
+from emulation.lifecycle.execution import execute
 run = types.SimpleNamespace(name="test", sockets=pathlib.Path(sys.argv[1]))
 sys.exit(execute(run, "w0", sys.argv[2:]))
 """

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from testbed.faults.files import EVERY_LINK, KINDS, Fault, FaultsError, load, parse, schedule
+from specs.faultfile import EVERY_LINK, KINDS, Fault, FaultsError, load, parse, schedule
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 

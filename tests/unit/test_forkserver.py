@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.nodes.forkserver import Forked, ForkServer
-from testbed.nodes.processes import Processes, environment, python
-from testbed.plans.paths import ROOT
+from emulation.nodes.forkserver import Forked, ForkServer
+from emulation.nodes.processes import Processes, environment, python
+from specs.paths import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -55,16 +55,16 @@ def said(forked: Forked) -> str:
 def test_a_process_has_its_own_arguments_environment_and_output(
     server: ForkServer, tmp_path: Path
 ) -> None:
-    wide = start(server, tmp_path, *python("testbed.training.reference", "--help"), COLUMNS="200")
-    narrow = start(server, tmp_path, *python("testbed.training.reference", "--help"), COLUMNS="40")
+    wide = start(server, tmp_path, *python("workloads.reference", "--help"), COLUMNS="200")
+    narrow = start(server, tmp_path, *python("workloads.reference", "--help"), COLUMNS="40")
     texts = [said(one) for one in (wide, narrow)]
     assert [one.wait() for one in (wide, narrow)] == [0, 0]
-    assert all(text.startswith("usage: python -m testbed.training.reference") for text in texts)
+    assert all(text.startswith("usage: python -m workloads.reference") for text in texts)
     assert len(texts[1].splitlines()) > len(texts[0].splitlines())
 
 
 def test_what_it_ends_with_is_told(server: ForkServer, tmp_path: Path) -> None:
-    wrong = start(server, tmp_path, *python("testbed.training.reference", "--lanes", "many"))
+    wrong = start(server, tmp_path, *python("workloads.reference", "--lanes", "many"))
     assert (said(wrong), wrong.wait()) == ("", 2)
     assert "argument --lanes: invalid int value: 'many'" in (tmp_path / "log").read_text()
 
@@ -73,7 +73,7 @@ def test_it_is_seen_as_itself_and_can_be_killed(server: ForkServer, tmp_path: Pa
     # A worker waits for its nonce on standard input.
     job = str(ROOT / "jobs" / "digits.yaml")
     options = ("--job", job, "--rank", "0", "--world", "1", "--service", "unix:none")
-    command = python("testbed.training.worker", *options, "--address", "127.0.0.1")
+    command = python("testbed.worker", *options, "--address", "127.0.0.1")
     worker = start(server, tmp_path, *command, wants_input=True)
     process = Path(f"/proc/{worker.pid}")
     watch = os.pidfd_open(worker.pid)
@@ -94,7 +94,7 @@ def test_it_is_seen_as_itself_and_can_be_killed(server: ForkServer, tmp_path: Pa
 def test_other_programs_are_none_of_its_business(server: ForkServer, tmp_path: Path) -> None:
     for command in (
         ["sleep", "1"],
-        python("testbed.cli.main", "--help"),
+        python("cli.main", "--help"),
         ["mnexec", "-a", "1", "ls"],
     ):
         with (tmp_path / "log").open("wb") as log:
@@ -121,7 +121,7 @@ def test_without_it_processes_start_anew(server: ForkServer, tmp_path: Path) -> 
         lines: list[str] = []
         process = processes.start(
             "one",
-            python("testbed.training.reference", "--help"),
+            python("workloads.reference", "--help"),
             on_line=lines.append,
             may_finish=True,
         )

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from testbed.nodes.processes import environment, python
+from emulation.nodes.processes import environment, python
 
 WAIT_SECONDS = 120.0
 
@@ -26,7 +26,7 @@ def test_gloo_sums():
     steps = [{"do": "prepare"}, {"do": "open", "told": None}, {"do": "iterate", "number": 1}]
     members = [
         subprocess.Popen(
-            python("testbed.baselines.process"),
+            python("baselines.process"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(),
         )
         for _ in range(2)

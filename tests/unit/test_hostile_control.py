@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from testbed.faults.files import Fault
-from testbed.lifecycle.execution import ExecutionServer
-from testbed.nodes.control import ControlError, serve
+from emulation.lifecycle.execution import ExecutionServer
+from observability.control import ControlError, serve
+from specs.faultfile import Fault
 
 pytestmark = pytest.mark.unit
 

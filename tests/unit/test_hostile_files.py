@@ -18,8 +18,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from testbed.faults import files as faults
-from testbed.plans import jobfile
+from specs import faultfile as faults
+from specs import jobfile
 from tests.conftest import ROOT
 from topologies import spec
 from topologies.documents import DEEPEST, MOST_BYTES, DocumentError

@@ -10,11 +10,11 @@ import pytest
 from protocol.consistency import ASYNCHRONOUS, SYNCHRONOUS, Consistency
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
-from testbed.plans.jobfile import JobFileError, load, parse
-from testbed.plans.jobspec import JobSpec
-from testbed.training.workloads import WORKLOADS
+from specs.jobfile import JobFileError, load, parse
+from specs.jobspec import JobSpec
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
+from workloads.workloads import WORKLOADS
 
 TWO_RACKS = load_topology(ROOT / "topologies" / "two-racks.yaml")
 

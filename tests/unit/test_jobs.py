@@ -18,8 +18,8 @@ from controller.trees import TreeKind
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address, ServerPlan, WorkerPlan
+from specs.p4program import SOURCES
 from switch.p4runtime import Device
-from testbed.nodes.dataplane import SOURCES
 from topologies.addressing import Addressing
 from topologies.spec import load, parse
 from topologies.topology import Topology

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.plans.paths import ROOT
-from testbed.training import kernels
+from specs.paths import ROOT
+from workloads import kernels
 
 
 def one_by_one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -75,8 +75,8 @@ def test_a_model_learns_the_same_on_any_machine():
     """As far as one machine can be made to look like others: kernels of BLAS, threads, no C."""
     program = (
         "import hashlib, numpy as np\n"
-        "from testbed.plans.jobfile import load\n"
-        "from testbed.training.trainer import Replica, digest\n"
+        "from specs.jobfile import load\n"
+        "from workloads.trainer import Replica, digest\n"
         "replica = Replica(load('jobs/digits.yaml').spec, 0, 4)\n"
         "for _ in range(3):\n"
         "    loss, gradients = replica.gradients()\n"

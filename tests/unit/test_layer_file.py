@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.jobs import preflight
-from testbed.nodes.dataplane import SOURCES
-from testbed.plans import jobfile
-from testbed.training.workloads import layers
+from specs import jobfile
+from specs.p4program import SOURCES
+from testbed import preflight
 from tests.conftest import ROOT
 from topologies.documents import DocumentError
 from topologies.spec import read
+from workloads.workloads import layers
 
 BUILD = SOURCES / "build"
 TOPOLOGY = ROOT / "topologies" / "one-rack.yaml"

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from testbed.plans.expected import Direction
-from testbed.records.links import Carried, Measured, rows, since
+from observability.links import Carried, Measured, rows, since
+from planner.expected import Direction
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load

@@ -11,9 +11,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from cli.live import picture
+from emulation.jobs.snapshot import OpenSlots
 from protocol.outcomes import Outcome
-from testbed.cli.live import picture
-from testbed.records.snapshot import OpenSlots
 from tests.unit import small_run
 
 

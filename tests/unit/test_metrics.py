@@ -16,11 +16,11 @@ from click.testing import CliRunner
 from prometheus_client import start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.cli.main import main
-from testbed.nodes.control import SOCKET, Emit, Message, serve
-from testbed.records import record
-from testbed.records.metrics import JOB_STATES, registry
-from testbed.records.record import RunDirectory
+from cli.main import main
+from observability import record
+from observability.control import SOCKET, Emit, Message, serve
+from observability.metrics import JOB_STATES, registry
+from observability.record import RunDirectory
 from tests.unit import small_run
 
 pytestmark = pytest.mark.usefixtures("runs")

@@ -13,12 +13,12 @@ import pytest
 
 from controller.dataplane import DataPlane
 from controller.trees import Tree, TreeKind, plan_trees
+from emulation.jobs.waiting import Waits
+from emulation.nodes import counters
+from emulation.nodes.processes import ProcessError, Processes
+from emulation.nodes.switchprocess import SwitchProcess
+from observability import outcomes
 from protocol.outcomes import Outcome
-from testbed.jobs.waiting import Waits
-from testbed.nodes import counters
-from testbed.nodes.processes import ProcessError, Processes
-from testbed.nodes.switchprocess import SwitchProcess
-from testbed.records import outcomes
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load
@@ -77,7 +77,7 @@ def test_a_switch_that_does_not_answer_is_named(
 ) -> None:
     """Its socket takes connections, as that of a process that hangs does; no answer ever comes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("testbed.nodes.counters.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("emulation.nodes.counters.ANSWER_SECONDS", 0.5)
     (tmp_path / "sockets").mkdir()
     (tmp_path / "hangs.log").write_text("ready\n")
     build = ROOT / "p4src" / "build"

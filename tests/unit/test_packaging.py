@@ -6,11 +6,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from setuptools import PackageFinder
 
 from tests.conftest import ROOT
+
+if sys.version_info < (3, 11):
+    import tomli as tomllib
+else:
+    import tomllib
 
 
 @pytest.mark.skipif(shutil.which("vagrant") is None, reason="vagrant is not installed")
@@ -28,13 +35,12 @@ def test_vagrantfile_is_valid(
 
 
 def test_every_package_is_installed() -> None:
-    text = (ROOT / "pyproject.toml").read_text()
-    listed = re.search(r"^packages = \[(.*?)\]", text, re.DOTALL | re.MULTILINE)
-    assert listed is not None
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    find = settings["tool"]["setuptools"]["packages"]["find"]
+    found = set(PackageFinder.find(ROOT, exclude=find["exclude"]))
     tops = {path.parent for path in ROOT.glob("*/__init__.py")} - {ROOT / "tests"}
-    there = [path.parent.relative_to(ROOT) for top in tops for path in top.rglob("__init__.py")]
-    names = {".".join(folder.parts) for folder in there}
-    assert set(re.findall(r'"([^"]+)"', listed[1])) == names
+    there = [path.parent.relative_to(ROOT) for top in tops for path in top.rglob("*.py")]
+    assert {".".join(folder.parts) for folder in there} == found
 
 
 def test_every_source_names_its_licence_and_only_scapys_users_are_gpl() -> None:

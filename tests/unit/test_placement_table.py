@@ -11,20 +11,20 @@ import pytest
 import yaml
 from rich.console import Console
 
+from cli.view import View
 from controller.trees import TreeKind, plan_trees
 from experiments.placements import larger
 from experiments.placements.__main__ import play_virtually
 from experiments.placements.page import page
 from experiments.placements.rows import ITERATIONS, ROWS, TOPOLOGY, Row, judge, workload
-from testbed.cli.view import View
-from testbed.plans.expected import Workload, expected
-from testbed.plans.jobfile import parse as parse_job
-from testbed.plans.placements import KINDS
-from testbed.records import links
-from testbed.records.links import Carried
-from testbed.training.workloads import shapes
+from observability import links
+from observability.links import Carried
+from planner.expected import Workload, expected
+from specs.jobfile import parse as parse_job
+from specs.placements import KINDS
 from topologies.addressing import Addressing
 from topologies.spec import parse
+from workloads.workloads import shapes
 
 pytestmark = pytest.mark.unit
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.jobs import preflight
-from testbed.jobs.preflight import JobPlan, read_program
-from testbed.nodes.dataplane import SOURCES
-from testbed.plans.jobfile import JobFileError, parse
+from specs.jobfile import JobFileError, parse
+from specs.p4program import SOURCES
+from testbed import preflight
+from testbed.preflight import JobPlan, read_program
 from tests.conftest import ROOT
 from topologies.spec import load as load_topology
 from topologies.spec import read

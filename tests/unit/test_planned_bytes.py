@@ -9,11 +9,11 @@ from ipaddress import IPv4Address
 import pytest
 
 from controller.trees import PlanRefusedError, TreeKind, plan_trees
-from testbed.plans import placements
-from testbed.plans.analytic import Setting, Work, placed
-from testbed.plans.expected import HEADER_FRAME_BYTES, Workload, expected
-from testbed.plans.network import SERVER, WORKER, Network, uplink
-from testbed.plans.placements import kind_of
+from planner.analytic import Setting, Work, placed
+from planner.expected import HEADER_FRAME_BYTES, Workload, expected
+from planner.network import SERVER, WORKER, Network, uplink
+from specs import placements
+from specs.placements import kind_of
 from topologies.addressing import Addressing
 from topologies.ring import units_by_rank
 from topologies.spec import parse

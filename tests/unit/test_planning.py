@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.main import main
+from cli.main import main
 from tests.conftest import ROOT
 from tests.unit.test_bandwidth import PUBLISHED
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from emulation.lifecycle.launcher import program_for
 from hosts.checkpoint import Checkpoint, write
-from testbed.faults.files import parse, schedule
-from testbed.jobs import preflight
-from testbed.jobs.preflight import Preflight, read_program
-from testbed.lifecycle.launcher import program_for
-from testbed.nodes.dataplane import SOURCES, DataPlaneError
-from testbed.plans import jobfile
-from testbed.training.trainer import Replica
-from testbed.training.workloads import shapes
-from testbed.virtual import session
+from simulation import session
+from specs import jobfile
+from specs.faultfile import parse, schedule
+from specs.p4program import SOURCES, DataPlaneError
+from testbed import preflight
+from testbed.preflight import Preflight, read_program
 from tests.conftest import ROOT
 from tests.unit.virtual_session import run
 from topologies.documents import DocumentError
 from topologies.spec import read
+from workloads.trainer import Replica
+from workloads.workloads import shapes
 
 BUILD = SOURCES / "build"
 PLANE = read_program(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")

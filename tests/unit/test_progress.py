@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.jobs.progress import Progress
+from observability.progress import Progress
 
 
 def report(

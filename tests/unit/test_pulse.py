@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from testbed.records import record
-from testbed.virtual import pulse
-from testbed.virtual.pulse import PERIOD_SECONDS, Pulse
-from testbed.virtual.trains import SECOND
+from observability import record
+from simulation import pulse
+from simulation.pulse import PERIOD_SECONDS, Pulse
+from simulation.trains import SECOND
 from tests.unit.virtual_session import run
 
 FILES = {

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from controller.trees import TreeKind, plan_trees
-from testbed.lifecycle.launcher import Launch
-from testbed.network.shaping import passed
-from testbed.nodes.processes import CONSEQUENCE, ProcessError, Processes, describe
-from testbed.plans.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
-from testbed.records import record
-from testbed.records.record import RunDirectory, RunError
+from emulation.lifecycle.launcher import Launch
+from emulation.network.shaping import passed
+from emulation.nodes.processes import ProcessError, Processes, describe
+from observability import record
+from observability.record import RunDirectory, RunError
+from planner.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
+from testbed.errors import CONSEQUENCE
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load
@@ -111,7 +112,7 @@ def test_a_run_in_virtual_time_is_no_testbed_that_could_be_asked(runs: Path) -> 
 
 def test_of_a_run_that_is_over_no_lock_and_sockets_stay_even_if_it_was_killed(runs: Path) -> None:
     begin = (
-        "import os; from testbed.records import record;"
+        "import os; from observability import record;"
         " held = record.create('bed', chosen=False, facts={}); held.__enter__(); os.kill(0, 9)"
     )
     killed = subprocess.run([sys.executable, "-c", begin], check=False, start_new_session=True)
@@ -270,7 +271,7 @@ def test_a_stopped_process_is_found_and_does_not_hold_up_the_end(tmp_path: Path)
 def test_a_process_that_ignores_sigterm_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.nodes.processes._STOP_SECONDS", 0.3)
+    monkeypatch.setattr("emulation.nodes.processes._STOP_SECONDS", 0.3)
 
     async def run() -> int:
         group = Processes(tmp_path, tmp_path)

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from emulation.faults.recovery import FaultLog
+from emulation.nodes.switchprocess import SwitchProcess
+from observability import outcomes
 from protocol.outcomes import Outcome
-from testbed.faults.recovery import FaultLog
-from testbed.nodes.switchprocess import SwitchProcess
-from testbed.records import outcomes
 
 
 async def nothing(_: Iterable[SwitchProcess]) -> outcomes.Counts:

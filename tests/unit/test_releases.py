@@ -16,11 +16,11 @@ from hosts.client import Client
 from hosts.jobservice import Service, create_service
 from hosts.native import VARIABLE
 from hosts.root_node import RootNode
-from testbed.nodes.dataplane import SOURCES
-from testbed.virtual.calls import ask
-from testbed.virtual.engine import Engine
-from testbed.virtual.network import SERVICE, Network
-from testbed.virtual.trains import SECOND, Train
+from simulation.calls import ask
+from simulation.engine import Engine
+from simulation.network import SERVICE, Network
+from simulation.trains import SECOND, Train
+from specs.p4program import SOURCES
 from topologies.addressing import Addressing
 from topologies.spec import parse
 

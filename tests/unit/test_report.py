@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.main import main
-from testbed.jobs.progress import Iteration
-from testbed.records import record
-from testbed.records.record import RunDirectory, RunError
-from testbed.records.report import make
-from testbed.records.report.charts import MOST_POINTS, Axis, Line, Mark, chart
-from testbed.records.report.reading import current
+from cli.main import main
+from observability import record
+from observability.progress import Iteration
+from observability.record import RunDirectory, RunError
+from observability.report import make
+from observability.report.charts import MOST_POINTS, Axis, Line, Mark, chart
+from observability.report.reading import current
 from tests.unit import small_run
 
 pytestmark = pytest.mark.usefixtures("runs")

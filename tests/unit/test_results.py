@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.jobs.results import chunks, plans, staleness, weights
+from observability.results import chunks, plans, staleness, weights
 
 NAMES = ("w0", "w1", "w2")
 

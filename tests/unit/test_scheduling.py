@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from testbed.records.scheduling import CpuWatch, Share, machine, reasons, threads
+from observability.scheduling import CpuWatch, Share, machine, reasons, threads
 
 CPU = min(os.sched_getaffinity(0))
 WORK = "import sys; print(flush=True)\nwhile True: pass"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.records import series
-from testbed.records.series import SeriesWriter
+from observability import series
+from observability.series import SeriesWriter
 from tests.unit import small_run
 
 

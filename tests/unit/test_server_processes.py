@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocol.header import PORT, SERVER_PORTS
 from protocol.plan import backup_of
-from testbed.faults.files import Fault, FaultsError, parse, schedule
+from specs.faultfile import Fault, FaultsError, parse, schedule
 from tests.conftest import ROOT
 from topologies import spec
 from topologies.addressing import FIRST_PORT, Addressing

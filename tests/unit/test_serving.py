@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from testbed.jobs.errors import JobError
-from testbed.nodes.processes import Process
-from testbed.nodes.serverhost import ServerHost
-from testbed.nodes.serving import Serving
+from emulation.nodes.processes import Process
+from emulation.nodes.serverhost import ServerHost
+from emulation.nodes.serving import Serving
+from testbed.errors import JobError
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.faults.severing import sever
+from emulation.faults.severing import sever
 
 CLIENT = """
 import socket, sys

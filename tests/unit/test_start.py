@@ -23,7 +23,7 @@ class Interrupting:
         if name == os.environ["INTERRUPTED_BY"]:
             os.kill(os.getpid(), signal.SIGINT)
 
-if "testbed" in sys.orig_argv:
+if "cli" in sys.orig_argv:
     sys.meta_path.insert(0, Interrupting)
 """
 
@@ -31,16 +31,16 @@ if "testbed" in sys.orig_argv:
 @pytest.mark.parametrize(
     ("imported", "ignored", "status"),
     [
-        ("testbed.cli.main", False, -signal.SIGINT),
-        ("testbed.cli.main", True, 0),
-        ("testbed.cli.looking", False, -signal.SIGINT),
+        ("cli.main", False, -signal.SIGINT),
+        ("cli.main", True, 0),
+        ("cli.looking", False, -signal.SIGINT),
     ],
 )
 def test_ctrl_c_while_it_starts_leaves_no_traceback(
     tmp_path: Path, imported: str, ignored: bool, status: int
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)
-    command = [sys.executable, "-m", "testbed", "graph", "--help"]
+    command = [sys.executable, "-m", "cli", "graph", "--help"]
     if ignored:  # as a shell does for what it starts in the background
         command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     result = subprocess.run(

@@ -12,16 +12,16 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli import sweeping
-from testbed.cli.main import main
-from testbed.nodes.processes import environment, python
-from testbed.plans.paths import ROOT
-from testbed.sweeps import table
-from testbed.sweeps.conduct import State, conduct
-from testbed.sweeps.local import LocalCrew
-from testbed.sweeps.store import opened
-from testbed.sweeps.sweepfile import Axis
-from testbed.sweeps.trials import Trial
+from cli import sweeping
+from cli.main import main
+from emulation.nodes.processes import environment, python
+from specs.paths import ROOT
+from specs.sweepfile import Axis
+from sweeps import table
+from sweeps.conduct import State, conduct
+from sweeps.local import LocalCrew
+from sweeps.store import opened
+from sweeps.trials import Trial
 from tests.unit import small_sweep
 from topologies.units import time_text
 
@@ -45,7 +45,7 @@ def test_a_killed_sweep_goes_on_where_it_was(
 ) -> None:
     path = small_sweep.written(tmp_path)
     killed = subprocess.Popen(
-        python("testbed", "sweep", str(path), "--jobs", "1"),
+        python("cli", "sweep", str(path), "--jobs", "1"),
         env=environment(),
         cwd=ROOT,
         stderr=subprocess.PIPE,

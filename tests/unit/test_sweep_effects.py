@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.sweeps import effects
-from testbed.sweeps.sweepfile import load
-from testbed.sweeps.table import Row, column
-from testbed.sweeps.trials import trials
+from specs.sweepfile import load
+from sweeps import effects
+from sweeps.table import Row, column
+from sweeps.trials import trials
 from tests.unit import small_sweep
 
 UPLINKS = """\

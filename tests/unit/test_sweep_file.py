@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from testbed.cli.main import main
+from cli.main import main
 from tests.conftest import ROOT
 
 TOPOLOGY = """

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
-from testbed.sweeps import plot
-from testbed.sweeps.curves import Figure, figure
-from testbed.sweeps.sweepfile import Axis, PlotSpec
-from testbed.sweeps.table import Row, column
+from specs.sweepfile import Axis, PlotSpec
+from sweeps import plot
+from sweeps.curves import Figure, figure
+from sweeps.table import Row, column
 
 Y = "iteration_median_s"
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.main import main
-from testbed.sweeps.cluster import RayCrew, _on_node
-from testbed.sweeps.conduct import State, conduct
-from testbed.sweeps.errors import SweepError
-from testbed.sweeps.execution import Outcome
-from testbed.sweeps.store import opened
-from testbed.sweeps.sweepfile import load
-from testbed.sweeps.trials import Trial, trials
+from cli.main import main
+from specs.sweepfile import load
+from sweeps.cluster import RayCrew, _on_node
+from sweeps.conduct import State, conduct
+from sweeps.errors import SweepError
+from sweeps.execution import Outcome
+from sweeps.store import opened
+from sweeps.trials import Trial, trials
 from tests.unit import small_sweep
 
 cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")

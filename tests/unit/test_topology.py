@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 import yaml
 
-from testbed.faults.files import parse as parse_faults
+from specs.faultfile import parse as parse_faults
 from topologies.spec import TopologyError, load, parse, read
 
 pytestmark = pytest.mark.unit

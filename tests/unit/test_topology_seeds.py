@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.main import main
-from testbed.sweeps import code
-from testbed.sweeps.execution import execute
-from testbed.sweeps.sweepfile import load
-from testbed.sweeps.trials import trials
+from cli.main import main
+from specs.sweepfile import load
+from sweeps import code
+from sweeps.execution import execute
+from sweeps.trials import trials
 from tests.unit.virtual_session import run
 
 BAD = """

@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from cli.explained import show_trace
+from cli.main import main
+from observability import record, series
+from observability.pcap import CaptureError, Writer, packets
+from observability.series import SeriesWriter
+from observability.trace import TraceError, read, rows, trace
+from observability.transmissions import Transmissions, of_captures
+from planner.expected import Direction
 from protocol.frames import Interface, to_frames
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
-from testbed.cli.explained import show_trace
-from testbed.cli.main import main
-from testbed.explaining.trace import TraceError, read, rows, trace
-from testbed.plans.expected import Direction
-from testbed.records import record, series
-from testbed.records.pcap import CaptureError, Writer, packets
-from testbed.records.series import SeriesWriter
-from testbed.records.transmissions import Transmissions, of_captures
 from tests.conftest import ROOT
 from topologies.addressing import Addressing
 from topologies.spec import load

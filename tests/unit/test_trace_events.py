@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.main import main
-from testbed.virtual.errors import TraceFileError
-from testbed.virtual.session import Session
-from testbed.virtual.traceevents import TraceFile
+from cli.main import main
+from simulation.errors import TraceFileError
+from simulation.session import Session
+from simulation.traceevents import TraceFile
 from tests.unit.virtual_session import StoppedError, one_by_one, run
 
 TOPOLOGY = """

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits as sklearn_digits
 
-from testbed.nodes.processes import environment, python
-from testbed.plans.jobfile import parse
-from testbed.plans.jobspec import JobSpec
-from testbed.training import trainer as training
-from testbed.training.digits import Images, load_digits, split
-from testbed.training.models import Parameters, draws, own_part
-from testbed.training.reference import Means
-from testbed.training.workloads import model_of, open_workload
+from emulation.nodes.processes import environment, python
+from specs.jobfile import parse
+from specs.jobspec import JobSpec
 from tests.conftest import ROOT
+from workloads import trainer as training
+from workloads.digits import Images, load_digits, split
+from workloads.models import Parameters, draws, own_part
+from workloads.reference import Means
+from workloads.workloads import model_of, open_workload
 
 WORLD = 4
 LEARNING = ("digits", "characters")
@@ -91,9 +91,7 @@ def test_workers_that_share_exact_sums_stay_equal_and_learn() -> None:
 
 
 def reference(path: str, world: int) -> dict[str, object]:
-    command = python(
-        "testbed.training.reference", "--job", path, "--world", str(world), "--lanes", "256"
-    )
+    command = python("workloads.reference", "--job", path, "--world", str(world), "--lanes", "256")
     result = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     answer: dict[str, object] = json.loads(result.stdout)
     return answer
@@ -108,7 +106,7 @@ def test_reference_is_repeatable_and_the_default_job_reaches_95_percent() -> Non
 
 
 def test_more_than_one_blas_thread_is_refused() -> None:
-    script = "from testbed.training.trainer import check_one_thread; check_one_thread()"
+    script = "from workloads.trainer import check_one_thread; check_one_thread()"
     many = {**environment(), "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
     command = [*python("x")[:1], "-c", f"import numpy; {script}"]
     result = subprocess.run(command, capture_output=True, text=True, env=many)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.windows import choose_window
+from planner.expected import HEADER_FRAME_BYTES, Workload, expected
 from protocol.partition import servers_of
-from testbed.plans.expected import HEADER_FRAME_BYTES, Workload, expected
 from tests.unit.test_trees import FRAME, build, check_counts, climb
 from topologies.addressing import Addressing
 from topologies.topology import Topology

@@ -12,11 +12,11 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.status import Status
 
-from testbed.cli.results import link_table, show_results
-from testbed.cli.view import Meanwhile, View, show_rows
-from testbed.cli.virtual import run_virtually
-from testbed.lifecycle.launcher import LaunchError
-from testbed.records.wording import count, deviation
+from cli.results import link_table, show_results
+from cli.view import Meanwhile, View, show_rows
+from cli.virtual import run_virtually
+from emulation.lifecycle.launcher import LaunchError
+from observability.wording import count, deviation
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [
@@ -241,7 +241,7 @@ def test_how_far_an_iteration_is_shows_at_a_terminal_at_once_and_elsewhere_now_a
     told = "digits: iteration 2 of 3: 43 % of its chunks, at 94.79 ms of virtual time; 1.1 min so"
     terminal, piped = console(120), console(None)
     now = 1000.0
-    monkeypatch.setattr("testbed.cli.view.time.monotonic", lambda: now)
+    monkeypatch.setattr("cli.view.time.monotonic", lambda: now)
     with View(terminal) as live, View(piped) as plain:
         for view in (live, plain):
             view.event({"event": "running", "job": "digits"})
@@ -261,7 +261,7 @@ def test_what_goes_on_is_a_line_on_a_terminal_and_elsewhere_one_now_and_then(
 ) -> None:
     terminal, piped = console(60), console(None)
     now = 1000.0
-    monkeypatch.setattr("testbed.cli.view.time.monotonic", lambda: now)
+    monkeypatch.setattr("cli.view.time.monotonic", lambda: now)
     with Meanwhile(terminal) as live, Meanwhile(piped) as plain:
         for number in range(1, 5):
             now += 4.0

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation import engine, impairments, links, marking, queues, switchnode, trains
+from simulation.engine import Engine, Node
+from simulation.errors import CausalityError, DeadlockError, LinkError
+from simulation.links import LinkSpec
+from simulation.trains import NEVER, Train, train
 from switch import lines, timed
-from testbed.virtual import engine, impairments, links, marking, queues, switchnode, trains
-from testbed.virtual.engine import Engine, Node
-from testbed.virtual.errors import CausalityError, DeadlockError, LinkError
-from testbed.virtual.links import LinkSpec
-from testbed.virtual.trains import NEVER, Train, train
 
 pytestmark = pytest.mark.unit
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cli.main import main
+from emulation.nodes.processes import environment
 from hosts.native import VARIABLE
-from testbed.cli.main import main
-from testbed.nodes.processes import environment
 
 pytestmark = pytest.mark.unit
 
@@ -97,7 +97,7 @@ def test_servers_sum_chunks_without_payload_without_a_compiler_too(
 RUN = """
 import sys
 from pathlib import Path
-from testbed.cli.main import main
+from cli.main import main
 
 code = main(["run", *sys.argv[1:], "--clock", "virtual"], standalone_mode=False)
 assert not code, code

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.virtual.horizons import Horizons
-from testbed.virtual.links import Link, LinkSpec
-from testbed.virtual.trains import NEVER
+from simulation.horizons import Horizons
+from simulation.links import Link, LinkSpec
+from simulation.trains import NEVER
 
 pytestmark = pytest.mark.unit
 TIMES = st.one_of(st.integers(0, 10**7), st.integers(0, 10**7), st.just(NEVER))

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from controller.dataplane import DataPlane
+from emulation.nodes.processes import environment, python
 from hosts.client import Client
 from hosts.errors import ClientError, WrongNonceError
 from hosts.jobservice import Service, create_service
-from testbed.explaining.trace import read as read_trace
-from testbed.nodes.dataplane import SOURCES
-from testbed.nodes.processes import environment, python
-from testbed.records.record import RunDirectory, known
-from testbed.virtual.calls import ask
-from testbed.virtual.engine import Engine
-from testbed.virtual.network import SERVICE, Network
-from testbed.virtual.trains import SECOND, Train
+from observability.record import RunDirectory, known
+from observability.trace import read as read_trace
+from simulation.calls import ask
+from simulation.engine import Engine
+from simulation.network import SERVICE, Network
+from simulation.trains import SECOND, Train
+from specs.p4program import SOURCES
 from topologies.addressing import Addressing
 from topologies.spec import parse
 
@@ -211,7 +211,7 @@ def run(folder: Path, seed: int, job: str) -> dict[str, Any]:
     files = (str(folder / "small.yaml"), "--job", str(folder / "job.yaml"))
     trace = ("--trace", str(folder / "trace.json"))
     ran = subprocess.run(
-        python("testbed", "run", *files, "--clock", "virtual", "--pcap", "--json", *trace),
+        python("cli", "run", *files, "--clock", "virtual", "--pcap", "--json", *trace),
         env={
             **environment(),
             "RACKHUB_RUNS": str(folder / "runs"),

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from cli.view import View
+from cli.virtual import run_virtually
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
-from testbed.cli.view import View
-from testbed.cli.virtual import run_virtually
 
 pytestmark = pytest.mark.unit
 

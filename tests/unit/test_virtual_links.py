@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.frames import ipv4_checksum
-from testbed.virtual.errors import CausalityError, LinkError, TrainError
-from testbed.virtual.links import Link, LinkSpec
-from testbed.virtual.trains import NEVER, SECOND, Train, joined, train
+from simulation.errors import CausalityError, LinkError, TrainError
+from simulation.links import Link, LinkSpec
+from simulation.trains import NEVER, SECOND, Train, joined, train
 from topologies.topology import LinkQuality
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.main import main
+from cli.main import main
 
 TOPOLOGY = """name: t
 defaults: {rate: 1 Gbit/s, mtu: 1500}

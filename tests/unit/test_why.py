@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from cli.explained import show_why
 from controller.trees import TreeKind
+from emulation.jobs.inquiry import Inquiry
+from emulation.nodes.processes import Processes
 from hosts.explanation import Outline, StreamOutline, Waiting
+from observability.why import LATE, after, explain, sentences
 from protocol.header import Phase
-from testbed.cli.explained import show_why
-from testbed.explaining.inquiry import Inquiry
-from testbed.explaining.why import LATE, after, explain, sentences
-from testbed.nodes.processes import Processes
-from testbed.plans.paths import ROOT
+from specs.paths import ROOT
 from tests.unit.test_outcomes import trees
 
 WORKERS = [f"w{rank}" for rank in range(8)]
@@ -242,7 +242,7 @@ def test_a_worker_that_never_answers_is_asked_once_and_does_not_hold_the_others_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real processes: one answers each line, one reads nothing at all."""
-    monkeypatch.setattr("testbed.explaining.inquiry._ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr("emulation.jobs.inquiry._ANSWER_SECONDS", 3.0)
     answer = json.dumps({"doing": "computes", "seconds": 1.0, "iteration": 2, "outline": None})
     script = f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)"
 

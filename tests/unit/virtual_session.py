@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from testbed.lifecycle.launcher import program_for
-from testbed.records import record
-from testbed.virtual.engine import Engine
-from testbed.virtual.session import Session, check
-from testbed.virtual.traceevents import TraceFile
-from testbed.virtual.trains import SECOND
+from emulation.lifecycle.launcher import program_for
+from observability import record
+from simulation.engine import Engine
+from simulation.session import Session, check
+from simulation.traceevents import TraceFile
+from simulation.trains import SECOND
 from topologies.spec import read
 
 

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is compared with whom, on which network, and what each should put on it; results as rows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report
+from controller.dataplane import DataPlane
+from observability.links import Carried
+from planner import flows
+from planner.collectives import bounds
+from planner.expected import Direction, Load, Workload, expected, total
+from planner.flows import Pair, Round, Wires
+from testbed.preflight import JobPlan
+from topologies.addressing import Addressing, HostInterface, Unit
+from topologies.ring import units_by_rank
+from topologies.topology import Topology
+
+__all__ = [
+    "BASELINES",
+    "GLOO",
+    "IN_NETWORK",
+    "Contender",
+    "ContestError",
+    "Outcome",
+    "Work",
+    "check_lossless",
+    "contenders",
+    "server_units",
+    "service_of",
+]
+
+Message = dict[str, Any]
+_PLACES = 12  # of seconds: simulated time counts picoseconds
+BASELINES = ("ring", "halving-doubling", "ps", "sharded-ps")
+
+
+class ContestError(Exception):
+    """What cannot be compared; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is summed: values of each tensor, and so many times beside a first one that is not
+    measured."""
+
+    sizes: tuple[int, ...]
+    iterations: int
+
+    @property
+    def size(self) -> int:
+        """Of all tensors together, which baselines send as one."""
+        return sum(self.sizes)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to sum.
+
+    ends: the interface of each member, workers before servers. rounds: of messages between them;
+    none for sums in the network. loads: what an iteration puts on each direction of a link, by
+    rounds that follow each other.
+    """
+
+    name: str
+    meaning: str
+    workers: int
+    ends: tuple[HostInterface, ...]
+    loads: tuple[Mapping[Direction, Load], ...]
+    rounds: tuple[Round, ...] = ()
+    wires: Wires | None = None
+
+    @property
+    def servers(self) -> int:
+        """How many of its members are."""
+        return len(self.ends) - self.workers
+
+    @property
+    def segment(self) -> int:
+        """Bytes of data in a full segment."""
+        assert self.wires is not None
+        return self.wires.segment
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Members that are connected, the lower number first."""
+        return sorted({(min(pair), max(pair)) for one in self.rounds for pair in one})
+
+    def piece(self, size: int) -> int:
+        """Values that go on before the rest has come."""
+        return flows.piece(size, max(1, self.servers or self.workers), self.segment)
+
+    def part(self, member: int, size: int) -> int:
+        """Values that a server sums; 0 for a worker."""
+        if member < self.workers:
+            return 0
+        ends = bounds(size, self.servers)
+        return ends[member - self.workers + 1] - ends[member - self.workers]
+
+    def windows(self) -> dict[Pair, int]:
+        """Segments in flight, from and to each of its pairs. Raises ContestError if a queue has no
+        room for two of each, as every second one is acknowledged."""
+        assert self.wires is not None
+        found = self.wires.windows(self.rounds)
+        for (a, b), window in found.items():
+            if window < 2:
+                raise ContestError(
+                    f"{self.name}: a queue between {self.ends[a].node} and {self.ends[b].node} is"
+                    f" shared by so many that it has room for {window:.2g} segments of each; two"
+                    " are what is acknowledged, and what is lost in virtual time is not sent again:"
+                    " choose a larger queue_bytes, or leave it out with --only"
+                )
+        both = {pair: 1 for a, b in found for pair in ((a, b), (b, a))}
+        return both | {pair: int(window) for pair, window in found.items()}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a contender. iterations: the reports of all members, of each that was measured.
+    carried: by each direction of a link, in all of these."""
+
+    contender: Contender
+    iterations: tuple[tuple[Report, ...], ...]
+    carried: Mapping[Direction, Carried]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Of each iteration, to the picosecond: until the last member has the sum."""
+        took = [
+            max(one.ended for one in reports) - min(one.began for one in reports)
+            for reports in self.iterations
+        ]
+        return [round(one, _PLACES) for one in took]
+
+    @property
+    def wrong(self) -> int | None:
+        """Values that were not what they should be; None: there were no values."""
+        told = [one.wrong for reports in self.iterations for one in reports]
+        return None if None in told else sum(count or 0 for count in told)
+
+    def row(self, addressing: Addressing, *, framing: bool) -> Message:
+        """As JSON takes it; bytes and packets are of one iteration."""
+        one = self.contender
+        lines = flows.qualities(addressing)
+        should = total(one.loads)
+        count = len(self.iterations)
+        limit = flows.seconds(one.loads, lines, framing=framing)
+        seconds = statistics.median(self.seconds)
+        links = []
+        for way, load in self.carried.items():
+            expected = should.get(way, Load())
+            links.append(
+                {
+                    "from": way.node,
+                    "interface": way.interface,
+                    "core": _between_switches(addressing, way),
+                    "bytes": None if load.bytes is None else load.bytes / count,
+                    "packets": None if load.packets is None else load.packets / count,
+                    "dropped_packets": None if load.dropped is None else load.dropped / count,
+                    "expected_bytes": expected.bytes,
+                    "expected_packets": expected.packets,
+                }
+            )
+        known = [link for link in links if link["bytes"] is not None]
+        ideal = _most(links, "expected_bytes")
+        return {
+            "name": one.name,
+            "meaning": one.meaning,
+            "workers": one.workers,
+            "servers": [end.node for end in one.ends[one.workers :]],
+            "right": None if self.wrong is None else self.wrong == 0,
+            "wrong_values": self.wrong,
+            "seconds_per_iteration": self.seconds,
+            "seconds": seconds,
+            "closed_form_seconds": limit,
+            "ratio": seconds / limit if limit else None,
+            **{f"{name}_bytes": value for name, value in _most(known, "bytes").items()},
+            **{f"closed_form_{name}_bytes": value for name, value in ideal.items()},
+            "dropped_packets": sum(link["dropped_packets"] or 0 for link in links),
+            "bytes_as_closed_form": all(
+                link["bytes"] == link["expected_bytes"]
+                and link["packets"] == link["expected_packets"]
+                for link in links
+            ),
+            "links": links,
+        }
+
+
+def _most(links: Sequence[Message], field: str) -> dict[str, Any]:
+    """On the busiest direction of a link at a host and of one between switches; and of all."""
+    host = max((link[field] for link in links if not link["core"]), default=0)
+    core = max((link[field] for link in links if link["core"]), default=0)
+    return {"host": host, "core": core, "total": sum(link[field] for link in links)}
+
+
+def _between_switches(addressing: Addressing, way: Direction) -> bool:
+    ports = {
+        port.interface: port
+        for port in (
+            addressing.ports(way.node)
+            if addressing.topology.by_name[way.node].kind == "switch"
+            else ()
+        )
+    }
+    return way.interface in ports and not ports[way.interface].peer_is_host
+
+
+def contenders(
+    names: Sequence[str], addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work
+) -> list[Contender]:
+    """For the hosts of a job. Baselines have workers in the order of racks, and that job's servers,
+    or all there are if those are on hosts of workers. Raises ContestError."""
+    topology = addressing.topology
+    if len(plan.placement.workers) > MOST_WORKERS:
+        raise ContestError(
+            f"{len(plan.placement.workers)} workers; float32 holds the exact sum of up to"
+            f" {MOST_WORKERS}, which results are checked by"
+        )
+    chosen = frozenset(plan.placement.workers)
+    workers = [
+        addressing.host_interfaces(node.name)[0] for node in topology.workers if node.name in chosen
+    ]
+    servers = [unit.interface for unit in server_units(addressing, plan)]
+    segment = flows.segment(min(one.mtu for one in flows.qualities(addressing).values()))
+    found = []
+    for name in names:
+        if name == IN_NETWORK:
+            found.append(_in_network(addressing, plan, plane, work))
+            continue
+        here = {"ps": servers[:1], "sharded-ps": servers}.get(name, [])
+        rounds, meaning = _rounds(name, len(workers), len(here), work.size)
+        wires = Wires(addressing, (*workers, *here), segment)
+        loads = tuple(wires.loads(one) for one in rounds)
+        found.append(
+            Contender(name, meaning, len(workers), tuple(wires.ends), loads, tuple(rounds), wires)
+        )
+    return found
+
+
+def server_units(addressing: Addressing, plan: JobPlan) -> list[Unit]:
+    """Server processes for baselines, see ``contenders``."""
+    units = [addressing.unit(name) for name in plan.servers]
+    if any(unit.host in plan.placement.workers for unit in units):
+        units = list(units_by_rank(addressing, [one.name for one in addressing.topology.servers]))
+    return units
+
+
+def _rounds(name: str, workers: int, servers: int, size: int) -> tuple[list[Round], str]:
+    if name == "ring":
+        return flows.ring(workers, size), "ring all-reduce"
+    if name == GLOO:  # whose all-reduce of tensors on CPUs is a ring, too
+        return flows.ring(workers, size), "torch.distributed.all_reduce"
+    if name == "halving-doubling":
+        return flows.halving_doubling(workers, size), "recursive halving and doubling"
+    rounds = flows.parameter_servers(workers, servers, size)
+    return rounds, "1 server" if servers == 1 else f"{servers} server processes"
+
+
+def _in_network(addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work) -> Contender:
+    spec = plan.file.spec
+    slices = plane.chunks_per_slice(spec.slice_bytes)
+    once = Workload(work.sizes, plane.lanes, 1, slices, exponent_rounds=0)
+    ends = [addressing.host_interfaces(name)[0] for name in plan.placement.workers]
+    return Contender(
+        IN_NETWORK,
+        f"tree {plan.kind}",
+        len(ends),
+        tuple(ends),
+        (expected(addressing, plan.trees, plan.servers, once),),
+    )
+
+
+def service_of(plan: JobPlan) -> Message:
+    """A job as ``create_service`` takes it: as its file says, but for what is not about sums."""
+    spec, place = plan.file.spec, plan.placement
+    return {
+        "namespace": spec.name,
+        "workers": list(place.workers),
+        "servers": list(place.servers),
+        "tree": spec.tree,
+        "window": spec.window,
+        "streams": spec.streams,
+        "lease": spec.lease,
+        "admission": spec.admission,
+        "slice_bytes": spec.slice_bytes,
+    }
+
+
+def check_lossless(topology: Topology) -> None:
+    """Raises ContestError for links whose packets are lost or changed on purpose: streams in
+    virtual time do not send again."""
+    for link in topology.links:
+        for quality in (link.forward, link.backward):
+            if quality.impaired:
+                raise ContestError(
+                    f"{topology.source}: {link.a} to {link.b} loses, doubles, reorders or corrupts"
+                    " packets, and streams in virtual time do not recover from that; use --only"
+                    " in-network or --clock emulated, or set loss, duplicate, reorder and corrupt"
+                    " to 0"
+                )

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums in the network as a member of a comparison: the client of any training job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from baselines.members import Report, values_of, wrong
+from hosts.client import Client
+from hosts.jobservice import create_service
+from hosts.outside import HERE, Outside
+
+
+class InNetwork:
+    """A worker whose sums are made as its job says: by switches, or servers.
+
+    sizes: values of each key. create: what ``create_service`` takes, for the one that creates the
+    job; None for the others. Where chunks have no payload (see Outside) there is nothing to check.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        workers: int,
+        sizes: Sequence[int],
+        client: Callable[[], Client],
+        create: Mapping[str, Any] | None,
+        service: str | None = None,
+        outside: Outside = HERE,
+    ) -> None:
+        self._rank, self._workers = rank, workers
+        self._ends = np.cumsum([0, *sizes]).tolist()
+        self._make, self._create = client, create
+        self._service, self._outside = service, outside
+        self._client: Client | None = None
+
+    def prepare(self) -> Any:
+        """See Member: creates the job."""
+        if self._create is None:
+            return None
+        made = create_service(self._service, **self._create, outside=self._outside)
+        return {"nonce": made.nonce, "servers": list(made.servers)}
+
+    def open(self, told: Any) -> None:
+        """See Member."""
+        self._client = self._make()
+        self._client.connect_service(told["nonce"], self._rank)
+        keys = zip(self._ends, self._ends[1:], strict=False)
+        self._client.init_service({str(i): b - a for i, (a, b) in enumerate(keys)})
+
+    def iterate(self, number: int) -> Report:
+        """See Member."""
+        assert self._client is not None
+        clock = self._outside.world.now
+        values = values_of(self._rank, number, self._ends[-1])
+        keys = zip(self._ends, self._ends[1:], strict=False)
+        parts = {str(i): values[a:b] for i, (a, b) in enumerate(keys)}
+        began = clock()
+        sums = self._client.push_pull(parts)
+        ended = clock()
+        if not self._outside.payload:
+            return Report(began, ended, None)
+        came = np.concatenate([sums[key].reshape(-1) for key in parts])
+        return Report(began, ended, wrong(came, self._workers, number))
+
+    def close(self) -> None:
+        """See Member."""
+        if self._client is not None:
+            self._client.leave()

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run in virtual time costs with its hosts: clients of eight workers in two racks, their
+transports, the controller and the switches; everything but training.
+
+Every worker pushes the same gradients again and again. The first time, in which chunks' exponents
+are found, is told apart.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import BenchError, Message, Spread, pinned, two_cores
+from benchmarks.sampling import MainSampler
+from controller.dataplane import DataPlane
+from hosts.client import Client
+from hosts.contributions import Contributions
+from hosts.driver import drive
+from hosts.jobservice import Service, create_service
+from hosts.participation import Participation
+from hosts.releases import release
+from hosts.tensors import Tensors
+from hosts.transport import WorkerTransport
+from simulation.calls import ask
+from simulation.engine import Engine
+from simulation.frames import Framing, arrived
+from simulation.hostnode import HostNode, VirtualEndpoint
+from simulation.links import Link
+from simulation.network import SERVICE, Network
+from simulation.switchgroup import SwitchGroup
+from specs.p4program import SOURCES
+from switch.timed import TimedPorts, run_together
+from topologies.addressing import Addressing
+from topologies.spec import parse
+from workloads.layers import resnet50
+
+_TOPOLOGY = """
+name: bench
+defaults: {rate: 10 Gbit/s, delay: 0.002 ms, queue_bytes: 4 MiB, mtu: 9000}
+racks: [{workers: 4, servers: 1}, {workers: 4}]
+cores: 1
+"""
+_WORKERS = 8
+_CORES = 1
+
+_STAGES = {
+    run_together.__code__: "switches: program and ports' queues (C)",
+    TimedPorts._collected.__code__: "switches: what leaves, as trains",
+    SwitchGroup.run.__code__: "switches: the rest",
+    Link.send.__code__: "links",
+    Link.carry.__code__: "links",
+    Link.take.__code__: "links",
+    Engine._round.__code__: "engine",
+    HostNode.run.__code__: "hosts: tasks and packets that arrive",
+    VirtualEndpoint.ahead.__code__: "hosts: packets that arrive",
+    Framing.frames.__code__: "hosts: frames",
+    arrived.__code__: "hosts: packets that arrive",
+    release.__code__: "transport: windows, pacing, timers",
+    WorkerTransport._take.__code__: "transport: results, dequantised",
+    Contributions.packets.__code__: "transport: contributions, quantised",
+    WorkerTransport._advance.__code__: "transport: what enters the window",
+    WorkerTransport.submit.__code__: "transport: submission",
+    WorkerTransport.on_packets.__code__: "transport: packets one by one",
+    WorkerTransport.poll.__code__: "transport: packets one by one",
+    Participation._attend.__code__: "client: sums",
+    drive.__code__: "client: the rest",
+    Client.push.__code__: "client: the rest",
+    Client.leave.__code__: "client: leaving, with results that others may lack",
+    Tensors.pack.__code__: "client: tensors as chunks",
+    Tensors.unpack.__code__: "client: tensors as chunks",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """sizes: elements of each key. lanes: of a chunk; payload: whether it has one."""
+
+    sizes: dict[str, int]
+    lanes: int
+    window: int
+    payload: bool
+
+    @property
+    def chunks(self) -> int:
+        """Of one round."""
+        return sum(-(-size // self.lanes) for size in self.sizes.values())
+
+    @property
+    def hops(self) -> int:
+        """Packet-hops of a round: every chunk to each worker and back, and to each rack's switch
+        from the core and back."""
+        return 2 * (_WORKERS + 2 * _CORES) * self.chunks
+
+
+@dataclass
+class Turn:
+    """Of one job: seconds of CPU and wall time of each round, from the first worker's push to the
+    last one's sums."""
+
+    began: dict[int, tuple[float, float]] = field(default_factory=dict)
+    ended: dict[int, tuple[float, float]] = field(default_factory=dict)
+    hops: int = 0
+    over: bool = False
+
+    def cpu(self, number: int) -> float:
+        """Of a round."""
+        return self.ended[number][0] - self.began[number][0]
+
+    def wall(self, number: int) -> float:
+        """Of a round."""
+        return self.ended[number][1] - self.began[number][1]
+
+
+def _plane(case: Case) -> DataPlane:
+    names = {256: "aggregation", 2048: "aggregation_jumbo"}
+    name = names[case.lanes] if case.payload else "aggregation_headers"
+    build = SOURCES / "build" / name
+    return DataPlane.load(f"{build}.json", f"{build}.p4info.txtpb", case.lanes)
+
+
+class _Job:
+    """Plays a case's rounds."""
+
+    def __init__(self, case: Case, rounds: int) -> None:
+        self._case, self._rounds, self.turn = case, rounds, Turn()
+        topology = parse(_TOPOLOGY)
+        self._addressing = Addressing(topology)
+        self._network = Network(topology, self._addressing, _plane(case))
+        self._values = [self._gradients(rank) for rank in range(_WORKERS)]
+        self._came: dict[str, Any] = {}  # a worker's sums of the last round
+
+    def _gradients(self, rank: int) -> dict[str, Any]:
+        sizes = self._case.sizes.items()
+        if not self._case.payload:
+            return {name: np.broadcast_to(np.float32(0), (size,)) for name, size in sizes}
+        random = np.random.default_rng(rank)
+        return {name: random.random(size, np.float32) - np.float32(0.5) for name, size in sizes}
+
+    def run(self) -> Turn:
+        """All of it."""
+        network = self._network
+        network.controller.begin()
+        network.operator.tasks.thread(self._conduct).start()
+        try:
+            network.engine.run(lambda: self.turn.over)
+        finally:
+            network.close()
+        return self.turn
+
+    def _conduct(self) -> None:
+        network, operator = self._network, self._network.operator
+        hosts = [node.name for node in network.topology.workers]
+        service = create_service(
+            *(SERVICE, "job", hosts, ["s0"]),
+            window=self._case.window,
+            outside=network.outside(operator),
+        )
+        network.play(service, self._work)
+        self.turn.hops = sum(link.counters.arrived for link in network.links().values())
+        network.stop()
+        self.turn.over = True
+
+    def _work(self, rank: int, name: str, service: Service) -> None:
+        network, turn = self._network, self.turn
+        host, end = network.hosts[name], self._addressing.host_interfaces(name)[0]
+
+        def work() -> None:
+            with Client(
+                SERVICE,
+                address=str(end.ipv4),
+                queue_bytes=end.outgoing.queue_bytes,
+                link_rate=end.outgoing.rate,
+                outside=network.outside(host),
+            ) as client:
+                client.connect_service(service.nonce, rank)
+                client.init_service(self._case.sizes)
+                for number in range(self._rounds):
+                    turn.began.setdefault(number, _clocks())
+                    came = client.push_pull(self._values[rank])
+                    turn.ended[number] = _clocks()
+                if rank == 0:
+                    self._came = came
+
+        ask(network.engine, network.operator, host, work)
+
+    def check(self) -> None:
+        """Raises BenchError if the sums of the last round are wrong."""
+        if not self._case.payload:
+            return
+        for name in self._case.sizes:
+            exact = np.sum([one[name].astype(np.float64) for one in self._values], axis=0)
+            worst = float(np.abs(self._came[name] - exact).max())
+            if worst > 1e-5:
+                raise BenchError(f"the sum of {name} is wrong by {worst}")
+
+
+def _clocks() -> tuple[float, float]:
+    return time.thread_time(), time.perf_counter()
+
+
+def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
+    """Packet-hops per second of CPU time with hosts, and a profile; kind: payload, headers or
+    resnet50, whose size is its own. Raises BenchError."""
+    core, other = two_cores()
+    if kind == "resnet50":
+        case = Case({n: math.prod(s) for n, s in resnet50().items()}, 2048, min(window, 256), True)
+    else:
+        case = Case({"gradients": 256 * chunks}, 256, window, kind == "payload")
+    with pinned(core):
+        job = _Job(case, rounds + 1)
+        turn = job.run()
+        job.check()
+        if turn.hops < (rounds + 2) * case.hops:
+            raise BenchError(f"{turn.hops} packets arrived, not {(rounds + 2) * case.hops}")
+        sampler = MainSampler(_STAGES, other)
+        job = _Job(case, 2)
+        sampler.start()
+        try:
+            job.run()
+        finally:
+            profile = sampler.stop()
+    whole = sum(profile.values())
+    numbers = range(1, rounds + 1)
+    return {
+        "what": kind,
+        "window": case.window,
+        "chunks": case.chunks,
+        "packet_hops": case.hops,
+        "packet_hops_per_second": Spread.of([case.hops / turn.cpu(n) for n in numbers]).message(),
+        "first_packet_hops_per_second": 2 * case.hops / turn.cpu(0),
+        "cpu_seconds": Spread.of([turn.cpu(n) for n in numbers]).message(),
+        "wall_seconds": Spread.of([turn.wall(n) for n in numbers]).message(),
+        "profile": {stage: seconds / whole for stage, seconds in profile.items()},
+    }

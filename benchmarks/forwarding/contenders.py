@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switches that are compared: how each is started on the links, and given its entries."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.common import BenchError, pin
+from benchmarks.forwarding import builds, peers, routing, times, traffic
+from benchmarks.forwarding.times import Times
+from benchmarks.forwarding.traffic import Mode, Traffic
+from controller.connection import GrpcConnection, SwitchError
+from controller.entries import Entity, P4Info, insertion, multicast_group
+from emulation.nodes.processes import describe, environment, python
+from observability.processinfo import tail
+from protocol.header import Op
+from specs.p4program import SOURCES
+from specs.paths import ROOT
+from testbed.targets import BMV2, CPU_PORT, DEVICE_ID, bmv2
+
+Kind = Literal["null", "embedded", "bmv2", "linux", "ovs"]
+
+OWN_PROGRAMS = builds.DIRECTORY / "build"
+_SMALL_PROGRAMS = ROOT / "tests" / "p4"
+_GROUP = 1
+_BARE_SLOTS = 1024  # p4/bare.p4
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+# BMv2's queues hold 64 packets (testbed.targets), whatever is under way.
+_BMV2_WINDOW, _BMV2_TRAIN = 48, 16
+# A core's backlog holds 1000 frames of all ports (net.core.netdev_max_backlog).
+_LINUX_WINDOW, _LINUX_TRAIN = 192, 32
+# Open vSwitch leaves its sockets the buffers that they have by default.
+_OVS_WINDOW, _OVS_TRAIN = 64, 16
+_NARROWER = {
+    "bmv2": (_BMV2_WINDOW, _BMV2_TRAIN),
+    "linux": (_LINUX_WINDOW, _LINUX_TRAIN),
+    "ovs": (_OVS_WINDOW, _OVS_TRAIN),
+}
+_WRITTEN_AT_ONCE = 1000  # entries
+
+
+@dataclass(frozen=True)
+class Contender:
+    """name: as in the report. program: its JSON, without the ending; None: it has none."""
+
+    name: str
+    kind: Kind
+    program: Path | None
+
+    def modes(self) -> tuple[Mode, ...]:
+        """What it is measured with."""
+        if self.kind in ("linux", "ovs"):
+            return routing.MODES
+        sums: tuple[Mode, ...] = ("plain",) if self.kind == "bmv2" else ("gso", "plain", "tcp")
+        return sums if self.name in _VARIANTS else (*sums, *routing.MODES)
+
+    def traffic(self, mode: Mode, window: int) -> Traffic:
+        """What it is loaded with; window: packets of a port that its socket surely holds."""
+        if mode == "tcp":
+            return traffic.tcp(window)
+        most, train = _NARROWER.get(self.kind, (window, None))
+        window = min(window, most)
+        if mode in routing.MODES:
+            return routing.load(mode, window, self.kind != "null", train)
+        answer = Op.RESULT if self.sums else Op.CONTRIBUTE
+        return traffic.aggregation(mode == "gso", window, answer, train)
+
+    def first_uses(self, load: Traffic) -> int:
+        """Slots, or flows, of a load; the first packet for each takes longer."""
+        if load.mode in routing.MODES:
+            return len(load.varying[0]) // load.varying_bytes
+        if self.kind == "null":
+            return 0
+        return slots_of(load.window) if self.sums else _BARE_SLOTS
+
+    @property
+    def sums(self) -> bool:
+        """True if it answers with sums of all workers, where it is to aggregate."""
+        return self.program is not None and self.program.name.startswith("aggregation")
+
+    def wrong(self, frame: bytes, mode: Mode) -> str | None:
+        """Describes an error in the first worker's answer; None if it is right, or none is due."""
+        if mode in routing.MODES:
+            return None if self.kind == "null" else routing.wrong_route(frame, 0)
+        return traffic.wrong_sum(frame) if self.sums and mode != "tcp" else None
+
+
+def build(name: str) -> Path:
+    """A build of the data plane."""
+    return SOURCES / "build" / name
+
+
+_VARIANTS = ("bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes")  # of one way to sum
+NULL = Contender("null", "null", None)
+EMBEDDED = Contender("embedded", "embedded", build("aggregation"))
+BMV2_CONTENDERS = (
+    Contender("bmv2", "bmv2", build("aggregation")),
+    Contender("bmv2_lanes", "bmv2", OWN_PROGRAMS / "aggregation_lanes"),
+    Contender("bmv2_bare", "bmv2", OWN_PROGRAMS / "bare"),
+    Contender("bmv2_bare_lanes", "bmv2", OWN_PROGRAMS / "bare_lanes"),
+)
+LINUX = Contender("linux", "linux", None)
+OVS = Contender("ovs", "ovs", None)
+ROUTER = _SMALL_PROGRAMS / "router"
+
+
+def contenders(names: Sequence[str]) -> list[Contender]:
+    """Those that were asked for, or all that this machine has. Raises BenchError."""
+    lacking = {one.name: f"there is no {BMV2} on PATH that could run it" for one in BMV2_CONTENDERS}
+    lacking["linux"] = "which core forwards is for root to choose (/sys/class/net/*/queues)"
+    lacking["ovs"] = f"no {peers.OVS} (Debian: openvswitch-switch), or /dev/net/tun is root's"
+    installed = [
+        NULL,
+        EMBEDDED,
+        *(BMV2_CONTENDERS if bmv2() else ()),
+        *([LINUX] if peers.has_linux() else ()),
+        *([OVS] if peers.has_ovs() else ()),
+    ]
+    known = {one.name: one for one in installed}
+    for name in names:
+        if name not in known:
+            raise BenchError(f"{name}: {lacking[name]}")
+    return [known[name] for name in names] if names else installed
+
+
+@contextlib.contextmanager
+def running(
+    contender: Contender, load: Traffic, interfaces: Sequence[str], cores: tuple[int, int]
+) -> Iterator[Callable[[], Times]]:
+    """A contender on its core, ready to forward what it is loaded with; tells what it has computed.
+    Raises BenchError.
+
+    cores: that of the contender, and this process's own.
+    """
+    with tempfile.TemporaryDirectory(prefix="rh-bench-") as folder:
+        if contender.kind == "linux":
+            with peers.linux(interfaces, cores[0]) as spent:
+                yield spent
+            return
+        if contender.kind == "ovs":
+            with peers.ovs(interfaces, Path(folder), cores) as spent:
+                yield spent
+            return
+        log = Path(folder, "log")
+        address = f"unix:{folder}/p4"
+        command = _command(contender, load.mode, interfaces, address)
+        with log.open("wb") as output:
+            pin(cores[0])  # what is started inherits it, with all its threads
+            try:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output,
+                    env=environment(),
+                )  # fmt: skip
+            finally:
+                pin(cores[1])
+        try:
+            with _given(contender, load, address, process, log):
+                yield partial(times.of_process, process.pid)
+                if process.poll() is not None:
+                    raise BenchError("it ended while it was measured")
+        except BenchError as error:
+            if process.poll() is None:
+                raise
+            how = describe(process.returncode)
+            raise BenchError(f"{contender.name} {how}:\n{tail(log)}") from error
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.communicate(timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def _command(
+    contender: Contender, mode: Mode, interfaces: Sequence[str], address: str
+) -> list[str]:
+    if contender.kind == "null":
+        whole = mode in ("gso", "tcp")
+        how = ["--gso"] if whole else []
+        how += ["--cross"] if mode not in ("gso", "plain") else []
+        batch = "8" if whole else "64"  # as many as stay in the cache
+        return [*python("benchmarks.forwarding.null"), *interfaces, *how, "--batch", batch]
+    ports = [w for n, name in enumerate(interfaces, 1) for w in ("-i", f"{n}@{name}")]
+    if contender.kind == "embedded":
+        command = [
+            *python("switch"),
+            "-L",
+            "info",
+            *(["--plain"] if mode not in ("gso", "tcp") else []),
+        ]
+    else:
+        command = [BMV2, "-L", "off"]
+    command += [*ports, "--no-p4", "--device-id", str(DEVICE_ID)]
+    return [*command, "--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
+
+
+@contextlib.contextmanager
+def _given(
+    contender: Contender, load: Traffic, address: str, process: subprocess.Popen[bytes], log: Path
+) -> Iterator[None]:
+    """Its program and entries; until then nothing is sent."""
+    if contender.kind != "bmv2":
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            raise BenchError(f"{contender.name} did not start:\n{tail(log)}")
+    if contender.program is None:
+        yield
+        return
+    p4info, program, entries = _program(contender.program, load)
+    switch = GrpcConnection(contender.name, address, DEVICE_ID)
+    try:
+        switch.open(_START_SECONDS)
+        switch.push(p4info.message, program)
+        for first in range(0, len(entries), _WRITTEN_AT_ONCE):
+            some = entries[first : first + _WRITTEN_AT_ONCE]
+            switch.write([insertion(one) for one in some])
+    except SwitchError as error:
+        raise BenchError(f"{contender.name}: {error}\n{tail(log)}") from error
+    try:
+        yield
+    finally:
+        switch.close()
+
+
+def _program(path: Path, load: Traffic) -> tuple[P4Info, bytes, list[Entity]]:
+    """Returns the load for a switch with this program: a router has one of its own."""
+    if load.mode in routing.MODES:
+        p4info, compiled = routing.program(ROUTER)
+        return p4info, compiled, routing.entries(p4info)
+    path = ROUTER if load.mode == "tcp" else path
+    p4info = P4Info.load(path.with_suffix(".p4info.txtpb"))
+    entries: list[Entity] = []
+    if load.mode == "tcp":
+        entries = routes(p4info)
+    elif path.name.startswith("aggregation"):
+        entries = tree(p4info, load.window)
+    return p4info, path.with_suffix(".json").read_bytes(), entries
+
+
+def slots_of(window: int) -> int:
+    """Twice as many as the window, rounded up to a power of two."""
+    return 2 << (window - 1).bit_length()
+
+
+def tree(p4info: P4Info, window: int) -> list[Entity]:
+    """The switch as the root of four workers; window: packets of one that may be under way."""
+    entry = p4info.table_entry
+    stream = {"job": traffic.JOB, "epoch": traffic.EPOCH, "stream": traffic.STREAM}
+    node = {**stream, "node": traffic.NODE}
+    children = range(traffic.PORTS)
+    entities = [multicast_group(_GROUP, [(child + 1, child + 1) for child in children])]
+    for child in children:
+        key = {**node, "sender": child, "ingress_port": child + 1}
+        address = traffic.WORKER_ADDRESSES + child
+        values = {"source": address, "workers": 1}
+        entities.append(entry("aggregation.children", key, "worker", values))
+        values = {
+            "destination": address,
+            "udp_port": traffic.WORKER_UDP_PORTS + child,
+            "mac": traffic.WORKER_MACS + child,
+            "node": 0,
+        }
+        key = {**stream, "child": child}
+        entities.append(entry("receivers.children", key, "address", values))
+    values = {
+        "base": 0,
+        "mask": slots_of(window) - 1,
+        "full": (1 << len(children)) - 1,
+        "group": _GROUP,
+    }
+    return [*entities, entry("aggregation.nodes", node, "root", values)]
+
+
+def routes(p4info: P4Info) -> list[Entity]:
+    """Of the router: to every worker, and what is for the server to the first."""
+    hops = [(traffic.WORKER_ADDRESSES + worker, worker) for worker in range(traffic.PORTS)]
+    return [
+        p4info.table_entry(
+            "routes",
+            {"hdr.ipv4.destination": (address, 32)},
+            "forward",
+            {"port": worker + 1, "next_hop": traffic.WORKER_MACS + worker},
+        )
+        for address, worker in [*hops, (traffic.SERVER_ADDRESS, 0)]
+    ]

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the benchmark's sandbox, and makes a report of what its turns came to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.common import LEAST_BUSY, BenchError, Message, Spread, machine, pin, two_cores
+from benchmarks.forwarding import inprocess, routing
+from benchmarks.forwarding.inside import Turn
+from benchmarks.forwarding.traffic import Mode
+from emulation.network.namespaces import command
+from emulation.nodes.processes import environment, python
+
+MODES: tuple[Mode, ...] = ("gso", "plain", "tcp", *routing.MODES)
+_FIGURE = {mode: "tcp_bytes" if mode == "tcp" else mode for mode in MODES}
+_SHORTEST_SECONDS = 1e-9
+_MOST_OF_ENTRIES = 1.3
+_MOST_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Relates one contender's figure to another's. asked: the least that it should be, if any."""
+
+    name: str
+    of: tuple[str, Mode]
+    to: tuple[str, Mode]
+    asked: float | None = None
+
+
+RATIOS = (
+    Ratio("embedded.gso / bmv2.plain", ("embedded", "gso"), ("bmv2", "plain"), 40),
+    Ratio("embedded.plain / bmv2.plain", ("embedded", "plain"), ("bmv2", "plain"), 5),
+    Ratio("embedded.gso / null.gso", ("embedded", "gso"), ("null", "gso"), 0.7),
+    Ratio("embedded.plain / null.plain", ("embedded", "plain"), ("null", "plain"), 0.85),
+    Ratio("embedded.tcp_bytes / null.tcp_bytes", ("embedded", "tcp"), ("null", "tcp"), 0.85),
+    Ratio("2048 bits / lanes, bare", ("bmv2_bare", "plain"), ("bmv2_bare_lanes", "plain"), 10),
+    Ratio("2048 bits / lanes, whole program", ("bmv2", "plain"), ("bmv2_lanes", "plain"), 6),
+    *(
+        Ratio(f"embedded.{mode} / {other}.{mode}", ("embedded", mode), (other, mode))
+        for mode in routing.MODES
+        for other in ("null", "bmv2", "linux", "ovs")
+    ),
+)
+
+
+def measure(
+    contenders: Sequence[str],
+    modes: Sequence[Mode],
+    rounds: int,
+    seconds: float,
+    follow: Callable[[int, str, float], None],
+) -> list[Turn]:
+    """All turns, each told to `follow` (round, what, rate) as it is over.
+
+    Raises BenchError, SandboxError.
+    """
+    options = [w for name in contenders for w in ("--contender", name)]
+    options += [w for mode in modes for w in ("--mode", mode)]
+    options += ["--rounds", str(rounds), "--seconds", str(seconds)]
+    inside = python("benchmarks.forwarding.inside", *options)
+    found = []
+    with subprocess.Popen(
+        command(inside, tied=True),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            turn = Turn(**json.loads(line))
+            found.append(turn)
+            follow(turn.round, f"{turn.contender} {turn.mode}", rate(turn))
+        said = process.stderr.read().strip()
+    if process.returncode != 0:
+        raise BenchError(said.removeprefix("error: ") or "the benchmark's sandbox has ended")
+    return found
+
+
+def rate(turn: Turn) -> float:
+    """Packets, or bytes of TCP, received per second."""
+    return _amount(turn) / turn.seconds
+
+
+def rate_of_core(turn: Turn) -> float:
+    """The same per second that the contender computed, kernel included."""
+    return _amount(turn) / max(_SHORTEST_SECONDS, turn.computed)
+
+
+def rate_of_thread(turn: Turn) -> float:
+    """The same per second of its busiest thread: what it could do with a core for each."""
+    return _amount(turn) / max(_SHORTEST_SECONDS, turn.busiest)
+
+
+def _amount(turn: Turn) -> int:
+    return turn.bytes if turn.mode == "tcp" else turn.packets
+
+
+def busy(turn: Turn) -> float:
+    """Share of the time that the contender computed."""
+    return turn.computed / turn.seconds
+
+
+def busy_but_for_others(turn: Turn) -> float:
+    """The same of the time that its core was there for it and the load's for the load, at least."""
+    blocked = max(0.0, turn.blocked - turn.load_waited)
+    return turn.computed / max(_SHORTEST_SECONDS, turn.computed + blocked)
+
+
+def load_busy(turn: Turn) -> float:
+    """Share of the time that the load was sending, rather than waiting for what it had sent."""
+    return turn.load_sending / turn.seconds
+
+
+def report(turns: Sequence[Turn]) -> Message:
+    """As JSON takes it: medians by contender and mode first, then all that they are made of."""
+    names = list(dict.fromkeys(turn.contender for turn in turns))
+    told: Message = {}
+    details: list[Message] = []
+    for name in names:
+        told[name] = dict.fromkeys(_FIGURE.values())
+        for mode in MODES:
+            own = of(turns, name, mode)
+            if own:
+                one = _row(name, mode, own)
+                details.append(one)
+                told[name][_FIGURE[mode]] = one["per_second"]["median"]
+    told["rows"] = details
+    told["ratios"] = ratios(turns)
+    told["in_process"] = {}
+    told["busy"] = {
+        name: {_FIGURE[one["mode"]]: one["busy"] for one in details if one["contender"] == name}
+        for name in names
+    }
+    told["rounds"] = [turn.__dict__ for turn in turns]
+    told["machine"] = machine()
+    told["valid"] = all(one["busy"] >= LEAST_BUSY for one in details)
+    return told
+
+
+def of(turns: Sequence[Turn], name: str, mode: Mode) -> list[Turn]:
+    """A contender's turns in a mode, in order of rounds."""
+    return [turn for turn in turns if (turn.contender, turn.mode) == (name, mode)]
+
+
+def _row(name: str, mode: Mode, turns: Sequence[Turn]) -> Message:
+    return {
+        "contender": name,
+        "mode": mode,
+        "per_second": Spread.of([rate(turn) for turn in turns]).message(),
+        "per_second_of_core": Spread.of([rate_of_core(turn) for turn in turns]).message(),
+        "per_second_of_thread": Spread.of([rate_of_thread(turn) for turn in turns]).message(),
+        "busy": min(busy(turn) for turn in turns),
+        "busy_but_for_others": min(busy_but_for_others(turn) for turn in turns),
+        "load_busy": max(load_busy(turn) for turn in turns),
+        "others": max(0.0, *(1 - (turn.computed + turn.idle) / turn.seconds for turn in turns)),
+        "lost": sum(turn.lost for turn in turns),
+    }
+
+
+def ratios(turns: Sequence[Turn]) -> list[Message]:
+    """Of those contenders that were measured: medians of the rounds' ratios."""
+    told = []
+    for one in RATIOS:
+        first, second = of(turns, *one.of), of(turns, *one.to)
+        if not first or not second:
+            continue
+        pairs = list(zip(first, second, strict=True))
+        received = Spread.of([rate(a) / rate(b) for a, b in pairs])
+        core = Spread.of([rate_of_core(a) / rate_of_core(b) for a, b in pairs])
+        thread = Spread.of([rate_of_thread(a) / rate_of_thread(b) for a, b in pairs])
+        told.append(
+            {
+                "ratio": one.name,
+                "asked": None if one.asked is None else f">= {one.asked:g}",
+                "received": received.message(),
+                "of_core": core.message(),
+                "of_thread": thread.message(),
+                "valid": all(busy(turn) >= LEAST_BUSY for turn in (*first, *second)),
+                "holds": None if one.asked is None else received.median >= one.asked,
+            }
+        )
+    return told
+
+
+def in_process(told: Message, rounds: int, seconds: float) -> None:
+    """Adds what the embedded target does without links to a report."""
+    cores = os.sched_getaffinity(0)
+    pin(two_cores()[0])
+    told["in_process"] = inprocess.programs(rounds, seconds)
+    told["tables"] = inprocess.tables(rounds, seconds)
+    os.sched_setaffinity(0, cores)  # a compiler may use all
+    told["compilation"] = inprocess.compilation()
+    for kind, one in told["tables"].items():
+        told["ratios"].append(
+            {
+                "ratio": f"10,000 entries / 10, {kind}",
+                "asked": f"<= {_MOST_OF_ENTRIES:g}",
+                "received": None,
+                "of_core": one["ratio"],
+                "of_thread": None,
+                "valid": True,
+                "holds": one["ratio"]["median"] <= _MOST_OF_ENTRIES,
+            }
+        )
+    slowest = max(told["compilation"].values(), key=lambda one: one["seconds"])
+    told["ratios"].append(
+        {
+            "ratio": "seconds to compile a program, at most",
+            "asked": f"< {_MOST_SECONDS:g}",
+            "received": Spread.of([slowest["seconds"]]).message(),
+            "of_core": Spread.of([slowest["cpu_seconds"]]).message(),
+            "of_thread": None,
+            "valid": True,
+            "holds": slowest["seconds"] < _MOST_SECONDS,
+        }
+    )

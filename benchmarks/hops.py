@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the network and the switch of a run in virtual time cost, with next to no hosts.
+
+Four workers around one switch that sums, each at the end of a link. A worker sends frames that lie
+ready, with the next numbers in them, whenever results arrive; nothing looks into those but once at
+the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.common import BenchError, Message, Spread, pinned, two_cores
+from benchmarks.forwarding import contenders, traffic
+from benchmarks.sampling import MainSampler
+from controller.connection import DeviceConnection
+from controller.entries import P4Info, insertion
+from protocol.header import HEADER_BYTES
+from simulation.engine import Engine, Node
+from simulation.links import Link, LinkSpec
+from simulation.switchnode import SwitchNode
+from simulation.trains import NEVER, Times, Train
+from switch.timed import TimedPorts
+
+_RATE = 10**10  # bit/s
+_DELAY = 1_000_000  # ps
+_LATENCY = 500_000
+_HEADERS = 14 + 20 + 8 + HEADER_BYTES
+_AHEAD = 4  # windows of frames that lie ready: those in use are not written to
+
+BUILDS = {"payload": "aggregation", "headers": "aggregation_headers"}
+"""Builds of the data plane by what their chunks are."""
+
+_STAGES = {
+    TimedPorts.run.__code__: "program and ports' queues (C)",
+    TimedPorts._collected.__code__: "what leaves the switch, as trains",
+    SwitchNode.run.__code__: "switch, the rest",
+    Link.send.__code__: "links: send",
+    Link.carry.__code__: "links: what the switch sent",
+    Link.take.__code__: "links: take",
+    Engine._round.__code__: "engine",
+}
+
+
+class _Worker(Node):
+    """One that has sent everything stays quiet."""
+
+    def __init__(self, number: int, chunks: int, window: int, stored: int | None) -> None:
+        super().__init__(f"w{number}")
+        frame = np.frombuffer(traffic.packet(number), np.uint8)
+        self._frames = np.repeat(frame[None, :stored], _AHEAD * window, 0)
+        self._lengths = np.full(_AHEAD * window, len(frame), np.int64)
+        self._numbers = [
+            self._frames[:, at : at + 4].view(">u4")[:, 0]
+            for at in (traffic.NUMBER_AT, traffic.NUMBER_AT + 4)  # the chunk's, too
+        ]
+        self._chunks, self._window = chunks, window
+        self._sent = 0
+        self._begun = False
+        self.received = 0
+        self.last: Train | None = None
+
+    def next(self) -> int:
+        """At first only."""
+        return NEVER if self._begun else 0
+
+    def run(self, until: int) -> None:
+        """Sends a chunk for each result."""
+        if not self._begun:
+            self._begun = True
+            self._send(np.zeros(self._window, np.int64))
+        for _, _, train in self.arrivals(until):
+            self.received += len(train)
+            self.last = train
+            self._send(train.times)
+        self.now = until
+
+    def _send(self, times: Times) -> None:
+        first, ready = 0, len(self._frames)
+        last = min(len(times), self._chunks - self._sent)
+        while first < last:
+            start = self._sent % ready
+            count = min(last - first, ready - start)
+            rows = slice(start, start + count)
+            for field in self._numbers:
+                field[rows] = np.arange(self._sent, self._sent + count)
+            self.ports[0].send(
+                Train(times[first : first + count], self._frames[rows], self._lengths[rows])
+            )
+            self._sent += count
+            first += count
+
+
+@dataclass(frozen=True)
+class Turn:
+    """hops: packets over one link and through the node at its end. seconds: CPU time of the thread.
+    rounds: of the engine."""
+
+    hops: int
+    seconds: float
+    rounds: int
+
+
+class _Network:
+    """Everything that one turn needs. Raises BenchError if what came out was wrong."""
+
+    def __init__(self, kind: str, chunks: int, window: int) -> None:
+        build = contenders.build(BUILDS[kind])
+        self._kind, self._chunks = kind, chunks
+        self._switch = SwitchNode("tor0", latency=_LATENCY)
+        p4info = P4Info.load(build.with_suffix(".p4info.txtpb"))
+        self._connection = DeviceConnection("tor0", self._switch.device)
+        self._connection.open()
+        self._connection.push(p4info.message, build.with_suffix(".json").read_bytes())
+        self._connection.write([insertion(one) for one in contenders.tree(p4info, window)])
+        stored = _HEADERS if kind == "headers" else None
+        self._workers = [_Worker(n, chunks, window, stored) for n in range(traffic.PORTS)]
+        self._engine = Engine()
+        for node in (*self._workers, self._switch):
+            self._engine.add(node)
+        room = 2 * window * len(traffic.packet(0))
+        spec = LinkSpec(_RATE, delay=_DELAY, queue_bytes=max(room, 1 << 17))
+        for number, worker in enumerate(self._workers):
+            self._engine.connect(worker, 0, self._switch, number + 1, spec)
+
+    def run(self) -> Turn:
+        """All chunks."""
+        began = time.thread_time()
+        self._engine.run(lambda: all(one.received >= self._chunks for one in self._workers))
+        seconds = time.thread_time() - began
+        hops = sum(link.counters.arrived for link in self._engine.links)
+        if hops != 2 * traffic.PORTS * self._chunks:
+            raise BenchError(f"{hops} packets arrived, not {2 * traffic.PORTS * self._chunks}")
+        for worker in self._workers:
+            assert worker.last is not None
+            result = worker.last.frames[-1].tobytes()
+            wrong = traffic.wrong_sum(result) if self._kind == "payload" else None
+            if wrong is not None:
+                raise BenchError(f"{worker.name}: {wrong}")
+        return Turn(hops, seconds, self._engine.rounds)
+
+    def close(self) -> None:
+        """Frees the switch."""
+        self._connection.close()
+        self._switch.close()
+
+
+@contextmanager
+def _network(kind: str, chunks: int, window: int) -> Iterator[_Network]:
+    made = _Network(kind, chunks, window)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
+    """Packet-hops per second of CPU time, and a profile; kind: of `BUILDS`. Raises BenchError.
+
+    The median of so many rounds, after one that is not counted; the profile is of one more.
+    """
+    core, other = two_cores()
+    turns: list[Turn] = []
+    with pinned(core):
+        for _ in range(rounds + 1):
+            with _network(kind, chunks, window) as network:
+                turns.append(network.run())
+        with _network(kind, chunks, window) as network:
+            sampler = MainSampler(_STAGES, other)
+            sampler.start()
+            try:
+                network.run()
+            finally:
+                profile = sampler.stop()
+    turns = turns[1:]
+    whole = sum(profile.values())
+    return {
+        "chunks": kind,
+        "window": window,
+        "packet_hops": turns[0].hops,
+        "engine_rounds": turns[0].rounds,
+        "packet_hops_per_second": Spread.of([one.hops / one.seconds for one in turns]).message(),
+        "microseconds": Spread.of([1e6 * one.seconds / one.hops for one in turns]).message(),
+        "profile": {stage: seconds / whole for stage, seconds in profile.items()},
+    }

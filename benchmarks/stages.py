@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each stage of a worker by itself, over and over on the same window of chunks.
+
+The functions are those that a worker calls, in the order in which a chunk meets them, on arrays of
+the size that they have there. Times are CPU times, so that what else runs on the machine matters
+little; send and receive include the kernel's part. On loopback sending includes the delivery.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.common import BenchError, Message, Spread
+from hosts.contributions import Contributions
+from hosts.offload import PLAIN
+from hosts.quantising import exponents_in, keep_and_dequantise, quantise_to
+from hosts.scheduler import Queue, entries_of
+from hosts.slots import WAITING, Slots
+from hosts.submissions import Submission
+from hosts.udp import Endpoint
+from hosts.verification import wrong
+from protocol.header import Batch, Op, peer_array
+from protocol.plan import Address, StreamPlan, WorkerPlan
+
+_ROUNDS = 5
+_ARRIVAL_SECONDS = 1.0
+_EXPONENT = 2  # of the scale; values are below 1
+_NONE = np.zeros(0, np.intp)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """seconds: CPU time of one chunk; chunk_bytes: of its gradients."""
+
+    name: str
+    seconds: Spread
+    chunk_bytes: int
+
+    def message(self) -> Message:
+        """As JSON takes it; GB/s (10^9) are of gradients."""
+        seconds = self.seconds
+        return {
+            "stage": self.name,
+            "gb_per_second": self.chunk_bytes / seconds.median / 1e9,
+            "chunks_per_second": 1 / seconds.median,
+            "seconds_per_chunk": seconds.message(),
+        }
+
+
+def stages(lanes: int, window: int, plain: bool, seconds: float) -> list[Stage]:
+    """Every stage, and copying gradients in memory, in `seconds` in all.
+
+    lanes: of a chunk. Raises BenchError if what was sent does not arrive.
+    """
+    with _bench(lanes, window, plain) as bench:
+        works = bench.works()
+        share = seconds / _ROUNDS / len(works)
+        taken: dict[str, list[float]] = {name: [] for name, _ in works}
+        # In turns, so that what comes and goes on the machine meets all of them alike.
+        for _ in range(_ROUNDS):
+            for name, work in works:
+                taken[name].append(_mean(work, share) / window)
+    # A worker quantises as it makes packets.
+    packets = [a - b for a, b in zip(taken["packetise"], taken["quantise"], strict=True)]
+    taken["packetise"] = [max(0.0, one) for one in packets]
+    return [Stage(name, Spread.of(times), 4 * lanes) for name, times in taken.items()]
+
+
+def _mean(work: Callable[[], float], seconds: float) -> float:
+    """Of what `work` says it took, called for about so long, at least once."""
+    end = time.perf_counter() + seconds
+    times = [work()]
+    while time.perf_counter() < end:
+        times.append(work())
+    return sum(times) / len(times)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
+class _Bench:
+    """A window of chunks of one worker, and two sockets."""
+
+    def __init__(self, lanes: int, window: int, sender: Endpoint, receiver: Endpoint) -> None:
+        self._window, self._sender, self._receiver = window, sender, receiver
+        server = Address(receiver.ipv4, receiver.port)
+        stream = StreamPlan(stream=0, node=1, sender=0, window=window)
+        self._plan = plan = WorkerPlan(1, 1, 1, lanes, 0, (stream,), (server,), (window,))
+        rng = np.random.default_rng(1)
+        self._values = rng.uniform(-1, 1, (window, lanes)).astype(np.float32)
+        self._copy = np.empty_like(self._values)
+        self._rows = np.arange(window)
+        self._slots = slots = Slots(plan)
+        queue = Queue()
+        no, zeros = np.zeros(window, np.bool_), np.zeros(window, np.int64)
+        own, unfit = exponents_in(self._values)
+        entries = entries_of(self._rows, zeros, no, own, unfit, np.full(window, lanes), 0, 0)
+        queue.push(entries, Submission(self._values, self._copy))
+        slots.enter(0, queue, plan)
+        slots.stage[self._rows] = WAITING
+        slots.exponent[self._rows] = _EXPONENT
+        self._contributions = Contributions(plan, slots, peer_array([server.pair()]))
+        self._contributed = self._contributions.packets(_NONE, self._rows)
+        self._result = self._contributed.select(self._rows)
+        self._result.headers["version_op"] += Op.RESULT - Op.CONTRIBUTE
+        self._exponents = np.full(window, _EXPONENT, np.int16)
+
+    def works(self) -> list[tuple[str, Callable[[], float]]]:
+        """What each stage does with the window; called, it says how much CPU time that took."""
+        values, exponents = self._values, self._exponents
+        plan, slots, rows, result = self._plan, self._slots, self._rows, self._result
+        words = np.empty_like(result.payloads)
+        places, flags = slots.places(rows), slots.unfit[rows]
+
+        def dequantised() -> None:
+            kept = slots.result_words
+            keep_and_dequantise(result.payloads, exponents, 1, places, kept, rows)
+
+        return [
+            ("copy", lambda: _timed(lambda: np.copyto(self._copy, values))),
+            ("quantise", lambda: _timed(lambda: quantise_to(places, exponents, flags, 1, words))),
+            ("packetise", lambda: _timed(lambda: self._contributions.packets(_NONE, rows))),
+            ("send", self._send),
+            ("receive", self._receive),
+            ("check", lambda: _timed(lambda: wrong(plan, slots, result, rows, False))),
+            ("dequantise", lambda: _timed(dequantised)),
+        ]
+
+    def _send(self) -> float:
+        taken = _timed(lambda: self._sender.send(self._contributed))
+        self._drain()
+        return taken
+
+    def _receive(self) -> float:
+        self._sender.send(self._contributed)
+        return self._drain()
+
+    def _drain(self) -> float:
+        """Takes all that was sent; returns what that took."""
+        missing, taken = self._window, 0.0
+        late = time.monotonic() + _ARRIVAL_SECONDS
+        while missing > 0:
+            began = time.thread_time()
+            batch: Batch | None = self._receiver.receive()
+            taken += time.thread_time() - began
+            if batch is not None:
+                missing -= len(batch)
+            elif time.monotonic() > late:
+                raise BenchError(
+                    f"{missing} of {self._window} datagrams did not arrive on loopback: the receive"
+                    f" buffer holds {self._receiver.receive_buffer} bytes; try a smaller --window"
+                )
+            else:
+                self._sender.flush()
+        return taken
+
+
+@contextmanager
+def _bench(lanes: int, window: int, plain: bool) -> Iterator[_Bench]:
+    offload = PLAIN if plain else None
+    home = ("127.0.0.1", 0)
+    with (
+        Endpoint(home, lanes=lanes, offload=offload) as sender,
+        Endpoint(home, lanes=lanes, offload=offload) as receiver,
+    ):
+        yield _Bench(lanes, window, sender, receiver)

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server's core does, against one that receives the same and only adds it to an array.
+
+Everything is driven as in a server process (``hosts.driver.drive``), and takes turns in one run:
+the server's state machine tall and wide, each sending every result to every worker, the adder, and
+an echo, which is as fast as a server can be whose work takes no time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import (
+    LEAST_BUSY,
+    BenchError,
+    Message,
+    Schedule,
+    Spread,
+    Stopwatch,
+    machine,
+    pinned,
+    two_cores,
+)
+from benchmarks.load import EPOCH, JOB, NODE, Shared, Traffic, send
+from hosts.driver import Counters, Machine, drive
+from hosts.offload import available
+from hosts.server import ServerState
+from hosts.udp import Endpoint
+from protocol.header import Batch
+from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import KINDS, TALL, WIDE, Pipeline
+from protocol.plan import Address, Child, RootStream, ServerPlan
+
+ADDER = "adder"
+ECHO = "echo"
+TURNS = len(KINDS) + 2  # of a round
+_TOLD = {
+    TALL: "which sums",
+    WIDE: "which sums another way",
+    ADDER: "which only adds",
+    ECHO: "which only answers",
+}
+_WARM_SECONDS = 0.1
+_DRAIN_SECONDS = 5.0
+_MODEL_BYTES = 4 << 20
+_MOST_WINDOW = 256
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a run. seconds: of each turn; rounds: turns of everything; ablate: what the server leaves
+    out of its work."""
+
+    workers: int = 8
+    lanes: int = 256
+    optimizer: OptimizerPlan | None = None
+    ablate: tuple[str, ...] = ()
+    rounds: int = 7
+    seconds: float = 0.5
+
+
+class Adder:
+    """The least that a server could do with contributions."""
+
+    def __init__(self, lanes: int) -> None:
+        self._sums = np.zeros((1, lanes), np.int32)
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """Adds all payloads of a batch to one array, a row each."""
+        if len(batch) > len(self._sums):
+            self._sums = np.zeros((len(batch), batch.payloads.shape[1]), np.int32)
+        self._sums[: len(batch)] += batch.payloads
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """It never sends anything."""
+        return None, float("inf")
+
+
+class Echo:
+    """The least that a server could do to receive and to send as much as it does."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """They go back as they came, or, where that has been received over meanwhile, as what came
+        after them: nobody looks."""
+        self._batches.append(batch)
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """What has come."""
+        batches, self._batches = self._batches, []
+        return (Batch.concatenate(batches) if batches else None), float("inf")
+
+
+class _Telling:
+    """A machine that tells the load what has been received before it works on it, so that there is
+    more when it has done so."""
+
+    def __init__(self, machine: Machine, counters: Counters, begun: int, shared: Any) -> None:
+        self._machine, self._counters = machine, counters
+        self._begun, self._shared = begun, shared
+        self.poll = machine.poll
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """As the machine."""
+        self._shared.received = self._counters.received - self._begun
+        self._machine.on_packets(now, batch)
+
+
+@dataclass
+class Turn:
+    """Of one machine: chunks per second of its core, that core's share of time that it computed,
+    how much of that was in the kernel, and the share that other processes had of it."""
+
+    rate: float
+    busy: float
+    kernel: float
+    others: float
+
+
+def run(options: Options, schedule: Schedule | None = None) -> Message:
+    """Everything, as JSON takes it; `rounds`: as many as a schedule had time for. Raises BenchError
+    where it cannot be measured."""
+    if not available().segment:
+        raise BenchError(
+            f"no UDP segmentation offload here ({available().reason}); without it what sends cannot"
+            " outpace what is measured"
+        )
+    mine, other = two_cores()
+    with Endpoint(("127.0.0.1", 0), lanes=options.lanes) as endpoint:
+        traffic = _traffic(options, endpoint, other)
+        with _load(traffic) as (control, shared), pinned(mine):
+            ports = control.recv()
+            turns = _turns(options, traffic, endpoint, ports, control, shared, schedule)
+    told: Message = {
+        "workers": options.workers,
+        "lanes": options.lanes,
+        "chunks": traffic.chunks,
+        "window": traffic.window,
+        "rounds": len(turns[TALL]),
+        "optimizer": None if options.optimizer is None else str(options.optimizer),
+        "ablated": list(options.ablate),
+        "machine": machine(),
+    }
+    for name, measured in turns.items():
+        told[name] = {
+            "chunks_per_second": Spread.of([turn.rate for turn in measured]).message(),
+            "busy": Spread.of([turn.busy for turn in measured]).median,
+            "kernel": Spread.of([turn.kernel for turn in measured]).message(),
+            "others": max(turn.others for turn in measured),
+        }
+    told["server_to_adder"] = _ratio(turns[TALL], turns[ADDER])
+    told["server_to_echo"] = _ratio(turns[TALL], turns[ECHO])
+    told["echo_to_adder"] = _ratio(turns[ECHO], turns[ADDER])
+    told["tall_to_wide"] = _ratio(turns[TALL], turns[WIDE])
+    told["valid"] = all(told[name]["busy"] >= LEAST_BUSY for name in turns)
+    return told
+
+
+def _ratio(these: list[Turn], those: list[Turn]) -> Message:
+    if not all(turn.rate for turn in those):
+        raise BenchError("a turn was over before its core was free; use more --seconds")
+    ratios = [one.rate / other.rate for one, other in zip(these, those, strict=True)]
+    return Spread.of(ratios).message()
+
+
+def _traffic(options: Options, endpoint: Endpoint, core: int) -> Traffic:
+    """As much ahead as surely fits the receive buffer, as workers' windows do."""
+    most = min(_MOST_WINDOW, endpoint.capacity() // options.workers)
+    window = 1 << max(0, most.bit_length() - 1)
+    chunks = max(2 * window, _MODEL_BYTES // (4 * options.lanes) // (2 * window) * 2 * window)
+    return Traffic(options.workers, chunks, options.lanes, window, core)
+
+
+@contextmanager
+def _load(traffic: Traffic) -> Iterator[tuple[Connection, Any]]:
+    context = multiprocessing.get_context("spawn")
+    shared = context.RawValue(Shared)
+    control, theirs = context.Pipe()
+    process = context.Process(target=send, args=(traffic, theirs, shared), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield control, shared
+        control.send(None)
+    except EOFError as error:
+        raise BenchError("the process that sends the load has ended; see what it said") from error
+    finally:
+        process.join(timeout=10)
+        if process.is_alive():
+            process.kill()
+
+
+def _turns(
+    options: Options,
+    traffic: Traffic,
+    endpoint: Endpoint,
+    ports: list[int],
+    control: Connection,
+    shared: Any,
+    schedule: Schedule | None,
+) -> dict[str, list[Turn]]:
+    pipelines = {kind: Pipeline(kind, options.ablate) for kind in KINDS}
+    turns: dict[str, list[Turn]] = {name: [] for name in (*pipelines, ADDER, ECHO)}
+    count = options.rounds
+    for _ in range(count) if schedule is None else schedule.rounds(count, len(turns), 1.0):
+        for name, done in turns.items():
+            if schedule is not None:
+                schedule.turn(f"a server's core, {_TOLD[name]}")
+            driven: Machine
+            if name == ADDER:
+                driven = Adder(options.lanes)
+            elif name == ECHO:
+                driven = Echo()
+            else:
+                driven = _server(options, traffic, ports, endpoint, pipelines[name])
+            done.append(_turn(options, driven, endpoint, name, control, shared))
+    return turns
+
+
+def _server(
+    options: Options, traffic: Traffic, ports: list[int], endpoint: Endpoint, pipeline: Pipeline
+) -> ServerState:
+    """One that is the root of all workers, as its first plan makes it."""
+    workers = tuple(Address(endpoint.ipv4, port) for port in ports)
+    children = tuple(Child(rank, address, 1, 0) for rank, address in enumerate(workers))
+    state = ServerState()
+    plan = ServerPlan(
+        job=JOB,
+        epoch=EPOCH,
+        world=len(workers),
+        lanes=options.lanes,
+        rank=0,
+        servers=(Address(endpoint.ipv4, endpoint.port),),
+        workers=workers,
+        windows={0: traffic.window},
+        counts=(traffic.chunks,),
+        roots=(RootStream(0, NODE, traffic.window, children),),
+        optimizer=options.optimizer,
+        pipeline=pipeline,
+    )
+    state.install(plan)
+    if options.optimizer is not None:
+        shards = state.shards(JOB, options.optimizer, traffic.chunks, options.lanes)
+        parameters = np.zeros((traffic.chunks, options.lanes), np.float32)
+        shards.start(np.arange(traffic.chunks), parameters)
+    return state
+
+
+def _turn(
+    options: Options,
+    driven: Machine,
+    endpoint: Endpoint,
+    name: str,
+    control: Connection,
+    shared: Any,
+) -> Turn:
+    """Drives a machine for a while under load, the beginning not counted."""
+    counters = endpoint.counters
+    begun = counters.received
+    shared.received = shared.stop = 0
+    answered, summed = name != ADDER, name not in (ADDER, ECHO)
+    sums = summed and options.optimizer is None and not options.ablate
+    control.send((endpoint.port, answered, summed, sums))
+
+    told = _Telling(driven, counters, begun, shared)
+
+    def go_on(seconds: float) -> None:
+        drive(told, endpoint, lambda: False, deadline=time.monotonic() + seconds)
+
+    go_on(_WARM_SECONDS)
+    before, waited, watch = counters.received, _waited(), Stopwatch()
+    used = resource.getrusage(resource.RUSAGE_THREAD)
+    go_on(options.seconds)
+    now = resource.getrusage(resource.RUSAGE_THREAD)
+    system, user = now.ru_stime - used.ru_stime, now.ru_utime - used.ru_utime
+    wall, busy = watch.read()
+    done, others = counters.received - before, (_waited() - waited) / wall
+    shared.stop = 1
+    while not control.poll():
+        go_on(_WARM_SECONDS)
+    sent: dict[str, int] = control.recv()
+    patience = time.monotonic() + _DRAIN_SECONDS
+    while counters.received - begun < sent["sent"] and time.monotonic() < patience:
+        go_on(_WARM_SECONDS)
+    if sent["sent"] != counters.received - begun:
+        lost = sent["sent"] - counters.received + begun
+        raise BenchError(f"{lost} of {sent['sent']} packets were lost on loopback ({name})")
+    if answered and sent["results"] != sent["sent"]:
+        raise BenchError(
+            f"{sent['sent']} contributions came to {sent['results']} results ({name}); each worker"
+            " should have one of each"
+        )
+    # What others had of the core was not this one's: rates are by the time that it computed.
+    kernel = system / max(1e-9, system + user)
+    return Turn(done / (busy * wall), busy / max(1e-9, 1 - others), kernel, others)
+
+
+def _waited() -> float:
+    """Seconds that this thread has been ready to run while another was on its core."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub``, and ``python -m cli``: starts the command line."""
+
+from cli.starting import ended_by_interrupt
+
+
+def main() -> None:
+    """Runs ``cli.main``."""
+    with ended_by_interrupt():
+        from cli.main import main as run
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that ask a testbed that is up, or tell it to stop. They are used again and again, so
+nothing is imported here that takes long."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from cli.options import console_for, node_names, on_testbed, print_json, with_json
+from cli.results import show_links
+from cli.view import ENDLESS, show, show_rows
+from emulation.lifecycle.execution import execute
+from observability import record
+from observability.control import SupervisorGoneError, ask
+from observability.record import RunDirectory, shown
+from topologies.units import time_text
+
+# Exit status of `why` for a job that waits.
+WAITS = 3
+
+
+@click.command("why", short_help="Show what a JOB waits for, node by node.")
+@click.argument("job")
+@on_testbed
+@with_json
+def why_command(job: str, on: str | None, as_json: bool) -> None:
+    """Show what a JOB waits for: its oldest chunks, node by node.
+
+    Exit status 0 means that it does not wait, 3 that it does: a chunk has been in flight for more
+    than ten times its timeout, or the plan is changing.
+    """
+    told = ask(record.find(on), "why", job=job)
+    if as_json:
+        print_json(told)
+    else:
+        from cli.explained import show_why
+
+        show_why(console_for(), told)
+    sys.exit(WAITS if told["waits"] else 0)
+
+
+@click.command()
+@on_testbed
+@click.option("--live", is_flag=True, help="Follow it: slots, outcomes, servers, jobs.")
+@with_json
+def status(on: str | None, live: bool, as_json: bool) -> None:
+    """Show a testbed: nodes, jobs, and what its links have carried.
+
+    With --live, follow what switches, servers and jobs do until Ctrl-C; where there is no terminal,
+    or with --json, show it once.
+    """
+    target = record.find(on)
+    if live:
+        _show_live(target, as_json)
+        return
+    facts = ask(target, "status")
+    pids = target.pids()
+    for node in facts["nodes"]:
+        node["pids"] = [pids[pid] for pid in node["pids"] if pid in pids]
+    if as_json:
+        print_json(facts)
+        return
+    console = console_for()
+    console.print(
+        f"{facts['name']}: {facts['topology']} on {facts['target']}, {facts['clock']},"
+        f" up for {time_text(facts['seconds_up'])}\n{facts['run']}\n",
+        soft_wrap=True,
+    )
+    nodes = {"name": "node", "kind": "kind", "address": "address", "pids": "pid"}
+    show_rows(console, facts["nodes"], nodes)
+    show(console)
+    show_links(console, facts["links"], "since it came up")
+    if facts["jobs"]:
+        show(console)
+        show_rows(console, facts["jobs"], {"job": "job", "state": "state"})
+
+
+def _show_live(target: RunDirectory, as_json: bool) -> None:
+    from cli.live import picture, watch
+
+    console = console_for()
+    if as_json:
+        print_json(ask(target, "snapshot"))
+    elif console.is_terminal:
+        watch(console, target)
+    else:
+        show(console, picture(ask(target, "snapshot"), None, ENDLESS))
+
+
+@click.command()
+@on_testbed
+@with_json
+def jobs(on: str | None, as_json: bool) -> None:
+    """List the jobs of a testbed."""
+    rows = ask(record.find(on), "jobs")
+    if as_json:
+        print_json(rows)
+        return
+    columns = {
+        "job": "job", "number": "number", "state": "state", "workers": "workers", "tree": "tree",
+        "iteration": "iteration", "loss": "loss", "accuracy": "accuracy", "reason": "why",
+    }  # fmt: skip
+    show_rows(console_for(), [_as_told(row) for row in rows], columns)
+
+
+def _as_told(row: dict[str, Any]) -> dict[str, Any]:
+    """A job's row as a table has it: 7 of 8 workers, iteration 12/100."""
+    workers = row["workers"] if row["present"] is None else f"{row['present']} of {row['workers']}"
+    known = row["iteration"] is not None  # by the testbed: of jobs that were submitted to it
+    iteration = f"{row['iteration']}/{row['iterations']}" if known else ""
+    return {**row, "workers": workers, "iteration": iteration}
+
+
+@click.command()
+@click.argument("job")
+@on_testbed
+def stop(job: str, on: str | None) -> None:
+    """Stop a job; the testbed stays up."""
+    click.echo(f"stopped {ask(record.find(on), 'stop', job=job)}")
+
+
+@click.command()
+@on_testbed
+def down(on: str | None) -> None:
+    """Take a testbed down."""
+    target = record.find(on)
+    try:
+        for job in ask(target, "down"):
+            if job["iteration"] is None:
+                click.echo(f"stopped {job['job']}")
+                continue
+            at = f"iteration {job['iteration']:,} of {job['iterations']:,}"
+            click.echo(f"stopped {job['job']}, which was {job['state']}: {at}")
+    except SupervisorGoneError as error:
+        if error.stuck:
+            raise
+    target.wait_until_gone()
+    target.sweep()
+    click.echo(f"{target.name} is down; its record is {shown(target.path)}")
+
+
+@click.command("exec", context_settings={"allow_interspersed_args": False})
+@on_testbed
+@click.argument("node", shell_complete=node_names(("worker", "server", "switch")))
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
+    """Run a COMMAND at a NODE; its exit status is the command's.
+
+    Each worker and server has a network namespace of its own; the switches share one, which is the
+    testbed's. What follows NODE belongs to the command: `rackhub exec --on NAME w0 ip -brief addr`.
+    Programs that train find the job service and the host's address in their environment, see
+    docs/api.md.
+    """
+    sys.exit(execute(record.find(on), node, list(command)))

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub plan``: what placements need, before anything is built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from cli.files import FILE
+from cli.options import DEFAULT_JOB, console_for, print_json, quantity_of, with_json
+from cli.view import show, show_rows
+from emulation.lifecycle.launcher import program_for
+from observability.wording import count
+from planner import bandwidth
+from planner.analytic import Prediction, Setting, Work
+from planner.bandwidth import Model
+from planner.expected import Workload
+from planner.model import predictions
+from planner.network import ModelError, Network
+from planner.planning import Link, Need, needs, table
+from planner.verdict import link_name, refusals, why
+from specs import jobfile
+from specs.jobfile import JobFile
+from specs.placements import KINDS
+from topologies.addressing import Addressing
+from topologies.spec import load as load_topology
+from topologies.topology import Costs
+from topologies.units import SIZES, TIMES, rate_text, size_text, time_text
+from workloads.workloads import shapes
+
+Message = dict[str, Any]
+_BYTES_PER_ELEMENT = 4
+_WORKERS = 8  # PHub's
+# Up to so many workers and slices each link is added up, too; beyond, classes of links are
+# (``analytic``).
+_EACH_LINK = 4096
+_EACH_SLICE = 1 << 24
+_MOST_BYTES = 1e15  # of gradients
+_NO_PLACE = ("latency", "loss", "window")  # that limit, and are nowhere
+
+
+@click.command("plan", short_help="Show the bandwidth that placements of servers need.")
+@click.argument("topology", type=FILE, required=False)
+@click.option("--job", type=FILE, help="With TOPOLOGY: whose gradients. [default: digits]")
+@click.option(
+    "--model",
+    type=click.Choice([model.name for model in bandwidth.MODELS], case_sensitive=False),
+    help="One of PHub's table.",
+)
+@click.option(
+    "--size", callback=quantity_of(SIZES, '"194 MB"'), help='Of a model\'s gradients: "194 MB".'
+)
+@click.option(
+    "--seconds",
+    callback=quantity_of(TIMES, '"17.6 ms"'),
+    help='That an iteration\'s computation takes: "17.6 ms".',
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=2),
+    help=f"Without TOPOLOGY: how many. [default: {_WORKERS}]",
+)
+@click.option("--rack", type=click.IntRange(min=1), help="Without TOPOLOGY: workers in a rack.")
+@click.option(
+    "--window",
+    type=click.IntRange(min=1, max=32768),
+    help="With TOPOLOGY: chunks of a stream in flight. [default: as the controller would]",
+)
+@click.option(
+    "--switch-latency",
+    callback=quantity_of(TIMES, '"1 us"', nothing=True),
+    help='With TOPOLOGY: of a packet in each switch, "1 us". [default: as its `costs` say]',
+)
+@click.option(
+    "--skew",
+    callback=quantity_of(TIMES, '"100 us"', nothing=True),
+    help="With TOPOLOGY: from the first worker to the last at a chunk. [default: 0]",
+)
+@click.option(
+    "--framing/--no-framing",
+    default=None,
+    help="With TOPOLOGY: preamble, FCS and gap take time, too. [default: as its `costs` say]",
+)
+@with_json
+def plan(
+    topology: Path | None,
+    job: Path | None,
+    model: str | None,
+    size: float | None,
+    seconds: float | None,
+    workers: int | None,
+    rack: int | None,
+    window: int | None,
+    switch_latency: float | None,
+    skew: float | None,
+    framing: bool | None,
+    as_json: bool,
+) -> None:
+    """Show the bandwidth that each placement of servers needs.
+
+    Without TOPOLOGY: the table of PHub (SoCC'18, table 2), or the same for a model of that --size,
+    computed in --seconds: what a server host has to send and receive so that nobody waits for it.
+    With TOPOLOGY: what an iteration puts on its links, which of them is the bottleneck, and, where
+    it is known how long an iteration is computed, whether that is long enough; then, for any
+    number of workers, how long an iteration takes by an analytic model (docs/plan.md), what limits
+    it, and which placement is the quickest.
+    """
+    if model is not None and (size is not None or seconds is not None or job is not None):
+        raise click.UsageError(
+            "--model has a size and a time; leave --size, --seconds and --job out"
+        )
+    if size is not None and job is not None:
+        raise click.UsageError("--job has a size; leave --size out")
+    if size is not None and size > _MOST_BYTES:
+        raise click.UsageError(
+            f"--size: {size_text(size)}; allowed: up to {size_text(_MOST_BYTES)}"
+        )
+    known = next((one for one in bandwidth.MODELS if one.name == model), None)
+    if topology is not None:
+        if workers is not None or rack is not None:
+            raise click.UsageError(
+                "workers and racks are those of TOPOLOGY, which the job's"
+                " `placement` can choose from; leave --workers and --rack out"
+            )
+        given = {"switch_latency": switch_latency, "framing": framing}
+        given = {name: value for name, value in given.items() if value is not None}
+        setting = Setting(skew=skew or 0.0, window=window or 0)
+        _on_topology(topology, job, known, size, seconds, setting, given, as_json)
+        return
+    if any(one is not None for one in (window, switch_latency, skew, framing)):
+        raise click.UsageError(
+            "--window, --switch-latency, --skew and --framing need a TOPOLOGY, whose links they"
+            " are about"
+        )
+    if job is not None:
+        raise click.UsageError("--job needs a TOPOLOGY")
+    if (size is None) != (seconds is None):
+        raise click.UsageError("--size and --seconds go together where no TOPOLOGY is")
+    models = bandwidth.MODELS if known is None else (known,)
+    if size is not None and seconds is not None:
+        models = (Model("given", size, seconds),)
+    world = _WORKERS if workers is None else workers
+    rows = table(models, world, rack)
+    if as_json:
+        print_json({"workers": world, "rack": rack, "models": rows})
+        return
+    console = console_for()
+    _say(console, f"What a host has to send and receive, {world} workers:\n")
+    columns = {"model": "model", "size": "gradients", "time": "computed in"}
+    columns |= {kind.name: kind.name for kind in KINDS} | {"worker": "a worker"}
+    if rack is not None:
+        columns |= {"uplink": f"rack of {rack}", "uplink_aggregated": "the same, summed there"}
+    show_rows(console, [_shown(row) for row in rows], columns)
+    show(console)
+    for kind in KINDS:
+        _say(console, f"{kind.name}: {kind.meaning}")
+
+
+def _on_topology(
+    path: Path, job: Path | None, model: Model | None, size: float | None, seconds: float | None,
+    setting: Setting, given: Message, as_json: bool,
+) -> None:  # fmt: skip
+    """given: fields of the topology's `costs` that are not as the file says."""
+    topology = load_topology(path)
+    setting = replace(setting, costs=replace(topology.costs, **given))
+    file: JobFile | None = None
+    workers = [node.name for node in topology.workers]
+    servers = [node.name for node in topology.servers]
+    compute = seconds or 0.0
+    if model is None and size is None:
+        file = jobfile.load(job or DEFAULT_JOB)
+        sizes = list(shapes(file.spec).values())
+        name = f"job {file.spec.name}"
+        if job is None and len(workers) > _EACH_LINK:
+            file = None  # its gradients only: a batch of so few cannot be shared
+        else:
+            workers = list(file.place(topology).workers)
+            compute = compute or file.compute_seconds
+            setting = replace(setting, window=setting.window or file.spec.window)
+    else:
+        size = model.size if model is not None else size
+        assert size is not None
+        sizes = [max(1, round(size / _BYTES_PER_ELEMENT))]
+        seconds = model.seconds if model is not None else seconds
+        compute = seconds or 0.0
+        name = model.name if model is not None else "a model"
+    total = _BYTES_PER_ELEMENT * sum(sizes)
+    plane = program_for([] if job is None else [job])[2]
+    found: list[Need] = []
+    load = Workload(tuple(sizes), plane.lanes, 1, 1)
+    in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
+    if len(workers) <= _EACH_LINK and load.chunks <= _EACH_SLICE * in_a_row:
+        framing = setting.costs.framing
+        found = list(needs(Addressing(topology), sizes, plane, workers, file, framing=framing))
+    try:
+        network = Network.of(topology, workers, servers)
+        work = Work(load.chunks, plane.frame_bytes, compute, in_a_row, total, load.counts)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    predicted = predictions(network, work, replace(setting, slots=plane.slots))
+    if as_json:
+        print_json(
+            {
+                "topology": topology.name,
+                "bytes": total,
+                "seconds": seconds,
+                "workers": workers,
+                "placements": [need.message(seconds) for need in found],
+                "model": {
+                    "chunks": work.chunks,
+                    "frame_bytes": work.frame_bytes,
+                    "uniform": network.uniform,
+                    "switch_slots": plane.slots,
+                    "costs": _costs(setting.costs),
+                    "why": why(predicted, network),
+                    "predictions": [one.message() for one in predicted],
+                },
+            }
+        )
+    else:
+        what = f"{name}, {size_text(total)} of gradients"
+        console = console_for()
+        if found:
+            _show_links(console, found, seconds, what, topology.name)
+        _show_model(console, predicted, network, what, len(workers))
+    if reasons := refusals(predicted, found):
+        raise ModelError(f"{path}: no placement can be had here: {'; '.join(reasons)}")
+
+
+def _show_model(
+    console: Console, predicted: list[Prediction], network: Network, what: str, workers: int
+) -> None:
+    _say(
+        console,
+        f"\n{what}, {count(workers, 'worker')} in {count(sum(map(bool, network.workers)), 'rack')},"
+        " by the"
+        " analytic model: an iteration's time, what it puts on the busiest link of each kind, one"
+        " direction (a worker's host that serves counts as a worker), and slots that a switch needs"
+        " so that no window limits\n",
+    )
+    classes = list(network.lines)
+    columns = {
+        "name": "placement", "seconds": "iteration", **{one: link_name(one) for one in classes},
+        "limit": "limited by", "window": "window", "slots": "slots", "note": "remarks",
+    }  # fmt: skip
+    show_rows(console, [_modelled(one, classes) for one in predicted if one.bytes], columns)
+    refused = [one for one in predicted if one.refused and one.tree]
+    rough = [one for one in predicted if one.rough and not (one.refused and one.tree)]
+    if refused or rough:
+        show(console)
+    for what, those in (
+        ("refused", [one for one in refused if one.bytes]),
+        ("not here", [one for one in refused if not one.bytes]),
+    ):
+        _say_together(console, what, [(one.name, one.refused) for one in those])
+    _say_together(console, "roughly", [(one.name, one.rough) for one in rough])
+    _say(console, f"\n{why(predicted, network)}")
+    if not network.uniform:
+        text = (
+            "Links of a kind differ here; the worst of each is what counts for all above, which is"
+        )
+        _say(console, f"{text} exact only where that one is what limits.")
+
+
+def _costs(costs: Costs) -> Message:
+    """As JSON takes them."""
+    return {
+        "framing": costs.framing,
+        "switch_latency_seconds": costs.switch_latency,
+        "host_seconds_per_packet": costs.host_per_packet,
+        "host_seconds_per_byte": costs.host_per_byte,
+        "server_bit_per_s": costs.server_rate,
+    }
+
+
+def _modelled(one: Prediction, classes: list[str]) -> Message:
+    baseline = "baseline" if not one.tree else "refused" if one.refused else ""
+    return {
+        "name": one.name,
+        "seconds": time_text(one.seconds),
+        **{name: size_text(one.bytes[name]) if one.bytes.get(name) else "-" for name in classes},
+        "limit": one.limit if one.limit in _NO_PLACE else link_name(one.bottleneck),
+        "window": str(one.window or ""),
+        "slots": f"{one.slots_needed:,}" if one.slots_needed else "",
+        "note": ", ".join(filter(None, [baseline, "roughly" if one.rough else ""])),
+    }
+
+
+def _show_links(
+    console: Console, found: list[Need], seconds: float | None, what: str, where: str
+) -> None:
+    each = "an iteration" if seconds is None else f"an iteration in {time_text(seconds)}"
+    _say(
+        console,
+        f"{what}, on {where}: what {each} puts on the busiest link of each kind, one direction,"
+        " headers included; a worker's host that serves counts as a server\n",
+    )
+    columns = {
+        "placement": "placement", "servers": "servers", "worker": "worker",
+        "server": "server", "uplink": "uplink", "bottleneck": "bottleneck",
+        "least": "at least", "fits": "fits",
+    }  # fmt: skip
+    show_rows(console, [_row(need, seconds) for need in found if not need.refused], columns)
+    refused = [need for need in found if need.refused]
+    if refused:
+        show(console)
+    told = [(f"{need.placement} ({need.tree})", need.refused) for need in refused]
+    _say_together(console, "not here", told)
+
+
+def _row(need: Need, seconds: float | None) -> Message:
+    slowest = need.bottleneck
+    if slowest is None:  # nobody has to send anything
+        where, least, fits = "-", "-", True
+    else:
+        where = f"{slowest.source} to {slowest.to}, {rate_text(slowest.rate)}"
+        least, fits = time_text(slowest.seconds), slowest.seconds <= (seconds or 0)
+    return {
+        "placement": f"{need.placement} ({need.tree})",
+        "servers": str(len(need.servers)),
+        "worker": _load(need.worker, seconds),
+        "server": _load(need.server, seconds),
+        "uplink": _load(need.uplink, seconds),
+        "bottleneck": where,
+        "least": least,
+        "fits": "" if seconds is None else "yes" if fits else "no",
+    }
+
+
+def _load(link: Link | None, seconds: float | None) -> str:
+    """Bytes, or the rate that carries them in an iteration's time."""
+    if link is None:
+        return "-"
+    return size_text(link.bytes) if seconds is None else rate_text(8 * link.bytes / seconds)
+
+
+def _shown(row: Message) -> Message:
+    told = {"model": row["model"], "size": size_text(row["bytes"])}
+    told["time"] = time_text(row["seconds"])
+    rates = row["bit_per_s"].items()
+    return {**told, **{name: rate_text(rate) if rate else "-" for name, rate in rates}}
+
+
+def _say_together(console: Console, what: str, told: list[tuple[str, str]]) -> None:
+    """Placements with why; those with the same reason in a line. What would help is in JSON."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in told:
+        reasons.setdefault(reason.partition(";")[0], []).append(name)
+    for reason, names in reasons.items():
+        _say(console, f"{what}: {', '.join(names)}: {reason}")
+
+
+def _say(console: Console, text: str) -> None:
+    show(console, Text(text))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that commands are given. What is wrong with one is told before anything runs,
+as errors in files are: a line that begins with its path, and exit status 1."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from observability import pictures
+from topologies.documents import DocumentError, Problem, check_there
+
+__all__ = ["FILE", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
+
+
+class _Input(click.Path):
+    """A file that has to be there."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        check_there(value)
+        if not os.access(value, os.R_OK):
+            raise _problem(value, f"cannot be read: {os.strerror(errno.EACCES)}")
+        return Path(value)
+
+
+class _Output(click.Path):
+    """A file to write, anew if it is there."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(dir_okay=False, allow_dash=allow_dash, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if self.allow_dash and str(value) == "-":
+            return path
+        around = path.parent
+        for wrong, reason in (
+            (path.is_dir(), errno.EISDIR),
+            (not around.exists(), errno.ENOENT),
+            (not around.is_dir(), errno.ENOTDIR),
+            (not os.access(path if path.exists() else around, os.W_OK), errno.EACCES),
+        ):
+            if wrong:
+                raise _problem(path, f"cannot be written: {os.strerror(reason)}")
+        return path
+
+
+class _Picture(_Output):
+    """A drawing to write, of a kind that its name's ending says."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if Path(value).suffix not in pictures.SUFFIXES:
+            self.fail(f"{str(value)!r}: {pictures.KINDS}", param, ctx)
+        path = super().convert(value, param, ctx)
+        if text := pictures.missing(path):
+            raise _problem(path, text)
+        return path
+
+
+def _problem(path: str | Path, text: str) -> DocumentError:
+    return DocumentError([Problem(str(path), 0, "", text)])
+
+
+FILE = _Input()
+OUTPUT = _Output()
+OUTPUT_OR_DASH = _Output(allow_dash=True)
+PICTURE = _Picture()

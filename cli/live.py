@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub status --live``: a running testbed on a terminal, by the same snapshots as metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from observability.control import SupervisorGoneError, ask
+from observability.record import RunDirectory
+from topologies.units import rate_text, size_text
+
+Message = dict[str, Any]
+PERIOD_SECONDS = 1.0
+_GAP, _BAR_WIDTH, _LEAST_BAR_WIDTH = 2, 20, 6
+
+# Outcomes (protocol.outcomes) in the words of the table. Any other is a drop, but for `overflowed`
+# and `impaired`, which are counted beside what became of the packet.
+_CONTRIBUTIONS = ("claimed", "added")
+_SUMS = ("partial_sent", "completed")
+_AGAIN = ("replayed", "resent")
+_PASSED = ("forwarded", "result_down")
+_QUERIES = ("query_answered", "query_passed_up")
+_NO_DROPS = frozenset(
+    [*_CONTRIBUTIONS, *_SUMS, *_AGAIN, *_QUERIES, *_PASSED, "overflowed", "impaired"]
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: what it shows of a row. Where there is no room, those that are worth
+    least go first."""
+
+    title: str
+    value: Callable[[Message], str]
+    worth: int = 9
+    left: bool = False
+
+
+class Growth:
+    """What counters grew by per second from an earlier snapshot; without one, what they are."""
+
+    def __init__(self, before: Message | None, now: Message) -> None:
+        self.per_second = before is not None
+        self._seconds = now["monotonic"] - before["monotonic"] if before is not None else 1.0
+        self._before = {
+            (kind, one["name"]): one
+            for kind in ("switches", "servers")
+            for one in (before[kind] if before is not None else ())
+        }
+
+    @property
+    def unit(self) -> str:
+        """For titles."""
+        return "/s" if self.per_second else ""
+
+    def of(self, kind: str, one: Message, count: Callable[[Message], float | None]) -> float | None:
+        """None if it is not known: there was no answer, or counting has begun anew."""
+        now = count(one)
+        if not self.per_second or now is None:
+            return now
+        earlier = self._before.get((kind, one["name"]))
+        then = count(earlier) if earlier is not None else None
+        return None if then is None or now < then else (now - then) / self._seconds
+
+
+def picture(snapshot: Message, before: Message | None, width: int) -> RenderableType:
+    """Tables of jobs, switches and servers, no wider than ``width`` as far as that can be.
+
+    before: an earlier snapshot, to tell rates; None: counters as they are.
+    """
+    growth = Growth(before, snapshot)
+    facts = f"{snapshot['topology']} on {snapshot['target']}, {snapshot['clock']}"
+    up = time.strftime("%H:%M:%S", time.gmtime(snapshot["seconds_up"]))
+    parts: list[RenderableType] = [Text.assemble((snapshot["name"], "bold"), f"  {facts}, up {up}")]
+    if not snapshot["controller"]:
+        text = "the controller is not there: what jobs hold, and their plans, are not known"
+        parts.append(Text(text, style="yellow"))
+    parts.append(Text())
+    if snapshot["jobs"]:
+        parts.append(_jobs(snapshot["jobs"], width, bar=growth.per_second))
+        parts += [
+            Text(f"{job['job']}: {job['reason']}", style="dim")
+            for job in snapshot["jobs"]
+            if job["reason"]
+        ]
+    else:
+        parts.append(Text("no job has been submitted", style="dim"))
+    parts += [Text(), _table(snapshot["switches"], _switch_columns(growth), width)]
+    if snapshot["servers"]:
+        parts += [Text(), _table(snapshot["servers"], _server_columns(growth), width)]
+    return Group(*parts)
+
+
+def watch(console: Console, run: RunDirectory) -> None:
+    """Shows a testbed until Ctrl-C, which leaves the terminal as it was, or until it is down,
+    which is said. Raises ``ControlError``."""
+    before: Message | None = None
+    snapshot = ask(run, "snapshot")
+    try:
+        with (
+            suppress(KeyboardInterrupt),
+            Live(console=console, auto_refresh=False, screen=True) as live,
+        ):
+            while True:
+                live.update(picture(snapshot, before, console.width), refresh=True)
+                time.sleep(PERIOD_SECONDS)
+                before, snapshot = snapshot, ask(run, "snapshot")
+    except SupervisorGoneError as error:
+        if error.stuck:
+            raise
+        console.print(Text(f"{run.name} is down{_why(run)}"), soft_wrap=True)
+
+
+def _why(run: RunDirectory) -> str:
+    """Why it is, if it failed."""
+    with suppress(OSError):
+        return f": {(run.path / 'failure.txt').read_text().splitlines()[0]}"
+    return ""
+
+
+# --- tables ---
+
+
+def _jobs(jobs: Sequence[Message], width: int, *, bar: bool) -> Table:
+    columns = [
+        Column("job", lambda job: str(job["job"]), left=True),
+        Column("state", lambda job: str(job["state"] or "-"), left=True),
+        Column("iteration", _iteration),
+        Column("loss", lambda job: _number(job["loss"], ".4f"), 8),
+        Column("accuracy", lambda job: _number(job["accuracy"], ".3f"), 6),
+        Column("chunks/s", lambda job: _number(job["chunks_per_second"], ",.0f"), 5),
+        Column("in network", lambda job: _percent(job["share_in_network"], ".1f"), 7),
+        Column("workers", _workers, 3),
+        Column("tree", lambda job: str(job["tree"] or "-"), 1, left=True),
+        Column("epoch", lambda job: _number(job["plan_epoch"], "d"), 2),
+    ]
+    done = (lambda job: (job["iteration"] or 0, job["iterations"] or 0)) if bar else None
+    return _table(jobs, columns, width, done)
+
+
+def _iteration(job: Message) -> str:
+    return "-" if job["iteration"] is None else f"{job['iteration']}/{job['iterations']}"
+
+
+def _workers(job: Message) -> str:
+    present, all_of_them = job["present"], job["workers"]
+    return f"{all_of_them}" if present is None else f"{present} of {all_of_them}"
+
+
+def _switch_columns(growth: Growth) -> list[Column]:
+    def counted(title: str, names: Sequence[str], worth: int) -> Column:
+        def total(one: Message) -> float | None:
+            known = one["outcomes"]
+            return None if known is None else sum(known[name] for name in names)
+
+        def value(one: Message) -> str:
+            return _number(growth.of("switches", one, total), ",.0f")
+
+        return Column(title + growth.unit, value, worth)
+
+    def dropped(one: Message) -> float | None:
+        known = one["outcomes"]
+        return None if known is None else sum(n for k, n in known.items() if k not in _NO_DROPS)
+
+    return [
+        Column("switch", _name, left=True),
+        Column("slots held", lambda one: _of(one["slots"]["held"], one["slots"]["total"])),
+        Column("aggregating", lambda one: _number(one["slots"]["aggregating"], ",d"), 8),
+        Column("partial", lambda one: _number(one["slots"]["partial"], ",d"), 7),
+        counted("contributions", _CONTRIBUTIONS, 5),
+        counted("sums", _SUMS, 8),
+        counted("forwarded", ("forwarded",), 3),
+        counted("sent again", _AGAIN, 6),
+        counted("queries", _QUERIES, 2),
+        Column(
+            "dropped" + growth.unit,
+            lambda one: _number(growth.of("switches", one, dropped), ",.0f"),
+            6,
+        ),
+        _cpu("switches", growth),
+    ]
+
+
+def _server_columns(growth: Growth) -> list[Column]:
+    def load(title: str, field: str, rate: str) -> Column:
+        def value(one: Message) -> str:
+            grown = growth.of("servers", one, lambda it: it[field])
+            if grown is None or not growth.per_second:
+                return "-" if grown is None else size_text(grown)
+            return f"{rate_text(8 * grown)} ({_percent(8 * grown / one[rate])} of the link)"
+
+        return Column(title, value)
+
+    return [
+        Column("server", _name, left=True),
+        load("received", "received_bytes", "receive_rate"),
+        load("sent", "sent_bytes", "send_rate"),
+        _cpu("servers", growth),
+    ]
+
+
+def _cpu(kind: str, growth: Growth) -> Column:
+    def value(one: Message) -> str:
+        used = growth.of(kind, one, lambda it: it["cpu_seconds"])
+        return _percent(used) if growth.per_second else _number(used, ",.1f")
+
+    return Column("CPU" if growth.per_second else "CPU s", value, 4)
+
+
+def _name(one: Message) -> str:
+    if one["up"]:
+        return str(one["name"])
+    down = [process["name"] for process in one.get("processes", ()) if not process["up"]]
+    which = "" if down in ([], [one["name"]]) else f"{', '.join(down)} "
+    return f"{one['name']} ({which}down)"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _percent(share: float | None, form: str = ".0f") -> str:
+    return "-" if share is None else f"{format(100 * share, form)} %"
+
+
+def _of(part: int | None, whole: int | None) -> str:
+    return "-" if part is None else f"{part:,} of {whole:,}"
+
+
+def _table(
+    rows: Sequence[Message],
+    columns: Sequence[Column],
+    width: int,
+    bar: Callable[[Message], tuple[float, float]] | None = None,
+) -> Table:
+    """bar: done and to do of a row; drawn where there is room for it."""
+    cells = {c.title: [c.value(row) for row in rows] for c in columns}
+    chosen = list(columns)
+
+    def room() -> int:
+        """What is left for the bar."""
+        widths = (max(map(len, [c.title, *cells[c.title]])) + _GAP for c in chosen)
+        return width - sum(widths) + (0 if bar is not None else _GAP)
+
+    while room() < 0 and len(chosen) > 1:
+        chosen.remove(min(chosen, key=lambda column: column.worth))
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    long = min(_BAR_WIDTH, room() - _GAP)
+    barred = bar is not None and long >= _LEAST_BAR_WIDTH
+    for column in chosen:
+        table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
+    if barred:
+        table.add_column("", no_wrap=True)
+    for number, row in enumerate(rows):
+        shown: list[RenderableType] = [Text(cells[c.title][number]) for c in chosen]
+        if barred and bar is not None:
+            done, total = bar(row)
+            shown.append(ProgressBar(total or 1, done, width=long))
+        table.add_row(*shown, style="red" if row.get("up") is False else None)
+    return table

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of the command line have in common: errors, output, options."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+from rich.console import Console
+
+from cli.files import FILE
+from cli.pipes import PipedConsole, end_unread, silence
+from cli.starting import ended_by_interrupt
+from observability import record
+from specs.paths import ROOT
+from topologies.units import quantity
+
+DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
+INTERRUPTED = 130
+UNREAD = 141  # as of a program that SIGPIPE ends
+_MOST_PROBLEMS = 20  # of a file, told at once
+
+# Errors whose text tells whoever uses the command line all there is to know, by their modules.
+FORESEEN = {
+    "baselines.contest": "ContestError",
+    "benchmarks.common": "BenchError",
+    "observability.trace": "TraceError",
+    "emulation.lifecycle.launcher": "LaunchError",
+    "emulation.network.namespaces": "SandboxError",
+    "observability.control": "ControlError",
+    "specs.p4program": "DataPlaneError",
+    "testbed.targets": "TargetError",
+    "specs.jobfile": "JobFileError",
+    "planner.network": "ModelError",
+    "observability.pcap": "CaptureError",
+    "observability.record": "RunError",
+    "sweeps.errors": "SweepError",
+    "simulation.errors": "VirtualError",
+    "topologies.documents": "DocumentError",
+}
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def foreseen() -> tuple[type[Exception], ...]:
+    """The errors of ``FORESEEN`` that may have been raised: their modules have been imported."""
+    there = [(sys.modules[name], error) for name, error in FORESEEN.items() if name in sys.modules]
+    return tuple(getattr(module, error) for module, error in there if hasattr(module, error))
+
+
+class Group(click.Group):
+    """Turns errors that the project foresees into messages and an exit status, mostly 1.
+
+    places: commands by name, each as ``module:attribute``. A command is imported when it is asked
+    for, as the others may take far longer to import than it does to run.
+    """
+
+    def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.places = dict(places or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self.places})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.places and cmd_name not in self.commands:
+            module, _, attribute = self.places[cmd_name].partition(":")
+            with ended_by_interrupt():
+                self.add_command(getattr(import_module(module), attribute), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            alike = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not alike:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {alike[0]!r}?", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except foreseen() as error:
+            problems = getattr(error, "problems", None) or [error]
+            for text in problems[:_MOST_PROBLEMS]:
+                click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+                click.echo(str(text), err=True)
+            if len(problems) > _MOST_PROBLEMS:
+                click.echo(f"... and {len(problems) - _MOST_PROBLEMS:,} more", err=True)
+            ctx.exit(getattr(error, "status", 1))
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            silence()
+            ctx.exit(UNREAD)
+
+
+def console_for(*, stderr: bool = False) -> Console:
+    return PipedConsole(stderr=stderr, highlight=False)
+
+
+def say(text: str) -> None:
+    try:
+        click.echo(text, err=True)
+    except BrokenPipeError:
+        end_unread()
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    names = [one.name for one in record.testbeds()]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from topologies.spec import load as load_topology
+
+        with contextlib.suppress(*foreseen()):
+            topology = load_topology(record.find(ctx.params.get("on")).facts["topology"])
+            names = [node.name for node in topology.nodes if node.kind in kinds]
+            return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def on_testbed(command: Command) -> Command:
+    option = click.option(
+        "--on",
+        metavar="NAME",
+        shell_complete=_live_names,
+        help="Which testbed; not needed when only one is up.",
+    )
+    return option(command)
+
+
+def with_json(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def quantity_of(
+    units: dict[str, float], example: str, *, nothing: bool = False
+) -> Callable[..., float | None]:
+    """Reads an option: a number with a unit, more than 0 unless nothing is allowed, too."""
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+        try:
+            found = None if value is None else quantity(value, units, example)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if found == 0 and not nothing:
+            raise click.BadParameter(f"{value!r} is nothing; write it like {example}")
+        return found
+
+    return read
+
+
+def building(command: Command) -> Command:
+    """Options that say which data plane runs on what."""
+    for option in (
+        click.option("--p4info", type=FILE, help="Its p4info, as text."),
+        click.option("--program", type=FILE, help="Another build of the data plane (BMv2 JSON)."),
+        click.option(
+            "--target",
+            type=click.Choice(["auto", "embedded", "bmv2"]),
+            default="auto",
+            show_default=True,
+            help="What switches run on; auto: BMv2 if it is installed.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+seeded = click.option(
+    "--topology-seed",
+    type=click.IntRange(0, 2**32 - 1),
+    metavar="N",
+    help="Draws which packets bad links lose, instead of the topology's `seed`.",
+)
+clocked = click.option(
+    "--clock",
+    type=click.Choice(["emulated", "virtual"]),
+    default="emulated",
+    show_default=True,
+    help="Real time on Mininet, or virtual: a simulated network, without root.",
+)
+
+
+def launching(command: Command) -> Command:
+    """Options of the commands that start a testbed."""
+    for option in (
+        seeded,
+        click.option("--name", help="Name of the testbed; default: the topology's."),
+        click.option("--pcap", is_flag=True, help="Capture what every switch port carries."),
+        clocked,
+        building,
+    ):
+        command = option(command)
+    return command

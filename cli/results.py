@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees of a run that is over: figures of its jobs, and what links carried."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.view import fits, plain_table, show, show_rows
+from observability.wording import count, deviation, sending_ends, sums
+from topologies.units import size_text, time_text
+
+Message = dict[str, Any]
+MOST_LINK_ROWS = 40  # what a reader takes in, and a terminal has
+MOST_NAMES = 8  # of nodes in a line, one by one
+_DIGITS = 4  # of times and bytes, as `rackhub compare` has them
+_ENOUGH = 3  # iterations, for their median to be one of the later ones
+
+
+def show_results(console: Console, jobs: Sequence[Message], links: list[Message]) -> None:
+    """The tables at the end: figures of jobs that are done, and what links carried meanwhile."""
+    together = _results(jobs)
+    apart = [_results([job]) for job in jobs]
+    for table in [together] if fits(console, together) else apart:
+        show(console)
+        show(console, table)
+    bound = [job["machine"] for job in jobs if job["machine"]["cpu_bound"]]
+    if bound:
+        text = "The CPU was the bottleneck: times are this machine's, not the network's."
+        why = "; ".join(bound[0].get("cpu_bound_by", ()))
+        show(console, Text(f"{text[:-1]} ({why})." if why else text, style="yellow"))
+    for job in jobs:
+        if not sums(job):
+            text = f"{job['job']}: chunks only occupied the wire, so there are no sums to check."
+            show(console, Text(text, style="dim"))
+        elif job["matches_reference"] is None:
+            text = (
+                f"{job['job']}: whether its weights are right is not known: {job['no_reference']}."
+            )
+            show(console, Text(text, style="yellow"))
+    show(console)
+    show_links(console, links, _together(jobs))
+    meanwhile = sorted({name for job in jobs for name in job["alongside"]} - _names(jobs))
+    if meanwhile:
+        show(
+            console, Text(f"These include what {', '.join(meanwhile)} sent meanwhile.", style="dim")
+        )
+    direct = sum(job["chunks"]["in_float32"] for job in jobs)
+    if direct:
+        text = (
+            f"{count(direct, 'chunk')} did not fit fixed point and went to servers in float32:"
+            " these bytes are beyond what is expected."
+        )
+        show(console, Text(text, style="dim"))
+
+
+def show_links(console: Console, links: list[Message], during: str) -> None:
+    """What links carried. during: in which time, in words, as in `during 3 iterations`."""
+    full = [row for row in links if row["bytes"] != 0 or row["expected_bytes"]]
+    busy = {row[end] for row in full for end in ("from", "to")}
+    used = [row for row in links if {row["from"], row["to"]} <= busy]
+    idle = list(dict.fromkeys(row["from"] for row in links if row["from"] not in busy))
+    show(console, Text(f"What links carried {during}, in frames without FCS:", style="dim"))
+    show(console, link_table(used))
+    if dropped := [row for row in links if row.get("dropped")]:
+        worst = max(dropped, key=lambda row: row["dropped"])
+        text = f"Full queues dropped {count(sum(row['dropped'] for row in dropped), 'frame')}"
+        text += f", most of them ({worst['dropped']:,}) from {worst['from']} to {worst['to']}."
+        show(console, Text(text))
+    if idle:
+        more = f" and {len(idle) - MOST_NAMES:,} more" if len(idle) > MOST_NAMES else ""
+        text = f"Nothing went to or from {', '.join(idle[:MOST_NAMES])}{more}."
+        show(console, Text(text, style="dim"))
+    for why in sorted({row["unknown"] for row in used if row["bytes"] is None}):
+        show(console, Text(f"unknown: {why}.", style="dim"))
+
+
+def _together(jobs: Sequence[Message]) -> str:
+    """In which time all that went over links did."""
+    if len(jobs) != 1:
+        return "in all, of all jobs"
+    return f"in all, in {count(len(jobs[0]['seconds_per_iteration']), 'iteration')}"
+
+
+def _names(jobs: Iterable[Message]) -> set[str]:
+    return {job["job"] for job in jobs}
+
+
+def _results(jobs: Sequence[Message]) -> Table:
+    table = plain_table("", *(job["job"] for job in jobs))
+    rows: list[tuple[str, list[str]]] = [
+        ("topology", [f"{job['topology']}, {count(job['racks'], 'rack')}" for job in jobs]),
+        ("workers, servers", [f"{job['workers']}, {job['servers']}" for job in jobs]),
+        ("target, clock", [f"{job['target']}, {job['clock']}" for job in jobs]),
+        ("iterations", [f"{job['iterations']:,}" for job in jobs]),
+        *_averaged(jobs),
+        *_apart(jobs),
+        ("time per iteration", [_median(job["seconds_per_iteration"]) for job in jobs]),
+        *([("CPU busy", [_busy(job["machine"]) for job in jobs])] if _measured(jobs) else []),
+        *_learned(jobs),
+        ("matches reference", [_yes(job) for job in jobs]),
+        ("chunks summed by switches", [_chunks(job, "aggregated_in_network") for job in jobs]),
+        ("chunks by servers alone", [_chunks(job, "served_by_server") for job in jobs]),
+        ("packets sent again", [_chunks(job, "retransmitted") for job in jobs]),
+    ]
+    for title, values in rows:
+        table.add_row(title, *values)
+    return table
+
+
+def _learned(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+    """Rows of what models are worth, where one has learned anything."""
+    if all(job["test_accuracy"] is None for job in jobs):
+        return []
+    told = [
+        ("-", "-")
+        if job["test_accuracy"] is None
+        else (
+            f"{job['test_accuracy']:.4f}",
+            f"{job['test_loss']:.4f} ({job['test_bits']:.3f} bits)",
+        )
+        for job in jobs
+    ]
+    return [("test accuracy", [one for one, _ in told]), ("test loss", [two for _, two in told])]
+
+
+def _averaged(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+    """A row of how many workers were in the sums, where that changed: 8, 7, 8."""
+    runs = [[str(n) for n, _ in groupby(job.get("workers_per_iteration", ()))] for job in jobs]
+    return [("averaged over", [", ".join(one) for one in runs])] if any(r[1:] for r in runs) else []
+
+
+def _apart(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+    """A row of how far ahead of the slowest worker others were, where they do not wait for it."""
+    seen = [job.get("staleness_seen") for job in jobs]
+    told = [f"{one['max']}, mean {one['mean']:.2f}" if one else "" for one in seen]
+    return [("gradients ahead", told)] if any(told) else []
+
+
+def _measured(jobs: Sequence[Message]) -> bool:
+    """Whether how busy the machine was says anything: in virtual time it does not."""
+    return all("cpu_busy" in job["machine"] for job in jobs)
+
+
+def _busy(machine: Message) -> str:
+    share = f"{100 * machine['cpu_busy']:.0f} %"
+    return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
+
+
+def link_table(links: list[Message]) -> Table:
+    """Bytes per link direction beside what they should be; a rack's hosts share a row.
+
+    Where that would be a table longer than `MOST_LINK_ROWS`, racks share rows, too.
+    """
+    known = all(row["expected_bytes"] is not None and row["bytes"] is not None for row in links)
+    table = plain_table("link", "carried", *(("expected", "difference") if known else ()))
+    for names, group in _grouped(links):
+        told = [row["bytes"] for row in group if row["bytes"] is not None]
+        carried = _range(told) if told else "unknown"
+        if not known:
+            table.add_row(names, carried)
+            continue
+        expected = _range([row["expected_bytes"] for row in group])
+        worst = max(group, key=lambda row: abs(row["bytes"] - row["expected_bytes"]))
+        table.add_row(names, carried, expected, deviation(worst))
+    return table
+
+
+def _grouped(links: list[Message]) -> list[tuple[str, list[Message]]]:
+    rows = _alike(links, folded=("w", "s"))
+    return rows if len(rows) <= MOST_LINK_ROWS else _alike(links, folded=("w", "s", "tor", "core"))
+
+
+def _alike(links: list[Message], folded: tuple[str, ...]) -> list[tuple[str, list[Message]]]:
+    """Links with a name each, together where ends differ only in numbers of `folded` kinds."""
+    groups: dict[tuple[str, ...], list[Message]] = {}
+    named = []
+    for row, sender in zip(links, sending_ends(links), strict=True):
+        kinds = [(name, name.rstrip("0123456789")) for name in (row["from"], row["to"])]
+        ends = tuple(f"{kind}*" if kind in folded else name for name, kind in kinds)
+        if sender != row["from"]:
+            ends = sender, row["to"]
+        groups.setdefault(ends, []).append({**row, "from": sender})
+    for rows in groups.values():
+        senders, receivers = (_run([row[end] for row in rows]) for end in ("from", "to"))
+        named.append((f"{senders} to {receivers}", rows))
+    return named
+
+
+def _run(names: list[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    return unique[0] if len(unique) == 1 else f"{unique[0]}..{unique[-1]}"
+
+
+def _range(sizes: list[int]) -> str:
+    low, high = size_text(min(sizes), _DIGITS), size_text(max(sizes), _DIGITS)
+    if low == high:
+        return low
+    return f"{low.removesuffix(high[high.index(' ') :])}..{high}"  # one unit is enough
+
+
+def _median(seconds: list[float]) -> str:
+    """Of so few that a first one with exponent rounds would count for half: each."""
+    if len(seconds) < _ENOUGH:
+        return ", ".join(time_text(one, _DIGITS) for one in seconds)
+    return f"{time_text(statistics.median(seconds), _DIGITS)} (median)"
+
+
+def _yes(job: Message) -> str:
+    matches = job["matches_reference"]
+    if not sums(job):
+        return "no sums"
+    if matches is None:
+        return "[yellow]not known[/]"  # a line below the tables says why
+    return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
+
+
+def _chunks(job: Message, which: str) -> str:
+    known = job["chunks"][which]
+    return "unknown" if known is None else f"{known:,}"
+
+
+def show_faults(console: Console, faults: list[Message]) -> None:
+    """What happened, and how long the job took to go on."""
+    columns = {
+        "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
+        "rejoined_after": "back after (s)",
+        "epochs": "epoch", "aggregating": "slots aggregating", "partial": "slots partial",
+        "resent_packets": "packets again", "resent_bytes": "bytes again",
+    }  # fmt: skip
+    if all(row.get("rejoined_after") is None for row in faults):
+        del columns["rejoined_after"]
+    rows = [{**row, "epochs": f"{row['epoch_before']} to {row['epoch_after']}"} for row in faults]
+    show_rows(console, rows, columns)
+
+
+def show_plans(console: Console, plans: list[Message]) -> None:
+    """Where a job's sums were completed, from plan to plan."""
+    columns = {
+        "epoch": "epoch", "tree": "tree", "roots": "sums end at",
+        "by_switch": "completed at a switch", "by_server": "at a server",
+    }  # fmt: skip
+    show_rows(console, plans, columns)

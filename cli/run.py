@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub run``: up, submit, wait, down, with a view of it all."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli import pipes
+from cli.view import View
+from emulation.lifecycle.launcher import Launch, LaunchError, launch
+from observability.control import ControlError, Emit
+from observability.record import RunDirectory, shown
+from observability.wording import count
+from specs.faultfile import Fault
+from topologies.units import time_text
+
+Message = dict[str, Any]
+_POLL_SECONDS = 0.2
+
+
+class EndedError(SystemExit):
+    """A signal asked this process to end, or nobody reads what it prints."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.name = signal.Signals(number).name
+        if number == signal.SIGPIPE:
+            self.name += " (nobody reads what it prints)"
+
+
+@contextlib.contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP become exceptions like Ctrl-C does, so that contexts are left in order."""
+
+    def end(number: int, _: object) -> None:
+        raise EndedError(signal.SIGPIPE if pipes.left() else number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> Iterator[Launch]:
+    """``launcher.launch``, whose interruption by a signal is told and noted in the summary."""
+    run: RunDirectory | None = None
+    text = ""
+    try:
+        with ending_on_signals(), launch(topology, **options) as launched:
+            run = launched.run
+            try:
+                yield launched
+            except (KeyboardInterrupt, EndedError) as error:
+                text = f"ended by {getattr(error, 'name', 'SIGINT')}"
+                say(f"{text}: taking the testbed down; its record is {shown(run.path)}")
+                raise
+    except (KeyboardInterrupt, EndedError):
+        if run is not None:
+            run.note_failure(text or "ended by a signal", None)
+        raise
+
+
+def follow(
+    launched: Launch, jobs: list[Path], on_event: Emit, faults: Sequence[Fault] = ()
+) -> list[Message]:
+    """Submits jobs, each when the testbed has the one before, and waits for all; raises the first
+    error. Events come in order, and so do jobs in the summary.
+
+    faults: to be had while the first one runs.
+    """
+    events: queue.Queue[Message | None] = queue.Queue()
+    results: dict[int, Message] = {}
+    errors: list[LaunchError] = []
+
+    def one(number: int, path: Path) -> None:
+        try:
+            chaos = [fault.to_message() for fault in faults] if number == 0 else []
+            results[number] = launched.ask(
+                "submit", job=str(path.resolve()), faults=chaos, on_event=events.put
+            )
+        except LaunchError as error:
+            errors.append(error)
+        finally:
+            events.put(None)
+
+    def begin() -> None:
+        for number, path in itertools.islice(waiting, 1):
+            threading.Thread(target=one, args=(number, path), daemon=True).start()
+
+    waiting = iter(enumerate(jobs))
+    begin()
+    unfinished = len(jobs)
+    while unfinished and not errors:
+        # With a timeout: a signal handler runs only between waits.
+        with contextlib.suppress(queue.Empty):
+            event = events.get(timeout=_POLL_SECONDS)
+            if event is None:
+                unfinished -= 1
+            else:
+                on_event(event)
+                if event["event"] == "starting":  # the testbed has it
+                    begin()
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(len(jobs))]
+
+
+def run(
+    topology: Path, jobs: list[Path], view: View, faults: Sequence[Fault] = (), **options: Any
+) -> tuple[Launch, bool]:
+    """Runs jobs on a topology of their own, the first one under faults.
+
+    options: those of ``launcher.launch``. Returns the launch, which is over, and whether all
+    weights match the reference. Raises what ``launch`` does, ``JobFileError``, ``LaunchError``.
+    """
+    with bringing_up(topology, view.note, jobs=jobs, **options) as launched:
+        facts = launched.wait_until_up()
+        nodes = [count(facts["workers"], "worker"), count(facts["servers"], "server")]
+        nodes.append(count(facts["switches"], "switch", "switches"))
+        view.note(
+            f"{facts['topology']}: {', '.join(nodes)} ({facts['target']}), up after"
+            f" {time_text(facts['seconds_up'], 2)}\n{shown(launched.run.path)}"
+        )
+        summaries = follow(launched, jobs, view.event, faults)
+        status = launched.down()
+        if status != 0:
+            raise launched.failure()
+    return launched, all(summary["matches_reference"] is not False for summary in summaries)
+
+
+__all__ = ["ControlError", "EndedError", "bringing_up", "ending_on_signals", "follow", "run"]

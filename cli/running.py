@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that start testbeds and jobs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.files import FILE, OUTPUT
+from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json
+from cli.results import show_faults, show_plans, show_results
+from cli.run import bringing_up, run
+from cli.view import View, show
+from emulation.lifecycle.launcher import LaunchError, check_jobs
+from observability import record
+from observability.control import ControlError, ask, converse
+from observability.record import RunDirectory, shown
+from specs import faultfile as faults
+from topologies.spec import load as load_topology
+
+
+@click.command("run")
+@click.argument("topology", type=FILE)
+@click.option(
+    "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
+)
+@click.option(
+    "--trace",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Write what happens, for ui.perfetto.dev; compressed if FILE ends in .gz; needs --clock"
+    " virtual.",
+)
+@launching
+@with_json
+def run_command(
+    topology: Path, jobs: tuple[Path, ...], trace: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Bring a topology up, train on it, take it down.
+
+    Exit status 0 means that every job was done and its weights match the reference bit by bit.
+    """
+    console = console_for(stderr=as_json)
+    files = list(jobs) or [DEFAULT_JOB]
+    with View(console) as view:
+        if options.pop("clock") == "virtual":
+            from cli.virtual import run_virtually  # which imports much
+
+            directory, matches = run_virtually(topology, files, view, trace=trace, **options)
+        elif trace is not None:
+            raise LaunchError(
+                f"--trace {trace}: only simulated time can be traced; use --clock virtual as well"
+                " (in emulation --pcap captures packets, and `rackhub status --live` watches)"
+            )
+        else:
+            launched, matches = run(topology, files, view, **options)
+            directory = launched.run
+    summary = json.loads(directory.summary.read_text())
+    if as_json:
+        print_json(summary)
+    else:
+        done = [job for job in summary["jobs"] if job["state"] == "done"]
+        show_results(console, done, summary["links"])
+        click.echo(f"\n{shown(directory.summary)}")
+        if trace is not None:
+            click.echo(f"{trace}: for ui.perfetto.dev or chrome://tracing")
+    if not matches:
+        raise LaunchError(
+            "the weights differ from the reference's: some sum is not what it should be;"
+            f" see {directory.path}"
+        )
+
+
+@click.command(short_help="Run a job while things break.")
+@click.argument("topology", type=FILE)
+@click.option("--faults", "file", type=FILE, help="File of faults.  [required]")
+@click.option("--job", type=FILE, default=DEFAULT_JOB, help="Job file. [default: digits]")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of random faults.")
+@launching
+@with_json
+def chaos(
+    topology: Path, file: Path | None, job: Path, seed: int | None, as_json: bool, **options: Any
+) -> None:
+    """Run a job while things break: processes are killed or stopped, links impaired.
+
+    Exit status 0 means that the job was done nevertheless and its weights match the reference bit
+    by bit, unless there is nothing to compare them with (the summary's `no_reference` says why).
+    """
+    if options["clock"] == "virtual":
+        raise LaunchError(
+            "--clock virtual: in virtual time nothing is a process that could be killed or stopped;"
+            " leave it out, or have links lose packets by the topology's `loss`, `duplicate`,"
+            " `reorder` and `corrupt`, which `rackhub run --clock virtual` takes"
+        )
+    if file is None:  # only now: in virtual time no file of faults would help
+        raise click.MissingParameter(param_hint="'--faults'", param_type="option")
+    chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
+    console = console_for(stderr=as_json)
+    with View(console) as view:
+        launched, matches = run(topology, [job], view, faults=chosen, **options)
+    summary = json.loads(launched.run.summary.read_text())
+    if as_json:
+        print_json(summary)
+    else:
+        show_results(console, summary["jobs"], summary["links"])
+        show(console)
+        show_faults(console, summary["faults"])
+        for done in summary["jobs"]:
+            show(console)
+            show_plans(console, done["plans"])
+        click.echo(f"\n{shown(launched.run.summary)}")
+    if not matches:
+        raise LaunchError(f"the weights differ from the reference's; see {launched.run.path}")
+
+
+@click.command()
+@click.argument("topology", type=FILE)
+@launching
+@with_json
+def up(topology: Path, as_json: bool, **options: Any) -> None:
+    """Bring a topology up and leave it running."""
+    with bringing_up(topology, say, tied=False, **options) as launched:
+        facts = launched.wait_until_up()
+        launched.detach()
+    if as_json:
+        print_json(facts)
+    else:
+        on = f"--on {facts['name']}"
+        click.echo(
+            f"{facts['name']} is up ({facts['target']}): `rackhub submit JOB {on}` trains on it,"
+            f" `rackhub down {on}` ends it\n{shown(launched.run.path)}"
+        )
+
+
+@click.command()
+@click.argument("job", type=FILE, default=DEFAULT_JOB)
+@on_testbed
+@click.option("--restore", type=FILE, help="Checkpoint to go on from.")
+@click.option("--detach", is_flag=True, help="Return as soon as the job runs.")
+@with_json
+def submit(job: Path, on: str | None, restore: Path | None, detach: bool, as_json: bool) -> None:
+    """Run a job on a testbed that is up."""
+    target = record.find(on)
+    check_jobs(target, [job], restore)
+    console = console_for(stderr=as_json)
+    what = {"job": str(job.resolve())}
+    if restore is not None:
+        what["restore"] = str(restore.resolve())
+    if detach:
+        _print_or_say(as_json, _until_running(target, what))
+        return
+    with View(console) as view:
+        try:
+            summary = ask(target, "submit", view.event, **what)
+        except KeyboardInterrupt:
+            view.note("the job goes on; `rackhub stop JOB` ends it, `rackhub jobs` shows it")
+            raise
+    if as_json:
+        print_json(summary)
+    else:
+        show_results(console, [summary], summary["links"])
+        click.echo(f"\n{shown(target.summary)}")
+    if summary["matches_reference"] is False:
+        raise LaunchError(f"job {summary['job']}: the weights differ from the reference's")
+
+
+def _until_running(target: RunDirectory, what: dict[str, str]) -> dict[str, Any]:
+    for message in converse(target, "submit", **what):
+        if message.get("event") == "running":
+            return {"job": message["job"], "state": "running"}
+    raise ControlError("the job was over before it ran")
+
+
+def _print_or_say(as_json: bool, facts: dict[str, Any]) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(" ".join(f"{name} {value}" for name, value in facts.items()))

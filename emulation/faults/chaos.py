@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out faults while a job runs (``files``); ``recovery`` measures them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from controller.connection import SwitchError
+from emulation.faults import meddling
+from emulation.faults.recovery import Fault as Record
+from emulation.faults.severing import sever
+from emulation.jobs.jobrun import JobRun
+from emulation.jobs.place import Place
+from emulation.nodes.processes import Process
+from observability.control import Emit, Message
+from specs.faultfile import EVERY_LINK, Fault
+from topologies.ring import host_of
+
+log = logging.getLogger("chaos")
+# The longest that a fault waits for sums under way.
+_AIM_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
+
+
+class Chaos:
+    """The faults that one job is to have; they end with it."""
+
+    def __init__(self, place: Place, faults: Sequence[Fault], emit: Emit) -> None:
+        self._place = place
+        self._faults = faults
+        self._emit = emit
+        self._running: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._chunks = 0  # done
+        self._further = asyncio.Condition()
+        self._waking: set[asyncio.Task[None]] = set()
+        self._per_iteration = 0
+        self._stopped: list[Process] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def heard(self, message: Message) -> None:
+        """What the job tells whoever watches it, which goes on to them."""
+        self._emit(message)
+        loop = asyncio.get_running_loop()
+        if message["event"] == "running" and not self._running.done():
+            self._running.set_result(loop.time())
+        elif message["event"] == "progress" and self._faults:
+            self._chunks = message["iteration"] * self._per_iteration
+            task = loop.create_task(self._wake())
+            self._waking.add(task)
+            task.add_done_callback(self._waking.discard)
+
+    @contextlib.asynccontextmanager
+    async def around(self, job: JobRun) -> AsyncIterator[None]:
+        """While the job's life lasts, it has its faults."""
+        self._per_iteration = job.forecast.workload.chunks
+        tasks = self._tasks
+        for number, fault in enumerate(self._faults):
+            tasks.append(asyncio.create_task(self._one(number, fault, job)))
+            tasks[-1].add_done_callback(_complain)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for process in self._stopped:
+                process.signal(signal.SIGCONT)
+
+    async def _wake(self) -> None:
+        async with self._further:
+            self._further.notify_all()
+
+    async def _one(self, number: int, fault: Fault, job: JobRun) -> None:
+        """Waits for a fault's time, and lets it happen."""
+        began = await asyncio.shield(self._running)
+        if fault.after is not None:
+            if self._tasks[:number]:
+                await asyncio.wait(self._tasks[:number])
+            async with self._further:
+                await self._further.wait_for(self._gone_on)
+            await self._until(self._chunks + fault.after)
+        elif fault.chunks is None:
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(began + fault.at - loop.time())
+        else:
+            await self._until(fault.chunks)
+        if job.state != "running":
+            return
+        if fault.kind == "impair":
+            await self._impair(fault)
+        elif fault.kind == "repush":
+            await self._push(fault)
+        elif fault.kind == "disconnect":
+            await self._disconnect(fault)
+        else:
+            await self._signal(fault, job)
+
+    async def _until(self, chunks: int) -> None:
+        """Until so many are done."""
+        async with self._further:
+            await self._further.wait_for(lambda: self._chunks >= chunks)
+
+    def _gone_on(self) -> bool:
+        """Whether the job has from every fault so far."""
+        records = self._place.faults.faults
+        return all(impact.seconds is not None for one in records for impact in one.impacts)
+
+    async def _last(self, fault: Fault) -> None:
+        """While a fault lasts."""
+        if fault.lasts is None:
+            await asyncio.sleep(fault.seconds)
+        else:
+            await self._until(self._chunks + fault.lasts)
+
+    async def _begin(self, fault: Fault, what: str, killed: Sequence[str] = ()) -> Record:
+        """A fault begins, if it can be had while sums are under way that it can hit.
+
+        killed: processes that it ends, by name.
+        """
+        faults, loop = self._place.faults, asyncio.get_running_loop()
+        latest = loop.time() + _AIM_SECONDS
+        before = await faults.snapshot()
+        while not faults.under_way(before) and loop.time() < latest:
+            before = await faults.snapshot()
+        # All but a kill take their time.
+        lasting = fault.kind != "kill"
+        return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
+
+    async def _signal(self, fault: Fault, job: JobRun) -> None:
+        nodes, worker = self._place.nodes, job.worker(fault.node)
+        # (Of a worker's host that is the worker: the server there has another name.)
+        hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
+        own = bool(hit)
+        if worker is not None and not own:
+            hit = [worker]
+        hit = [process for process in hit if process.running]
+        if not hit:
+            self._place.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
+            return
+        if fault.kind == "kill":
+            names = [process.name for process in hit] if own else [fault.node]
+            await self._begin(fault, "was killed by SIGKILL", names)
+            (nodes.hold if own else job.hold).update(dict.fromkeys(names, fault.seconds))
+            for process in hit:
+                process.signal(signal.SIGKILL)
+            return
+        what = f"was stopped for {fault.span}"
+        record = await self._begin(fault, what)
+        self._place.tell(f"{fault.node} {what}")
+        self._stopped += hit
+        for process in hit:
+            process.signal(signal.SIGSTOP)
+        await asyncio.sleep(fault.seconds)
+        for process in hit:
+            process.signal(signal.SIGCONT)
+            self._stopped.remove(process)
+        record.over = time.monotonic()
+
+    async def _push(self, fault: Fault) -> None:
+        switch = self._place.nodes.switches[fault.node]
+        what = "had its program pushed anew by another client"
+        record = await self._begin(fault, what)
+        self._place.tell(f"{fault.node} {what}")
+        switch.wiped += 1
+        try:
+            await asyncio.to_thread(meddling.push, switch, self._place.dataplane)
+        except SwitchError as error:
+            self._place.tell(f"{fault.node}: its program could not be pushed: {error}")
+        record.over = time.monotonic()
+
+    async def _disconnect(self, fault: Fault) -> None:
+        switch = self._place.nodes.switches[fault.node]
+        controller = self._place.nodes.controller.process
+        what = f"lost its P4Runtime connection for {fault.span}"
+        record = await self._begin(fault, what)
+        self._place.tell(f"{fault.node} {what}")
+        with switch.unplugged():
+            if controller is not None and controller.running:
+                bound = switch.address.removeprefix("unix:")
+                try:
+                    await asyncio.to_thread(sever, controller.pid, bound)
+                except (ProcessLookupError, FileNotFoundError):
+                    pass  # it has ended, and its connections with it
+                except OSError as error:
+                    self._place.tell(f"{fault.node}: its connection could not be cut: {error}")
+            await self._last(fault)
+        record.over = time.monotonic()
+
+    async def _impair(self, fault: Fault) -> None:
+        quality = dict(fault.quality)
+        words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
+        what = f"was impaired for {fault.span}: {words}"
+        links = [
+            (link.a, link.b)
+            for link in self._place.network.topology.links
+            if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
+        ]
+        controller = self._place.nodes.controller
+        record = await self._begin(fault, what)
+        self._place.tell(f"{fault.where} {what}")
+        try:
+            await self._ordered(fault, controller.impair(links, quality))
+            await self._last(fault)
+        except BaseException:  # nobody waits for it in a job that is over
+            controller.mend(links, quality)
+            record.over = time.monotonic()
+            raise
+        try:
+            await self._ordered(fault, controller.mend(links, quality))
+        finally:
+            record.over = time.monotonic()
+
+    async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
+        """The controller does it at once, or when it can."""
+        await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
+        said = answer.result() if answer.done() else "the controller does not answer"
+        if said != "done":
+            self._place.tell(f"{fault.where}: links are not yet as they should be: {said}")
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a fault could not be carried out", exc_info=task.exception())

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the same job in one process, without a network (``workloads.reference``)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from emulation.nodes.processes import ProcessError, Processes, python
+
+Message = dict[str, Any]
+_SECONDS = 600.0
+_LOOK_SECONDS = 5.0
+
+
+async def reference(
+    name: str,
+    arguments: Sequence[str],
+    processes: Processes,
+    waits: Callable[[float, str], None],
+) -> Message:
+    """What the reference came to, run as a process of this name; raises ``ProcessError``.
+
+    waits: told for how many seconds it has been waited for, and why, when it is stuck.
+    """
+    told: list[str] = []
+    program = python("workloads.reference", *arguments)
+    process = processes.start(name, program, on_line=told.append, may_finish=True)
+    either: list[asyncio.Future[Any]] = [process.exited, processes.failure]
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < _SECONDS:
+        await asyncio.wait(either, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if any(one.done() for one in either):
+            break
+        for stuck in processes.stopped():
+            waits(waited, f"{stuck.name} {stuck.what}")
+    if not process.running and process.exited.result() != 0:
+        await asyncio.wait([processes.failure])
+    if processes.failure.done():
+        processes.failure.result()
+    if process.running or not told:
+        raise ProcessError(name, f"gave no result within {_SECONDS:g} s", process.log)
+    result: Message = json.loads(told[-1])
+    return result

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a job's workers what they wait for, when somebody wants to know and when a chunk is late.
+
+Workers answer on their standard output (``testbed.worker``, ``outline``). Switches are not
+asked: what they told the workers (STATE) is enough, whatever they run on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import grpc
+
+from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
+from emulation.nodes.keeper import Nodes
+from emulation.nodes.processes import Process, ProcessError
+from observability import outcomes
+from observability.why import explain, sentences
+from planner.forecast import Forecast
+from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol.partition import shares
+
+Message = dict[str, Any]
+log = logging.getLogger("why")
+
+_ANSWER_SECONDS = 3.0
+_STATUS_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
+_SAY_AGAIN_SECONDS = 5.0
+
+
+class Asked(Protocol):
+    """A job, as much of it as an inquiry needs.
+
+    servers: its server processes, by rank; members: its workers' processes, by host; present:
+    hosts of those that are in it.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def servers(self) -> Sequence[str]: ...
+    @property
+    def members(self) -> Mapping[str, Process]: ...
+    @property
+    def present(self) -> list[str]: ...
+    @property
+    def forecast(self) -> Forecast: ...
+
+
+class Inquiry:
+    """Of one job."""
+
+    def __init__(self, job: Asked, nodes: Nodes, service: str) -> None:
+        self._job = job
+        self._nodes = nodes
+        self._service = service
+        self._owed: dict[Process, asyncio.Future[Message]] = {}
+        self._trees: tuple[int, tuple[Tree, ...] | None] = (0, None)  # of which epoch
+
+    def answer(self, process: Process, report: Message) -> None:
+        """Takes a worker's answer."""
+        owed = self._owed.pop(process, None)
+        if owed is not None and not owed.done():
+            owed.set_result(report)
+
+    async def why(self) -> Message:
+        """What holds the job up, if anything does; see ``observability.why.explain``."""
+        job = self._job
+        workers = await self._workers()
+        trees = await self._planned([one["outline"] for one in workers if one["outline"]])
+        servers, work = job.servers, job.forecast.workload
+        where = shares(work.counts, work.chunks_per_slice, max(1, len(servers)), 1)
+        # Of a job that is over the service tells how it ended.
+        change = await self._change() if job.state in ("starting", "running") else ""
+        told = explain(
+            workers, trees, lambda chunk: servers[where.server_of(chunk)],
+            self._stuck(), change,
+        )  # fmt: skip
+        reason = told["reason"] or job.reason.split("\n", 1)[0]
+        return {"job": job.name, "state": job.state, **told, "reason": reason}
+
+    async def watch(self) -> None:
+        """Logs it when a chunk is late, now and then; until it is cancelled."""
+        said = -_SAY_AGAIN_SECONDS
+        change = ""  # that was under way when looked at before
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._job.state != "running" or time.monotonic() < said + _SAY_AGAIN_SECONDS:
+                continue
+            told = await self.why()
+            lasts, change = told["change"] and told["change"] == change, told["change"]
+            if lasts or any(chunk["late"] for chunk in told["chunks"]):
+                said = time.monotonic()
+                log.info("%s", "\n".join(sentences(self._job.name, told)))
+
+    async def _workers(self) -> list[Message]:
+        """What each does."""
+        members = self._job.members
+        asked = {}
+        for process in members.values():
+            if process.running and not process.stopped:
+                with contextlib.suppress(ProcessError):  # it is about to end
+                    asked[process] = self._ask(process)
+        if asked:
+            await asyncio.wait(asked.values(), timeout=_ANSWER_SECONDS)
+        return [self._worker(name, p, asked.get(p)) for name, p in members.items()]
+
+    def _ask(self, process: Process) -> asyncio.Future[Message]:
+        # One question at a time: whoever is stuck must not have its pipe filled.
+        if process not in self._owed:
+            process.write("why")
+            self._owed[process] = asyncio.get_running_loop().create_future()
+        return self._owed[process]
+
+    def _worker(
+        self, name: str, process: Process, answer: asyncio.Future[Message] | None
+    ) -> Message:
+        known: Message = {"worker": name, "seconds": 0.0, "iteration": None, "outline": None}
+        if answer is not None and answer.done():
+            return {**known, **answer.result()}
+        if process.stopped:
+            return {**known, "doing": "stopped"}
+        return {**known, "doing": "silent" if process.running else "ended"}
+
+    def _stuck(self) -> dict[str, str]:
+        """Switches and servers that do nothing."""
+        nodes = self._nodes
+        found = {}
+        for name in (*nodes.switches, *self._job.servers):
+            process = nodes.at(name)
+            if process is None or not process.running:
+                found[name] = "is not running"
+            elif process.stopped:
+                found[name] = "is stopped (SIGSTOP, or a debugger)"
+        return found
+
+    async def _planned(self, outlines: Sequence[Message]) -> tuple[Tree, ...] | None:
+        """Trees of the newest epoch among these; None if they are not known."""
+        if not outlines:
+            return None
+        newest = max(outlines, key=lambda one: int(one["epoch"]))
+        if self._trees[0] != newest["epoch"]:
+            try:
+                status = await asyncio.to_thread(self._status)
+            except grpc.RpcError:
+                return None if self._trees[0] else self._job.forecast.trees
+            if status is None or status.epoch != newest["epoch"]:
+                return None  # it is changing right now
+            self._trees = status.epoch, self._plan(status, len(newest["streams"]))
+        return self._trees[1]
+
+    async def _change(self) -> str:
+        """What a change of plan, or somebody who joins, waits for; empty if there is none."""
+        try:
+            status = await asyncio.to_thread(self._status)
+        except grpc.RpcError:
+            return ""
+        return status.reason if status is not None else ""
+
+    async def restored(self) -> list[Message] | None:
+        """Where servers got parameters from when plans changed; None if the service is away."""
+        try:
+            status = await asyncio.to_thread(self._status)
+        except grpc.RpcError:
+            return None
+        return [
+            {"epoch": one.epoch, "server": one.server, "chunks": one.chunks, "from": one.source}
+            for one in (status.restored if status is not None else ())
+        ]
+
+    def _status(self) -> jobs_pb2.Job | None:
+        with grpc.insecure_channel(self._service) as channel:
+            stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+            reply = stub.Status(jobs_pb2.StatusRequest(), timeout=_STATUS_SECONDS)
+        return next((one for one in reply.jobs if one.job == self._job.number), None)
+
+    def _plan(self, status: jobs_pb2.Job, streams: int) -> tuple[Tree, ...] | None:
+        """As the controller has planned it: around switches that hold no slots, if it has to."""
+        addressing = self._nodes.addressing
+        members = self._job.present
+        holding = set(status.slots)
+        avoided = {node.name for node in addressing.topology.switches} - holding
+        for avoid in (set[str](), avoided):
+            with contextlib.suppress(PlanRefusedError):
+                trees = plan_trees(
+                    addressing.topology,
+                    addressing,
+                    members,
+                    [addressing.unit(name).address for name in self._job.servers],
+                    TreeKind[status.tree],
+                    streams,
+                    self._job.number - 1,
+                    avoid,
+                )
+                if outcomes.switches_of(trees) == holding and len(members) == status.world:
+                    return trees
+        return None

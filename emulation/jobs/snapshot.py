@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running testbed in figures, at one moment: what `status --live`, metrics and series show.
+
+Slots that jobs hold, epochs and trees are the controller's (its Status call); what switches count
+is read from them over P4Runtime; bytes of servers are what the switch ports at their links count;
+progress is what workers report. Whoever does not answer soon, or is stopped, has None for what it
+would have told. A snapshot is shared by all who ask while it is new, so that asking often costs no
+more than asking now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controller.dataplane import DataPlane
+from emulation.jobs.others import Others, status_of
+from emulation.nodes import counters
+from emulation.nodes.keeper import CONTROLLER, Nodes
+from emulation.nodes.switchprocess import PortCounters, SwitchProcess
+from observability import outcomes
+from protocol import jobs_pb2
+from protocol.outcomes import Outcome
+from topologies.ring import host_of
+
+if TYPE_CHECKING:
+    from emulation.jobs.jobrun import JobRun
+    from observability.series import SeriesWriter
+
+Message = dict[str, Any]
+log = logging.getLogger("snapshot")
+
+# Those who ask within that of each other get the same.
+FRESH_SECONDS = 0.2
+_ABOUT = ("name", "topology", "target", "clock", "seconds_up")
+# Long enough for a machine that is busy; metrics are to come within ten seconds.
+_ANSWER_SECONDS = 4.0
+# Between samples of the series: at first, at most, and so many in the time that has gone by.
+_LEAST_PAUSE, _MOST_PAUSE, _SAMPLES = 0.25, 5.0, 240
+# CPU time that a sample took is to be so small a part of what goes by until the next one.
+_REST = 25
+
+
+class Observer:
+    """Takes snapshots of a testbed. jobs: that were submitted. ``describe``: tells what it is,
+    ``_ABOUT`` at least."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        jobs: Mapping[str, JobRun],
+        others: Others,
+        dataplane: DataPlane,
+        describe: Callable[[], Message],
+    ) -> None:
+        self._nodes = nodes
+        self._jobs = jobs
+        self._others = others
+        self._dataplane = dataplane
+        self._describe = describe
+        self._taking: asyncio.Task[Message] | None = None
+        self._taken = 0.0
+        self._open = OpenSlots()
+        self._asked: dict[str, asyncio.Task[dict[int, PortCounters] | None]] = {}
+
+    async def snapshot(self) -> Message:
+        """The testbed now; see docs/observing.md for its fields."""
+        over = self._taking is None or self._taking.done()
+        if over and time.monotonic() - self._taken > FRESH_SECONDS:
+            self._taking = asyncio.get_running_loop().create_task(self._take())
+            self._taking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        assert self._taking is not None
+        return await asyncio.shield(self._taking)
+
+    async def record(self, series: SeriesWriter) -> None:
+        """Adds samples to a series while jobs run, and one after; until it is cancelled."""
+        active, began = False, 0.0
+        while True:
+            before, start, used = active, time.monotonic(), time.process_time()
+            active = any(job.state == "running" for job in self._jobs.values())
+            began = began if before else start
+            if active or before:
+                await self.sample(series)
+            now = time.monotonic()
+            rest = _REST * (time.process_time() - used)
+            wanted = max(_LEAST_PAUSE, (now - began) / _SAMPLES, rest)
+            await asyncio.sleep(min(_MOST_PAUSE, wanted))
+
+    async def sample(self, series: SeriesWriter) -> None:
+        """Adds a sample to a series. Where that fails, the log has it, and all else goes on."""
+        try:
+            series.sample(await self.snapshot())
+        except Exception:
+            log.exception("a sample could not be taken")
+
+    # --- inside ---
+
+    async def _take(self) -> Message:
+        when = time.monotonic()
+        serving = [
+            switch
+            for switch in self._nodes.switches.values()
+            if switch.serving and switch.process is not None and not switch.process.stopped
+        ]
+        status, (counts, _), ports = await asyncio.gather(
+            asyncio.to_thread(status_of, _ANSWER_SECONDS),
+            counters.read(serving, self._dataplane, _ANSWER_SECONDS),
+            self._ports(serving),
+        )
+        self._taken = time.monotonic()
+        jobs = {job.job: job for job in status.jobs} if status is not None else {}
+        if status is not None:
+            self._open.plans({number: job.epoch for number, job in jobs.items() if job.slots})
+        about = self._describe()
+        budgets = {one.switch: one for one in status.budgets} if status is not None else {}
+        return {
+            **{name: about[name] for name in _ABOUT},
+            "monotonic": when,
+            "controller": self._up(CONTROLLER),
+            "switches": [
+                self._switch(name, budgets.get(name), counts.get(name))
+                for name in self._nodes.switches
+            ],
+            "servers": [self._server(host, ports) for host in self._server_hosts],
+            "jobs": [
+                *(self._job(job, jobs.get(job.number)) for job in self._jobs.values()),
+                *(_untold(row, jobs.get(row["number"])) for row in self._others.rows(status)),
+            ],
+        }
+
+    async def _ports(
+        self, serving: list[SwitchProcess]
+    ) -> dict[str, dict[int, PortCounters] | None]:
+        """Counters of the switches that servers are at, of those that tell in time."""
+        addressing = self._nodes.addressing
+        hosts = self._server_hosts
+        wanted = {end.switch for host in hosts for end in addressing.host_interfaces(host)}
+        asked = {}
+        for switch in serving:
+            if switch.name not in wanted:
+                continue
+            # One that has not answered yet is not asked again.
+            task = self._asked.get(switch.name)
+            if task is None or task.done():
+                task = asyncio.get_running_loop().create_task(_counters(switch))
+                self._asked[switch.name] = task
+            asked[switch.name] = task
+        if asked:
+            await asyncio.wait(asked.values(), timeout=_ANSWER_SECONDS)
+        return {name: task.result() for name, task in asked.items() if task.done()}
+
+    @property
+    def _server_hosts(self) -> list[str]:
+        """Hosts that have server processes."""
+        return list(dict.fromkeys(host_of(name) for name in self._nodes.servers))
+
+    def _up(self, name: str) -> bool:
+        process = self._nodes.at(name)
+        return process is not None and process.running and not process.stopped
+
+    def _pid(self, name: str) -> int | None:
+        process = self._nodes.at(name)
+        return process.pid if process is not None and process.running else None
+
+    def _switch(
+        self, name: str, budget: jobs_pb2.Budget | None, counted: Counter[Outcome] | None
+    ) -> Message:
+        aggregating, partial = None, None
+        if counted is not None:
+            held = budget.used if budget is not None else None
+            aggregating, partial = self._open.look(name, counted, held)
+        return {
+            "name": name,
+            "up": self._up(name),
+            "slots": {
+                "total": budget.slots if budget is not None else None,
+                "held": budget.used if budget is not None else None,
+                "aggregating": aggregating,
+                "partial": partial,
+            },
+            "outcomes": (
+                {one.name.lower(): counted[one] for one in Outcome} if counted is not None else None
+            ),
+            "cpu_seconds": _cpu_seconds(self._pid(name)),
+        }
+
+    def _server(self, host: str, ports: Mapping[str, dict[int, PortCounters] | None]) -> Message:
+        """A host: its links are shared by its processes."""
+        processes = [
+            {"name": one.name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
+            for name, one in self._nodes.servers.items()
+            if host_of(name) == host
+        ]
+        used = [one["cpu_seconds"] for one in processes if one["cpu_seconds"] is not None]
+        ends = self._nodes.addressing.host_interfaces(host)
+        told = [(ports.get(end.switch) or {}).get(end.switch_port) for end in ends]
+        known = [one for one in told if one is not None]
+        whole = len(known) == len(ends)
+        return {
+            "name": host,
+            "up": all(one["up"] for one in processes),
+            "received_bytes": sum(one.tx_bytes for one in known) if whole else None,
+            "sent_bytes": sum(one.rx_bytes for one in known) if whole else None,
+            # Of all its links, bit/s.
+            "receive_rate": sum(end.incoming.rate for end in ends),
+            "send_rate": sum(end.outgoing.rate for end in ends),
+            "cpu_seconds": sum(used) if used else None,
+            "processes": processes,
+        }
+
+    @staticmethod
+    def _job(job: JobRun, status: jobs_pb2.Job | None) -> Message:
+        progress = job.progress()
+        rate = progress.get("chunks_per_second")
+        if rate is not None and job.state != "running":
+            rate = 0.0  # its last one is over
+        return {
+            "job": job.name,
+            "number": job.number,
+            "state": job.state,
+            "reason": job.reason.split("\n", 1)[0] or (status.reason if status else ""),
+            "workers": len(job.placement.workers),
+            "present": len(job.present) if job.state == "running" else None,
+            "tree": status.tree.lower().replace("_", "-") if status else job.file.spec.tree,
+            **_plan(status),
+            "iteration": progress["iteration"],
+            "iterations": progress["iterations"],
+            "passes": progress.get("passes"),
+            "loss": progress.get("loss"),
+            "accuracy": progress.get("accuracy"),
+            "chunks_per_second": rate,
+            "share_in_network": progress.get("share_in_network"),
+        }
+
+
+def _plan(status: jobs_pb2.Job | None) -> Message:
+    """What the controller tells of a job's plan."""
+    return {
+        "plan_epoch": status.epoch if status else None,
+        "window": status.window if status else None,
+        "slots": dict(status.slots) if status else None,
+    }
+
+
+def _untold(row: Message, status: jobs_pb2.Job | None) -> Message:
+    """A job whose workers tell nobody how far they are."""
+    return {
+        **row,
+        **_plan(status),
+        **dict.fromkeys(("passes", "loss", "accuracy", "chunks_per_second", "share_in_network")),
+    }
+
+
+class OpenSlots:
+    """Slots that were AGGREGATING and PARTIAL when a switch had counted that, at least.
+
+    What a change of plan, or a job that is over, leaves behind stays counted, and cannot be told
+    from what is under way: from then on, the fewest that have been seen count as left behind. In
+    slots that no job holds nothing is under way.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[int, int] = {}
+        self._floor: dict[str, tuple[int, int]] = {}
+        self._renewed: set[str] | None = None  # switches seen since; None: no change so far
+
+    def plans(self, epochs: dict[int, int]) -> None:
+        """The epoch of the plan of each job that holds slots, by the job's number."""
+        if any(epochs.get(number) != epoch for number, epoch in self._plans.items()):
+            self._renewed = set()
+        self._plans = epochs
+
+    def look(self, switch: str, counts: Counter[Outcome], held: int | None) -> tuple[int, int]:
+        """How many of each. held: slots of the switch that jobs hold; None if nobody can tell."""
+        # A cell may be read later than the one before it.
+        first, second = (max(0, n) for n in outcomes.open_slots(counts))
+        fewest = self._floor.get(switch, (0, 0))
+        changed = self._renewed is not None and switch not in self._renewed
+        if self._renewed is not None:
+            self._renewed.add(switch)
+        if changed or held == 0:
+            fewest = first, second
+        self._floor[switch] = fewest = min(first, fewest[0]), min(second, fewest[1])
+        first, second = first - fewest[0], second - fewest[1]
+        if held is None:
+            return first, second
+        first = min(first, held)
+        return first, min(second, held - first)
+
+
+async def _counters(switch: SwitchProcess) -> dict[int, PortCounters] | None:
+    with contextlib.suppress(TimeoutError, OSError):
+        return await switch.counters()
+    return None
+
+
+def _cpu_seconds(pid: int | None) -> float | None:
+    """CPU time of a process and of those that it started and that are there (proc(5))."""
+    if pid is None:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_cpu_seconds(int(child)) or 0.0 for child in children)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job's switches and links count while it trains, and whether that says anything of the job.
+
+Neither tells jobs apart: with others alongside, the counts are of all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controller.dataplane import DataPlane
+from controller.trees import Tree
+from emulation.jobs.others import Others
+from emulation.network import measuring
+from emulation.nodes import counters
+from emulation.nodes.keeper import Nodes
+from observability import links, outcomes
+from planner.expected import Direction, Load
+from protocol.outcomes import Outcome
+from testbed.errors import JobError
+
+Message = dict[str, Any]
+
+
+class Tallies:
+    """Of all jobs on a testbed. others: those that were not submitted."""
+
+    def __init__(self, nodes: Nodes, dataplane: DataPlane, others: Others) -> None:
+        self.nodes = nodes
+        self.dataplane = dataplane
+        self.others = others
+        self.training: list[Tally] = []  # of jobs that train now
+
+    def of(self, name: str, trees: Sequence[Tree]) -> Tally:
+        """That of a job with these trees."""
+        return Tally(name, trees, self)
+
+
+class Tally:
+    """Of a job with these trees, from ``begin`` to ``end``.
+
+    alongside: names of jobs that trained meanwhile; shared_with: of those on the same switches.
+    carried: rows of ``observability.links``. wiped: switches that have lost what they had
+    counted. overrun: frames that switches did not fetch in time.
+    """
+
+    def __init__(self, name: str, trees: Sequence[Tree], among: Tallies) -> None:
+        self.name = name
+        self.alongside: set[str] = set()
+        self.shared_with: set[str] = set()
+        self.carried: list[Message] = []
+        self.wiped: list[str] = []
+        self.overrun = 0
+        self._trees = trees
+        self._among = among
+        self._nodes = among.nodes
+        self._began = 0.0
+        self._counted: outcomes.Counts = {}
+        self._before: tuple[dict[str, int], outcomes.Counts, links.Measured]
+
+    async def begin(self) -> None:
+        """It is about to train; raises ``ProcessError`` if a switch is stuck."""
+        # First: whoever starts or ends between here and the counting counts as being alongside.
+        self._began = time.monotonic()
+        mine = outcomes.switches_of(self._trees)
+        for other in self._among.training:
+            self.alongside.add(other.name)
+            other.alongside.add(self.name)
+            if mine & outcomes.switches_of(other._trees):
+                self.shared_with.add(other.name)
+                other.shared_with.add(self.name)
+        self._among.training.append(self)
+        wipes, counts = self._wipes(), await self._count(strict=True)
+        measured = await measuring.measure(self._nodes.network, self._nodes.switches)
+        self._before = wipes, counts, measured
+
+    async def end(self, expected: Mapping[Direction, Load] | None) -> None:
+        """It has trained. expected: what it alone should have put on links; None: who knows."""
+        wipes, counts, carried = self._before
+        mine = outcomes.switches_of(self._trees)
+        for visitor in self._among.others.since(self._began):
+            self.alongside.add(visitor.name)
+            if mine & visitor.switches:
+                self.shared_with.add(visitor.name)
+        self._counted = outcomes.since(counts, await self._count(strict=False))
+        now = self._wipes()
+        self.wiped = [n for n in now if now[n] != wipes[n] or n not in self._counted]
+        network = self._nodes.network
+        measured = await measuring.measure(network, self._nodes.switches)
+        # What other jobs should have sent meanwhile, or after a fault, nobody can say either.
+        wanted = None if self.alongside or self.wiped else expected
+        carried_since = links.since(network.addressing, carried, measured)
+        self.carried = links.rows(network.addressing, carried_since, wanted)
+        grown = (now - carried.overrun.get(name, 0) for name, now in measured.overrun.items())
+        self.overrun = sum(max(0, one) for one in grown)
+        self.over()
+
+    def over(self) -> None:
+        """The job trains no more, whether or not it came to its end."""
+        if self in self._among.training:
+            self._among.training.remove(self)
+
+    @property
+    def sent_again(self) -> int | None:
+        """Packets that its switches sent again; None if nobody can tell."""
+        return None if self.wiped else outcomes.sent_again(self._trees, self._counted)
+
+    def check(self, received: int) -> None:
+        """``JobError`` unless the switches have made as many sums as each worker received."""
+        made = outcomes.sums_made(self._trees, self._counted)
+        # With other jobs on the same switches they show more.
+        if made < received or (made > received and not self.shared_with):
+            raise JobError(
+                f"the switches made {made:,} sums and the workers received {received:,}: some"
+                " came from elsewhere or were lost"
+            )
+
+    def _wipes(self) -> dict[str, int]:
+        """How often each of its switches has lost what it had counted."""
+        switches = self._nodes.switches
+        return {name: switches[name].wiped for name in sorted(outcomes.switches_of(self._trees))}
+
+    async def _count(self, *, strict: bool) -> dict[str, Counter[Outcome]]:
+        """What its switches have counted so far.
+
+        strict: ``ProcessError`` if one is stuck, else those of the others.
+        """
+        switches = self._nodes.switches
+        chosen = [switches[name] for name in sorted(outcomes.switches_of(self._trees))]
+        serving = [switch for switch in chosen if switch.serving]
+        counts, silent = await counters.read(serving, self._among.dataplane)
+        if silent and strict:
+            raise silent[0]
+        return counts

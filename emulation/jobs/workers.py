@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workers of a job: what they tell, who of them is in it, and when all have ended.
+
+Their processes are a ``Crew``'s; what they tell is lines of JSON (``testbed.worker``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emulation.jobs.crew import Calls, Crew
+from emulation.jobs.place import Place
+from emulation.jobs.waiting import Waits
+from emulation.nodes.processes import Process, ProcessError, Processes
+from observability.progress import Progress
+from specs.jobspec import JobSpec
+from testbed.errors import JobError
+from workloads.attendance import Attendance
+
+Message = dict[str, Any]
+
+
+@dataclass
+class Told:
+    """Who is told what.
+
+    begun: that all run. emit: whoever watches. outline: a worker's answer to a question (see
+    ``emulation.jobs.inquiry``). waits: for how many seconds the job has waited, and why.
+    progress: how far it is, as it is told.
+    """
+
+    begun: Callable[[], None]
+    emit: Callable[[Message], None]
+    outline: Callable[[Process, Message], None]
+    waits: Callable[[float, str], None]
+    progress: Callable[[], Message]
+
+
+class Workers:
+    """Of one job, on these hosts by rank.
+
+    results: final reports, by rank. checkpoints: that were written. plan: their first epoch.
+    """
+
+    def __init__(
+        self, job: str, hosts: Sequence[str], spec: JobSpec, place: Place, told: Told
+    ) -> None:
+        self.results: dict[int, Message] = {}
+        self.checkpoints: list[Message] = []
+        self.plan = 0
+        self.attendance = Attendance()
+        self.progress = Progress(len(hosts), spec.iterations)
+        self.waits = Waits((), ())
+        self._job = job
+        self._hosts = hosts
+        self._spec = spec
+        self._place = place
+        self._told = told
+        self._crew: Crew | None = None
+        self._started = 0
+        self._running = False
+        self._heard = 0.0  # when one last told of its progress
+        self._explaining: asyncio.Task[None] | None = None
+
+    def go_on_from(self, iterations: int) -> None:
+        """The job goes on after so many iterations of an earlier one."""
+        self.attendance = Attendance(iterations)
+        self.progress = Progress(len(self._hosts), self._spec.iterations, iterations)
+
+    def start(
+        self,
+        nonce: str,
+        commands: Sequence[Sequence[str]],
+        process_name: Callable[[str], str],
+        processes: Processes,
+        waits: Waits,
+    ) -> None:
+        """Starts all. commands: their command lines, by rank. process_name: of one on a host.
+        waits: what they may wait for."""
+        self.waits = waits
+        self._crew = Crew(
+            self._job,
+            nonce,
+            self._hosts,
+            commands,
+            process_name,
+            processes,
+            Calls(
+                self._take,
+                lambda: self._running,
+                lambda: bool(self.results),
+                self._lost,
+                self._place.tell,
+            ),
+        )
+        self._crew.start()
+
+    async def until_ended(self) -> None:
+        """Until all have ended; once one has, the others get as long as a sum may take.
+
+        Raises ``ProcessError``, and ``JobError`` if one has ended without a result.
+        """
+        assert self._crew is not None
+        await self._until_ended(self._crew)
+        self._crew.stop()
+        ended = {*self.results, *self._crew.lost}
+        silent = [name for rank, name in enumerate(self._hosts) if rank not in ended]
+        if silent:
+            raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
+
+    def over(self) -> None:
+        """The job is not running any more."""
+        self._running = False
+        if self._explaining is not None:
+            self._explaining.cancel()
+
+    @property
+    def members(self) -> Mapping[str, Process]:
+        """Their processes, by host."""
+        return self._crew.members if self._crew is not None else {}
+
+    @property
+    def present(self) -> list[str]:
+        """Hosts of those that are in the job: they run, and do not wait to join."""
+        members, lost = self.members, self.lost
+        hosts = enumerate(self._hosts)
+        return [n for rank, n in hosts if rank not in lost and n in members and members[n].running]
+
+    @property
+    def hold(self) -> dict[str, float]:
+        """See Crew, as of the following."""
+        return self._crew.hold if self._crew is not None else {}
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        """How those ended that are not in the job now."""
+        return self._crew.lost if self._crew is not None else {}
+
+    @property
+    def errors(self) -> Mapping[int, str]:
+        """What they said before they ended."""
+        return self._crew.errors if self._crew is not None else {}
+
+    @property
+    def back(self) -> Mapping[int, int]:
+        """How often each has joined again."""
+        return self._crew.back if self._crew is not None else {}
+
+    # --- inside ---
+
+    async def _until_ended(self, crew: Crew) -> None:
+        patience, together = self._spec.patience, self._spec.consistency.together
+        hosts, processes, members = self._hosts, crew.processes, crew.members
+        first: str | None = None
+        while left := [n for n, process in members.items() if not process.judged.done()]:
+            ranks = [hosts.index(name) for name in left]
+            if first is not None and all(self.attendance.absent(rank) for rank in ranks):
+                await crew.part(ranks)
+                return
+            either: list[asyncio.Future[Any]] = [members[name].judged for name in left]
+            ended, _ = await asyncio.wait(
+                [*either, processes.failure],
+                timeout=None if first is None else patience,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if processes.failure.done():
+                processes.failure.result()
+            if not ended and not together and time.monotonic() - self._heard < patience:
+                continue  # slower workers are still on their way
+            if not ended:
+                what = f"has not ended {patience:g} s after {first} did"
+                raise ProcessError(left[0], what, members[left[0]].log)
+            over = [p for p in members.values() if p.judged.done()]
+            if not all(process.judged.result() for process in over):
+                # The group tells which end was the cause.
+                await asyncio.wait([processes.failure])
+                processes.failure.result()
+            first = next((hosts[rank] for rank in self.results), None)
+
+    def _take(self, rank: int, line: str) -> None:
+        """A line of a worker's output."""
+        if not line.startswith("{"):
+            return
+        assert self._crew is not None
+        report: Message = json.loads(line)
+        kind = report.pop("report")
+        faults, series = self._place.faults, self._place.series
+        if kind == "started":
+            if report["joined"]:
+                self._joined(self._crew, rank, report["done"])
+                return
+            self._started += 1
+            if self._started == len(self._hosts):
+                self._running, self.plan = True, report["plan"]
+                faults.runs(self._job, range(self._started), self.plan)
+                self._told.begun()
+        elif kind == "progress":
+            self._heard = time.monotonic()
+            self.waits.over(rank)
+            self.attendance.take(rank, report["attendance"])
+            faults.progress(self._job, rank, report)
+            if self.progress.take(rank, report):
+                series.iterations(self._job, self.progress.latest)
+                self._told.emit({"event": "progress", "job": self._job, **self._told.progress()})
+        elif kind == "waiting":
+            self.waits.take(rank, report)
+            if self._explaining is None or self._explaining.done():
+                explaining = self._explain(self._crew.processes)
+                self._explaining = asyncio.get_running_loop().create_task(explaining)
+        elif kind == "outline":
+            self._told.outline(self.members[self._hosts[rank]], report)
+        elif kind == "checkpoint":
+            self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
+        elif kind == "failed":
+            self._crew.errors[rank] = report["error"]
+        elif kind == "done":
+            self.attendance.take(rank, report["attendance"])
+            self.results[rank] = report
+
+    def _lost(self, rank: int, what: str) -> None:
+        """The job goes on without one, for now at least."""
+        self.progress.drop(rank)
+        self.waits.over(rank)
+        self._place.faults.died(self._hosts[rank], what)
+        self._place.faults.lost(self._job, rank)
+
+    def _joined(self, crew: Crew, rank: int, done: int) -> None:
+        """One that was lost is in the job again, after so many iterations."""
+        self.attendance.begin(rank)
+        self.progress.join(rank, done)
+        crew.joined(rank)
+        self._place.faults.joined(self._job, rank, self._hosts[rank])
+
+    async def _explain(self, processes: Processes) -> None:
+        """Tells whoever watches that and why the job waits."""
+        stuck = [*processes.stopped(), *await self._place.suspects()]
+        if self.waits.seconds:
+            why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self.waits)
+            self._told.waits(self.waits.seconds, why)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``rackhub exec``: a command at a node of a running testbed, with the caller's terminal,
+environment, umask and folder.
+
+The caller passes its standard input, output and error over the testbed's ``exec`` socket
+(SCM_RIGHTS, unix(7)), so it works the same whether the sandbox was entered as root, in a user
+namespace or through sudo. Signals are sent on; when the caller goes away the command is hung up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from observability.control import NOT_A_REQUEST, ControlError, connect, short_path
+from observability.record import RunDirectory
+
+SOCKET = "exec"
+_REQUEST_BYTES = 1 << 20
+_SENT_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
+
+
+class CommandError(ControlError):
+    """A command cannot be run; ``status`` is what a shell would exit with (126 or 127)."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def execute(run: RunDirectory, node: str, program: list[str]) -> int:
+    """Runs a command at a node; returns its exit status (128 + n when signal n ended it).
+
+    Raises what ``begin`` and ``ended`` do.
+    """
+    with begin(run, node, program, [0, 1, 2]) as connection:
+
+        def send_on(number: int, _: object) -> None:
+            with contextlib.suppress(OSError):
+                connection.sendall(bytes([number]))
+
+        before = {number: signal.signal(number, send_on) for number in _SENT_ON}
+        try:
+            return ended(run, connection)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def begin(
+    run: RunDirectory,
+    node: str,
+    program: list[str],
+    files: list[int],
+    environment: Mapping[str, str] = os.environ,
+) -> socket.socket:
+    """Has a command run at a node with these descriptors for standard input, output and error;
+    returns the connection that it runs as long as. Raises ``ControlError`` where there is no such
+    testbed."""
+    request = {
+        "node": node,
+        "program": program,
+        "cwd": str(Path.cwd()),
+        "env": dict(environment),
+        "umask": _umask(),
+    }
+    data = json.dumps(request).encode()
+    if len(data) > _REQUEST_BYTES:
+        raise ControlError(
+            f"command and environment are too long: {len(data)} bytes, at most {_REQUEST_BYTES}"
+        )
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(connect(run, SOCKET))
+        socket.send_fds(connection, [len(data).to_bytes(4, "big")], files)
+        connection.sendall(data)
+        stack.pop_all()
+    return connection
+
+
+def ended(run: RunDirectory, connection: socket.socket) -> int:
+    """Waits for the end of what ``begin`` began; returns what ``execute`` does.
+
+    Raises ``CommandError`` when there is no such command, ``ControlError`` when there is no such
+    node, or the testbed went away.
+    """
+    with connection.makefile("r", encoding="utf-8") as stream:
+        answer = stream.readline()
+    if not answer:
+        raise ControlError(f"testbed {run.name} went away")
+    message: dict[str, Any] = json.loads(answer)
+    if "error" in message:
+        if "status" in message:
+            raise CommandError(message["error"], message["status"])
+        raise ControlError(message["error"])
+    status = int(message["status"])
+    return status if status >= 0 else 128 - status
+
+
+def _umask() -> int:
+    """This process's, which can only be read by setting another (umask(2))."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+class ExecutionServer:
+    """The testbed's end; ``command(node, program)`` gives the command line, or ``ControlError``.
+
+    surroundings: what a command finds in its environment at a node, besides its caller's.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        command: Callable[[str, list[str]], list[str]],
+        owner: tuple[int, int] | None,
+        surroundings: Callable[[str], Mapping[str, str]] = lambda node: {},
+    ) -> None:
+        self._command = command
+        self._surroundings = surroundings
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path.unlink(missing_ok=True)
+        with short_path(path) as short:
+            self._listener.bind(short)
+        path.chmod(0o600)
+        if owner is not None:
+            os.chown(path, *owner)
+        self._listener.listen()
+        threading.Thread(target=self._accept, name="exec", daemon=True).start()
+
+    def close(self) -> None:
+        """Takes no more commands; those that run end with the sandbox."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=[connection], daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                length, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
+            except OSError:
+                return  # gone again
+            try:
+                answer = self._run(connection, int.from_bytes(length, "big"), descriptors)
+            except CommandError as error:
+                answer = {"error": str(error), "status": error.status}
+            except (ControlError, OSError) as error:
+                answer = {"error": str(error)}
+            except NOT_A_REQUEST as error:
+                answer = {"error": f"not a request to run a command: {error!r:.200}"}
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            with contextlib.suppress(OSError):
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _run(
+        self, connection: socket.socket, length: int, descriptors: list[int]
+    ) -> dict[str, Any]:
+        if len(descriptors) != 3 or not 0 < length <= _REQUEST_BYTES:
+            raise ControlError("not a request to run a command")
+        data = b""
+        while len(data) < length:
+            part = connection.recv(length - len(data))
+            if not part:
+                raise ControlError("the request was cut short")
+            data += part
+        request = json.loads(data)
+        program = [str(word) for word in request["program"]]
+        node = str(request["node"])
+        command = self._command(node, program)
+        # `python` is the one that has this project, wherever the caller's shell would find another.
+        # What the testbed itself finds, as mnexec, is found last.
+        paths = (request["env"].get("PATH", ""), os.environ.get("PATH", os.defpath))
+        path = ":".join([str(Path(sys.executable).parent), *filter(None, paths)])
+        _check(program[0], Path(request["cwd"]), path)
+        umask = int(request["umask"])
+        if not 0 <= umask <= 0o777:
+            raise ValueError(f"umask {umask:o}")
+        process = subprocess.Popen(
+            command,
+            stdin=descriptors[0],
+            stdout=descriptors[1],
+            stderr=descriptors[2],
+            cwd=request["cwd"],
+            env={**request["env"], "PATH": path, **self._surroundings(node)},
+            umask=umask,
+            start_new_session=True,
+        )
+        return {"status": self._wait(connection, process)}
+
+    @staticmethod
+    def _wait(connection: socket.socket, process: subprocess.Popen[bytes]) -> int:
+        ended = os.pidfd_open(process.pid)
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(ended, selectors.EVENT_READ)
+                selector.register(connection, selectors.EVENT_READ)
+                while True:
+                    ready = {key.fileobj for key, _ in selector.select()}
+                    if ended in ready:
+                        return process.wait()
+                    try:
+                        numbers = connection.recv(64) or None
+                    except OSError:
+                        numbers = None
+                    if numbers is None:  # the caller is gone
+                        selector.unregister(connection)
+                        os.killpg(process.pid, signal.SIGHUP)
+                        continue
+                    for number in numbers:
+                        if number in _SENT_ON:
+                            os.killpg(process.pid, number)
+        finally:
+            os.close(ended)
+
+
+def _check(name: str, cwd: Path, search: str) -> None:
+    """Raises ``CommandError``, as a shell would, for what cannot be run (POSIX, 2.8.2)."""
+    if "/" in name:
+        path: Path | None = cwd / name
+    else:
+        found = shutil.which(name, path=search) or shutil.which(name, os.F_OK, search)
+        path = Path(found) if found is not None else None
+    if path is None or not path.exists():
+        raise CommandError(f"{name}: command not found", 127)
+    if path.is_dir():
+        raise CommandError(f"{name}: is a folder", 126)
+    if not os.access(path, os.X_OK):
+        raise CommandError(f"{name}: not executable", 126)

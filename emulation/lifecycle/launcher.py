@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a testbed's supervisor in a sandbox, from outside, and sees it end.
+
+The supervisor's standard input is a pipe that this process holds: when this process goes, by
+whatever way, the testbed goes. ``Launch.detach`` lets it live on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+
+from controller.dataplane import BYTES_PER_LANE, DataPlane
+from emulation.network.namespaces import command, through_sudo
+from emulation.nodes.processes import describe, environment, python
+from observability import record
+from observability.control import SOCKET, ControlError, SupervisorGoneError, ask, connect
+from observability.processinfo import tail
+from observability.record import RunDirectory
+from specs import jobfile
+from specs.jobfile import JobFileError
+from specs.p4program import SOURCES, DataPlaneError, make_ready
+from switch.codegen import generate
+from switch.compile import CompilerError, build, cache_directory
+from switch.program import Program
+from switch.refusals import ProgramError
+from testbed import preflight
+from testbed.targets import choose
+from topologies.spec import read as read_topology
+
+_DOWN_SECONDS = 120.0  # a backstop: many processes end one after the other on a busy machine
+_POLL_SECONDS = 0.02
+# From the start of the supervisor until it has built the network and answers.
+_BUILD_SECONDS = 300.0
+# Between the end of a supervisor's connections and that of the process that started it.
+_REAP_SECONDS = 5.0
+
+
+def _own_group() -> dict[str, Any]:
+    """Ctrl-C is for this process, which then takes the testbed down in order. (sudo remembers a
+    password per terminal, so that is kept.)
+
+    `preexec_fn` needs fork(), and threads of gRPC do not live through that (their own fork handler
+    aborts the child when its descriptors close); `process_group` is new in Python 3.11.
+    """
+    if sys.version_info >= (3, 11):
+        return {"process_group": 0}
+    return {"preexec_fn": os.setpgrp}
+
+
+class LaunchError(Exception):
+    """The testbed cannot be started, or ended by itself; the text says why and shows a log."""
+
+
+def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path]:
+    """The build that ``--program`` and ``--p4info`` mean; ``DataPlaneError`` for one alone."""
+    if program is None and p4info is None:
+        build = SOURCES / "build"
+        return build / "aggregation.json", build / "aggregation.p4info.txtpb"
+    if p4info is None:
+        raise DataPlaneError(
+            f"--program {program} needs --p4info FILE with it (p4c-bm2-ss --p4runtime-files"
+            " writes it)"
+        )
+    if program is None:
+        raise DataPlaneError(f"--p4info {p4info} needs --program FILE with it")
+    return program, p4info
+
+
+def program_for(
+    jobs: Sequence[Path], program: Path | None = None, p4info: Path | None = None
+) -> tuple[Path, Path, DataPlane]:
+    """The build for these jobs in virtual time, and what it is: those without payload have one of
+    their own. Raises ``DataPlaneError``; whether jobs go together is for ``check``."""
+    lanes = 0
+    for path in jobs:
+        with contextlib.suppress(JobFileError):  # which `check` tells of, with all others
+            spec = jobfile.load(path).spec
+            if spec.payload == "none":
+                lanes = max(1, spec.chunk_bytes // BYTES_PER_LANE)
+                break
+    if lanes and program is None and p4info is None:
+        build = SOURCES / "build"
+        program, p4info = (
+            build / f"aggregation_headers.{kind}" for kind in ("json", "p4info.txtpb")
+        )
+    program, p4info = program_files(program, p4info)
+    return program, p4info, _read_program(program, p4info, lanes)
+
+
+@lru_cache(maxsize=8)
+def _read_program(program: Path, p4info: Path, empty_lanes: int) -> DataPlane:
+    return preflight.read_program(program, p4info, empty_lanes)
+
+
+def check_jobs(up: RunDirectory, jobs: Sequence[Path], restore: Path | None = None) -> None:
+    """Raises ``JobFileError`` for jobs that cannot run on a testbed that is up, or not go on from
+    a checkpoint."""
+    facts = up.facts
+    plane = preflight.read_program(Path(facts["program"]), Path(facts["p4info"]))
+    preflight.check(read_topology(facts["topology"]), jobs, plane, facts["target"], restore)
+
+
+def translate(program: Path) -> str:
+    """A program as C for the embedded target; ``LaunchError`` if that does not support it."""
+    try:
+        return generate(Program.load(program))
+    except ProgramError as error:
+        raise LaunchError(f"{program}: {error}") from error
+
+
+def compile_once(program: Path) -> None:
+    """Translates the data plane for the embedded target, before all switches do so at once.
+
+    Raises ``LaunchError`` if the target or the compiler refuses it, or there is no place for it.
+    """
+    slow = threading.Timer(
+        1.0, click.echo, ["compiling the data plane for this machine (once)"], {"err": True}
+    )
+    slow.start()
+    try:
+        build(translate(program))
+    except CompilerError as error:
+        raise LaunchError(f"{program}: {error}") from error
+    except OSError as error:
+        raise LaunchError(
+            f"{cache_directory()}: compiled programs cannot be kept there: {error.strerror};"
+            " XDG_CACHE_HOME=FOLDER in the environment chooses another place"
+        ) from error
+    finally:
+        slow.cancel()
+
+
+class Launch:
+    """A supervisor that was started; a context manager that takes the testbed down at its end."""
+
+    def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes]) -> None:
+        self.run = run
+        self.process = process
+        self._detached = False
+        self._stuck = False
+
+    def __enter__(self) -> Launch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._detached:
+            self.down()
+
+    def wait_until_up(self) -> dict[str, Any]:
+        """Blocks until the testbed is ready; returns what it is. Raises ``LaunchError``."""
+        deadline = time.monotonic() + _BUILD_SECONDS
+        while not self._listening():
+            if self.process.poll() is not None:
+                raise self.failure()
+            if time.monotonic() > deadline:
+                self._stuck = True
+                raise self._failed(f"has not built the network after {_BUILD_SECONDS:g} s")
+            time.sleep(_POLL_SECONDS)  # nothing to wait on: the socket is made by another process
+        return self.ask("wait")  # type: ignore[no-any-return]
+
+    def _listening(self) -> bool:
+        if not (self.run.sockets / SOCKET).exists():
+            return False
+        try:
+            connect(self.run).close()
+        except SupervisorGoneError:  # it is bound, and does not listen yet
+            return False
+        return True
+
+    def ask(self, do: str, **fields: Any) -> Any:
+        """``control.ask``, with the testbed's failure for an error if it ended."""
+        try:
+            return ask(self.run, do, **fields)
+        except SupervisorGoneError as error:
+            if error.stuck:
+                self._stuck = True
+                text = str(error)
+                self.run.note_failure(text, "supervisor")
+                raise LaunchError(f"{text}\n{tail(self._log)}") from error
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_REAP_SECONDS)
+            raise self.failure() from error
+        except ControlError as error:
+            if (self.run.path / "failure.txt").exists():
+                raise self.failure() from error
+            raise LaunchError(str(error)) from error
+
+    @property
+    def _log(self) -> Path:
+        return self.run.logs / "supervisor.log"
+
+    def failure(self) -> LaunchError:
+        """Why the testbed ended, in its own words or by how its supervisor did."""
+        file = self.run.path / "failure.txt"
+        with contextlib.suppress(OSError):
+            why = file.read_text().rstrip()
+            full = f"the testbed ended, and could not write why to {file}: is that disk full?"
+            return LaunchError(why or full)
+        # It writes that file before it ends by itself. (unshare does not always pass on how.)
+        status = self.process.poll()
+        if status is None:
+            return self._failed("broke off its answer and has not ended")
+        return self._failed(f"was killed or crashed (what started it {describe(status)})")
+
+    def _failed(self, what: str) -> LaunchError:
+        """The supervisor itself failed: also for the summary, which it cannot write any more."""
+        self.run.note_failure(f"supervisor {what}", "supervisor")
+        return LaunchError(f"supervisor {what}\n{tail(self._log)}")
+
+    def detach(self) -> None:
+        """Lets the testbed live on when this process ends."""
+        self.ask("detach")
+        self._detached = True
+
+    def down(self) -> int:
+        """Takes the testbed down, kills it if it does not go; returns its exit status."""
+        assert self.process.stdin is not None
+        if self._stuck:
+            self.process.kill()
+        elif self.process.poll() is None:
+            try:
+                ask(self.run, "down")
+            except ControlError:
+                # Not that far yet, or not answering: the end of its input ends it.
+                self.process.stdin.close()
+        try:
+            return self.process.wait(_DOWN_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+        finally:
+            self.process.stdin.close()
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@contextlib.contextmanager
+def launch(
+    topology: Path,
+    *,
+    jobs: Sequence[Path] = (),
+    name: str | None = None,
+    target: str = "auto",
+    clock: str = "emulated",
+    pcap: bool = False,
+    program: Path | None = None,
+    p4info: Path | None = None,
+    topology_seed: int | None = None,
+    tied: bool = True,
+) -> Iterator[Launch]:
+    """Starts a testbed; take it down by leaving the context, unless it was detached.
+
+    jobs: files that will be submitted, checked with the rest. topology_seed: instead of the file's.
+    tied: the kernel ends it when this process ends, even before it notices by itself.
+    Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``TargetError``,
+    ``SandboxError``, ``DataPlaneError``.
+    """
+    if clock != "emulated":
+        raise LaunchError(
+            "--clock virtual: nothing stays up in virtual time; `rackhub run --clock virtual --job"
+            " FILE`, --job as often as there are jobs, runs all of it at once"
+        )
+    loaded = read_topology(topology).seeded(topology_seed)
+    chosen = choose(target)
+    if program is None and p4info is None:
+        make_ready(say=_say)
+    program, p4info = program_files(program, p4info)
+    checked = preflight.check(loaded, jobs, preflight.read_program(program, p4info), chosen)
+    for warning in checked.warnings:
+        _say(f"warning: {warning}")
+    if chosen == "embedded":
+        compile_once(program)
+    facts = {
+        "topology": str(topology.resolve()),
+        "topology_seed": loaded.topology.seed,
+        "target": chosen,
+        "clock": clock,
+        "pcap": pcap,
+        "program": str(program.resolve()),
+        "p4info": str(p4info.resolve()),
+        # Under sudo what the testbed makes would be root's.
+        "owner": [os.getuid(), os.getgid()] if through_sudo() else None,
+        "command": record.command_line(),
+    }
+    start = command([*python("emulation.lifecycle.supervisor")], tied=tied)
+    wanted = checked.topology.name if name is None else name
+    with record.create(wanted, chosen=name is not None, facts=facts) as run:
+        with (run.logs / "supervisor.log").open("wb") as log, run.lock() as lock:
+            process = subprocess.Popen(
+                [*start, str(run.path)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                # The outermost process, which ends last, holds it too.
+                pass_fds=[lock.fileno()],
+                **_own_group(),
+            )
+        with Launch(run, process) as started:
+            yield started

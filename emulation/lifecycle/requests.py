@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a testbed is asked at its control socket (``observability.control``), and its answers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from emulation.jobs.jobrun import JobRun
+from emulation.lifecycle.testbed import Testbed
+from observability.control import ControlError, Emit, Message
+from specs.faultfile import Fault
+
+__all__ = ["Requests"]
+
+
+class Requests:
+    """To one testbed."""
+
+    def __init__(self, testbed: Testbed) -> None:
+        self._testbed = testbed
+
+    async def handle(self, request: Message, emit: Emit) -> Any:
+        """One request of ``observability.control``."""
+        do = request["do"]
+        if do == "wait":
+            await self._until_ready()
+            return self._testbed.describe()
+        if do == "detach":
+            self._testbed.detached = True
+            return None
+        if do == "down":
+            self._testbed.stopping.set()
+            return [
+                *(_job_row(self._testbed.jobs[name]) for name in self._testbed.running()),
+                *self._testbed.others.rows(None),
+            ]
+        await self._until_ready()
+        if do == "submit":
+            faults = [Fault.from_message(one) for one in request.get("faults", ())]
+            restore = Path(request["restore"]) if "restore" in request else None
+            return await self._testbed.run_job(str(request["job"]), emit, faults, restore)
+        if do == "jobs":
+            return await self._job_rows()
+        if do == "stop":
+            await self._testbed.stop_job(str(request["job"]))
+            return str(request["job"])
+        if do == "why":
+            return await self._why(str(request["job"]))
+        if do == "status":
+            return await self._status()
+        if do == "snapshot":
+            return await self._testbed.observer.snapshot()
+        raise ControlError(f"{do!r} is no request")
+
+    async def _until_ready(self) -> None:
+        try:
+            await asyncio.shield(self._testbed.ready)
+        except Exception as error:
+            raise ControlError(str(error)) from error
+
+    async def _why(self, name: str) -> Message:
+        own = self._testbed.jobs.get(name)
+        if own is None or own.state in ("done", "failed", "stopped"):
+            told = await self._testbed.others.why(name)
+            if told is not None:
+                return told
+        if own is None:
+            known = [*self._testbed.jobs, *(job.name for job in self._testbed.others.known)]
+            there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
+            raise ControlError(f"no job {name!r}; {there}")
+        return await own.inquiry.why()
+
+    async def _job_rows(self) -> list[Message]:
+        return [
+            *(_job_row(job) for job in self._testbed.jobs.values()),
+            *await self._testbed.others.told(),
+        ]
+
+    async def _status(self) -> Message:
+        try:
+            now = await self._testbed.measure()
+        except TimeoutError as error:
+            raise ControlError(str(error)) from error
+        return {
+            **self._testbed.describe(),
+            "nodes": [self._node(node.name, node.kind) for node in self._testbed.topology.nodes],
+            "jobs": await self._job_rows(),
+            "others": await self._testbed.history(),
+            "links": self._testbed.carried(now, None),
+        }
+
+    def _node(self, name: str, kind: str) -> Message:
+        switches = self._testbed.nodes.switches
+        pids = [process.pid for process in self._testbed.nodes.all_at(name) if process.running]
+        return {
+            "name": name,
+            "kind": kind,
+            "address": str(self._testbed.addressing.address(name)),
+            # In the sandbox; whoever asks knows them by other numbers.
+            "pids": pids + [pid for job in self._testbed.jobs.values() for pid in job.pids(name)],
+            "p4runtime": switches[name].address if name in switches else None,
+        }
+
+
+def _job_row(job: JobRun) -> Message:
+    return {
+        "job": job.name,
+        "number": job.number,
+        "state": job.state,
+        "reason": job.reason.split("\n", 1)[0],
+        "workers": len(job.placement.workers),
+        "present": len(job.present) if job.state == "running" else None,
+        "tree": job.tree or job.file.spec.tree,
+        **job.progress(),
+    }

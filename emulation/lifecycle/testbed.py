@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A testbed from inside its sandbox: brought up, with jobs on it, and taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.dataplane import DataPlane
+from emulation.faults.chaos import Chaos
+from emulation.faults.recovery import FaultLog
+from emulation.jobs.jobrun import JobRun
+from emulation.jobs.others import Others
+from emulation.jobs.place import Place
+from emulation.jobs.snapshot import Observer
+from emulation.jobs.tally import Tallies
+from emulation.network import measuring
+from emulation.network.emulated import Network
+from emulation.nodes import counters
+from emulation.nodes.forkserver import FRESH, ForkServer
+from emulation.nodes.keeper import JOBS_ADDRESS, Nodes
+from emulation.nodes.processes import ProcessError, Processes, environment
+from emulation.nodes.switchprocess import SwitchProcess, complete_captures
+from hosts.surroundings import ADDRESS, HOST, QUEUE_BYTES, SERVICE
+from observability import links, outcomes, record, transmissions
+from observability.control import ControlError, Emit, Message
+from observability.pcap import CaptureError
+from observability.record import RunDirectory
+from observability.series import FILE as SERIES
+from observability.series import SeriesWriter
+from planner.expected import Direction, Load, total
+from specs.faultfile import Fault
+from specs.jobfile import JobFileError, load
+from testbed.errors import JobError
+from topologies.addressing import Addressing
+from topologies.spec import read as read_topology
+
+__all__ = ["Testbed"]
+
+log = logging.getLogger("supervisor")
+# For the controller to end jobs of which this process is not the starter.
+_STOP_SECONDS = 5.0
+
+
+class Testbed:
+    """A topology that is up: network, switches, controller, servers, and jobs on them."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self.facts = run.facts
+        env = environment()
+        self.fork_server = None if env.get(FRESH) else ForkServer(run.logs / "forkserver.log", env)
+        self.processes = Processes(run.logs, run.path, self.fork_server)
+        read = read_topology(self.facts["topology"])
+        self.topology = read.seeded(self.facts["topology_seed"]).topology
+        self.addressing = Addressing(self.topology)
+        self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
+        self.target = self.facts["target"]
+        self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
+        self.nodes = Nodes(run, self.network, self.processes, self._died, self._tell)
+        self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
+        self.series = SeriesWriter(run.path / SERIES)
+        self.jobs: dict[str, JobRun] = {}
+        self.others = Others(self.nodes, self.jobs)
+        self.observer = Observer(self.nodes, self.jobs, self.others, self.dataplane, self.describe)
+        self.place = Place(
+            run,
+            self.network,
+            self.dataplane,
+            self.nodes,
+            self.facts["clock"],
+            self.suspects,
+            Tallies(self.nodes, self.dataplane, self.others),
+            self.faults,
+            self._tell,
+            self.series,
+        )
+        self._recording: asyncio.Task[None] | None = None
+        self.problems: list[str] = []
+        self.failure: Message | None = None  # the first, for the summary
+        self.stopping = asyncio.Event()
+        self.detached = False
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ready.add_done_callback(lambda f: f.cancelled() or f.exception())
+        self._started = time.monotonic()
+        self._before: links.Measured | None = None
+        self._told = 0  # faults, to those who watch
+        self._tasks: dict[str, asyncio.Task[Message]] = {}
+        self._going_down = False
+
+    # --- up and down ---
+
+    async def bring_up(self) -> None:
+        """Starts everything, each as soon as what it needs is there; sets ``ready``."""
+        await self.nodes.bring_up()
+        self._before = await self.measure()
+        self._recording = asyncio.get_running_loop().create_task(self.observer.record(self.series))
+        self.ready.set_result(None)
+        log.info("up after %.2f s", time.monotonic() - self._started)
+
+    def _died(self, name: str, what: str, then: str) -> None:
+        """A process of the testbed ended, and the testbed goes on."""
+        log.warning("%s %s; %s", name, what, then)
+        self.faults.died(name, what)
+        self._tell(f"{name} {what}; {then}")
+
+    def _tell(self, text: str) -> None:
+        """Tells everybody who watches a job of a fault."""
+        self._told += 1
+        for name in self.running():
+            job = self.jobs[name]
+            job.emit({"event": "fault", "job": name, "number": self._told, "text": text})
+
+    async def take_down(self) -> None:
+        """Stops jobs, then all processes in the order opposite to their start."""
+        why = "the testbed was told to go down"
+        if self.failure is not None:
+            why = f"the testbed failed: {self.failure['message']}"
+        self._going_down = True
+        if self._recording is not None:
+            self._recording.cancel()
+        self.nodes.stay_down()
+        for name, task in self._tasks.items():
+            self.jobs[name].ending = why
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.others.stop_all(why, _STOP_SECONDS)
+        try:
+            await self._write_summary()
+        except (ProcessError, TimeoutError, OSError, ValueError) as error:
+            self.problems.append(f"the summary is not complete: {error}")
+        await self.nodes.stop_servers()
+        await self.processes.stop(in_order=True)
+        if self.facts["pcap"]:
+            complete_captures(self.run.pcap)
+            await self._note_transmissions()
+        self.network.stop()
+        if self.fork_server is not None:
+            self.fork_server.close()
+
+    async def _note_transmissions(self) -> None:
+        """What was sent again is counted from captures once they are whole."""
+        try:
+            await asyncio.to_thread(transmissions.note, self.run, self.addressing)
+        except (CaptureError, OSError, ValueError) as error:
+            self.problems.append(f"what links carried again was not counted: {error}")
+
+    # --- jobs ---
+
+    async def run_job(
+        self, path: str, emit: Emit, faults: Sequence[Fault] = (), restore: Path | None = None
+    ) -> Message:
+        """Runs a job to its end, under faults; returns its summary. Raises ``ControlError``.
+
+        restore: the checkpoint that it goes on from, if it is not what the file says.
+        """
+        try:
+            file = load(path, restore)
+            placement = file.place(self.topology)
+        except JobFileError as error:
+            raise ControlError(str(error)) from error
+        name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.others.alive)})
+        emit({"event": "starting", "job": name})
+        chaos = Chaos(self.place, faults, emit)
+        job = self.jobs[name] = JobRun(self.place, file, name, placement, chaos.heard)
+        conducted = self._conduct(job, chaos)
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(conducted)
+        try:
+            return await asyncio.shield(task)
+        except JobError as error:
+            raise ControlError(str(error)) from error
+        except TimeoutError as error:
+            raise ControlError(f"job {name}: {job.state}, but {error}") from error
+        except asyncio.CancelledError:
+            # Either the job was stopped, or whoever asked for it went away: a job goes on then.
+            if not task.cancelled() and not task.done():
+                raise
+            raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
+
+    async def stop_job(self, name: str) -> None:
+        """Ends a job, whoever created it. Raises ``ControlError``."""
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            if await self.others.stop(name, "stopped on request"):
+                return
+            others = [job.name for job in self.others.alive]
+            running = ", ".join([*self.running(), *others]) or "none"
+            raise ControlError(f"no job {name!r} runs; running: {running}")
+        task.cancel()
+        await asyncio.wait([task])
+
+    def running(self) -> list[str]:
+        """Names of jobs that were submitted and are not over."""
+        return [name for name, task in self._tasks.items() if not task.done()]
+
+    async def _conduct(self, job: JobRun, chaos: Chaos) -> Message:
+        """Runs a job, whoever watches it, and records how it ended."""
+        try:
+            async with chaos.around(job):
+                summary = await job.execute(
+                    Processes(self.run.logs, self.run.path, self.fork_server)
+                )
+            await self.observer.sample(self.series)  # the testbed may go down at once
+            return summary
+        except JobError as error:
+            self.problems.append(str(error))
+            self.note(error, error.process, job=job.name)
+            raise
+        finally:
+            self.series.state(job.name, job.state)
+            try:
+                if not self._going_down:
+                    await self._write_summary()
+            except TimeoutError as error:
+                if job.state == "done":  # else there is a worse error to tell
+                    raise
+                self.problems.append(f"the summary is not complete: {error}")
+
+    def note(self, error: BaseException, process: str | None, **more: str) -> None:
+        """Keeps the first failure for the summary: what it said (less a log's tail), and whose."""
+        if self.failure is None:
+            self.failure = {"message": str(error).split("\n", 1)[0], "process": process, **more}
+
+    async def suspects(self) -> list[ProcessError]:
+        """An error for each process of the testbed that is stuck."""
+        stopped = self.processes.stopped()
+        names = {one.name for one in stopped}
+        chosen = [s for s in self.nodes.switches.values() if s.serving and s.name not in names]
+        return [*stopped, *(await counters.read(chosen, self.dataplane))[1]]
+
+    async def _read(self, chosen: Iterable[SwitchProcess]) -> outcomes.Counts:
+        """What switches have counted, of those that answer."""
+        return (await counters.read(chosen, self.dataplane))[0]
+
+    async def _write_summary(self) -> None:
+        """Writes what is known; then raises ``TimeoutError`` if links could not be measured."""
+        rows: list[Message] = []
+        silent: TimeoutError | None = None
+        # Whoever is gone or stuck does not tell what it has sent.
+        if self._before and not self.processes.failure.done() and not self.processes.stopped():
+            try:
+                now = await self.measure()
+                # What an unfinished or disturbed job should have sent, nobody can say.
+                whole = not self.others.known and all(
+                    job.state == "done" and not job.disturbed and job.forecast.predictable
+                    for job in self.jobs.values()
+                )
+                loads = (
+                    total([job.forecast.expected() for job in self.jobs.values()])
+                    if whole
+                    else None
+                )
+                rows = self.carried(now, loads)
+            except TimeoutError as error:
+                silent = error
+                self.note(error, None)
+        await self.faults.settled()
+        jobs = [job.record() for job in self.jobs.values()]
+        done = [one for one in jobs if one["state"] == "done"]
+        first = {"target": self.target, "clock": self.facts["clock"]}
+        first |= next(iter(done or jobs), {})
+        timing = first.pop("machine", {})
+        failure = {} if self.failure is None else {"failure": self.failure}
+        self.run.write_summary(
+            {
+                **first,
+                **failure,
+                "name": self.run.name,
+                "shaping": self.network.shaping,
+                "links": rows,
+                "jobs": jobs,
+                "others": await self.history(),
+                "faults": self.faults.rows(),
+                "machine": {**record.machine(self.target), **timing},
+            }
+        )
+        if silent is not None:
+            raise silent
+
+    # --- what is asked of it ---
+
+    def describe(self) -> Message:
+        """What it is."""
+        nodes = self.topology
+        return {
+            "name": self.run.name,
+            "run": str(self.run.path),
+            "target": self.target,
+            "clock": self.facts["clock"],
+            "topology": nodes.name,
+            "workers": len(nodes.workers),
+            "servers": len(nodes.servers),
+            "switches": len(nodes.switches),
+            "lanes": self.dataplane.lanes,
+            "seconds_up": time.monotonic() - self._started,
+        }
+
+    async def history(self) -> list[Message]:
+        """Jobs that were not submitted, in seconds as the series has them."""
+        return await self.others.history(self.series.started)
+
+    async def measure(self) -> links.Measured:
+        """What links have carried by now; raises ``TimeoutError``."""
+        return await measuring.measure(self.network, self.nodes.switches)
+
+    def carried(
+        self, now: links.Measured, loads: Mapping[Direction, Load] | None
+    ) -> list[dict[str, Any]]:
+        """What links have carried since the testbed came up."""
+        assert self._before is not None
+        carried = links.since(self.addressing, self._before, now)
+        return links.rows(self.addressing, carried, loads)
+
+    def command(self, node: str, program: list[str]) -> list[str]:
+        """Command line that runs a program at a node; raises ``ControlError``."""
+        try:
+            return self.network.node(node).command(program)
+        except KeyError:
+            names = ", ".join(one.name for one in self.topology.nodes)
+            raise ControlError(f"no node {node!r} in {self.run.name}: {names}") from None
+
+    def surroundings(self, node: str) -> dict[str, str]:
+        """What a program at a node finds in its environment, see ``hosts.surroundings``."""
+        # By way of this process, which is in the run's directory: that one's own path may be longer
+        # than a socket's may be.
+        socket = JOBS_ADDRESS.removeprefix("unix:")
+        told = {SERVICE: f"unix:/proc/{os.getpid()}/cwd/{socket}"}
+        if self.topology.by_name[node].kind != "switch":
+            end = self.addressing.host_interfaces(node)[0]
+            told |= {
+                HOST: node,
+                ADDRESS: str(end.ipv4),
+                QUEUE_BYTES: str(end.outgoing.queue_bytes),
+            }
+        return told
+
+
+def _unique(wanted: str, taken: set[str]) -> str:
+    """A job's name in this testbed: the file's, with a number if that is taken."""
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}-{number}", number + 1
+    return name

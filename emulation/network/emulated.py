@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology as Mininet hosts and veth links inside a sandbox (``emulation.network.namespaces``).
+
+Hosts have network namespaces of their own; switches share the sandbox's. Names, MACs and addresses
+are those of the address plan. A host's interface is shaped by a token bucket (htb) with a queue
+bounded in bytes. What leaves a switch of the embedded target is paced by the target itself, which
+also holds what a host's bucket lets go until its last bit would be there. A bucket on one of BMv2's
+own ports would hold up all its ports, so there every link passes through a namespace in the middle,
+``wires``, that shapes it and is seen by neither end.
+
+Import this module only in a sandbox: Mininet looks at the system as it is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mininet.log import setLogLevel
+from mininet.net import Mininet
+from mininet.node import Host, Switch
+
+from emulation.network.namespaces import NO_IPV6
+from emulation.network.shaping import FORWARD_PROBE, forward, shape
+from topologies.addressing import Addressing, HostInterface
+from topologies.topology import LinkQuality, Topology
+
+# Mininet makes every logger that is asked for after its import its own.
+logging.setLoggerClass(logging.Logger)
+
+# Checksum and segmentation offload: a reader without vnet headers (BMv2's libpcap) would get
+# frames of 64 KB, and packets whose checksums nobody has filled in.
+_OFFLOADS_OFF = "tx off rx off sg off tso off gso off gro off tx-udp-segmentation off"
+
+
+_WIRES = "wires"
+# Of interfaces that forward whatever comes, and whose own address nobody sees.
+_ANY_MAC = "02:00:00:00:00:01"
+
+
+class NetworkError(Exception):
+    """The network cannot be built; the message has the node, the command and what it said."""
+
+
+class QuietHost(Host):  # type: ignore[misc]
+    """A Mininet host whose interfaces never send anything by themselves."""
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+        """Starts the node's shell, then switches IPv6 off before it has an interface."""
+        super().startShell(mnopts)
+        self.cmd(NO_IPV6)
+
+
+class ForeignSwitch(Switch):  # type: ignore[misc]
+    """A switch whose process is not Mininet's: it has interfaces here, and a process elsewhere."""
+
+    def start(self, controllers: object) -> None:
+        """Nothing to do; see ``emulation.lifecycle.supervisor``."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        """Ends the node's shell, with its interfaces."""
+        super().stop(deleteIntfs)
+
+
+@dataclass(frozen=True)
+class NodeProcess:
+    """Where a command for a node runs: ``mnexec`` joins the namespaces of this pid."""
+
+    name: str
+    pid: int
+    in_namespace: bool
+
+    def command(self, program: Iterable[str]) -> list[str]:
+        """The command line that runs a program at this node."""
+        return ["mnexec", "-a", str(self.pid), *program] if self.in_namespace else [*program]
+
+
+class Network:
+    """The emulated network: ``Network(topology, addressing, offloads=...)``, then ``stop()``.
+
+    offloads: whether interfaces keep segmentation and checksum offload (the embedded target reads
+    and writes them; BMv2 needs them off). Raises ``NetworkError``.
+    """
+
+    def __init__(self, topology: Topology, addressing: Addressing, *, offloads: bool) -> None:
+        self.topology = topology
+        self.addressing = addressing
+        self.offloads = offloads
+        setLogLevel("warning")
+        # Mininet would raise limits of the whole machine (fixLimits); a sandbox leaves it alone.
+        Mininet.inited = True
+        self._net = Mininet(
+            topo=None, controller=None, switch=ForeignSwitch, host=QuietHost, build=False
+        )
+        self._nodes: dict[str, Any] = {}
+        self._wires: list[str] = []  # what to set up in the middle namespace
+        self.shaping = "hosts: htb; switch ports: paced by the target"
+        try:
+            self._build()
+        except BaseException:
+            self.stop()
+            raise
+
+    def node(self, name: str) -> NodeProcess:
+        """How to run something at a node. ``KeyError`` if there is none of that name."""
+        node = self._nodes[name]
+        return NodeProcess(name, node.pid, bool(node.inNamespace))
+
+    def run(self, name: str, script: str) -> str:
+        """Runs a shell script at a node and returns its output; raises ``NetworkError``."""
+        result = subprocess.run(
+            self.node(name).command(["sh", "-exc", script]), capture_output=True, text=True
+        )
+        if result.returncode != 0:
+            trace = "\n".join(result.stderr.strip().splitlines()[-3:])
+            raise NetworkError(f"{name}: cannot configure its network:\n{trace}")
+        return result.stdout
+
+    def stop(self) -> None:
+        """Ends the nodes' shells; interfaces go with the sandbox."""
+        for node in self._nodes.values():
+            node.terminate()
+        self._nodes.clear()
+
+    def _build(self) -> None:
+        for host in self.topology.hosts:
+            self._nodes[host.name] = self._net.addHost(host.name, ip=None)
+        for number, switch in enumerate(self.topology.switches, start=1):
+            self._nodes[switch.name] = self._net.addSwitch(
+                switch.name, inNamespace=False, dpid=f"{number:x}"
+            )
+        if not self.offloads:
+            self._find_wires()
+        for host in self.topology.hosts:
+            for end in self.addressing.host_interfaces(host.name):
+                port = self.addressing.port(end.switch, end.switch_port)
+                self._link(
+                    end.node, end.number, end.interface, end.mac, end.switch, port.number,
+                    port.interface, port.mac, None, port.outgoing,
+                )  # fmt: skip
+        for switch in self.topology.switches:
+            for port in self.addressing.ports(switch.name):
+                if port.peer_is_host or (port.switch, port.number) > (port.peer, port.peer_number):
+                    continue
+                self._link(
+                    port.switch, port.number, port.interface, port.mac, port.peer, port.peer_number,
+                    port.peer_interface, port.peer_mac, port.outgoing, port.incoming,
+                )  # fmt: skip
+        for host in self.topology.hosts:
+            self.run(host.name, "\n".join(self._host_lines(host.name)))
+        if self._wires:
+            self.run(_WIRES, "\n".join(self._wires))
+        ports = [p for s in self.topology.switches for p in self.addressing.ports(s.name)]
+        lines = []
+        for port in ports:
+            mtu = max(port.outgoing.mtu, port.incoming.mtu)
+            lines.append(f"ip link set dev {port.interface} mtu {mtu} up")
+            if not self.offloads:
+                lines.append(f"ethtool -K {port.interface} {_OFFLOADS_OFF} >/dev/null")
+        if ports:
+            self.run(ports[0].switch, "\n".join(lines))
+
+    def _find_wires(self) -> None:
+        """Makes the namespace in the middle of all links, if the kernel can forward there."""
+        self._nodes[_WIRES] = self._net.addHost(_WIRES, ip=None)
+        try:
+            self.run(_WIRES, FORWARD_PROBE)
+            self.shaping = "hosts: htb; switch ports: htb in the middle of the link"
+        except NetworkError as error:
+            self._nodes.pop(_WIRES).terminate()
+            self.shaping = f"hosts: htb; switch ports: NOT shaped ({str(error).splitlines()[-1]})"
+
+    def _link(
+        self, a: str, a_port: int, a_name: str, a_mac: str, b: str, b_port: int, b_name: str,
+        b_mac: str, forth: LinkQuality | None, back: LinkQuality,
+    ) -> None:  # fmt: skip
+        """Links two interfaces. forth, back: how to shape a to b (None: a does it) and b to a."""
+        if _WIRES not in self._nodes:
+            self._pair((a, a_port, a_name, a_mac), (b, b_port, b_name, b_mac))
+            return
+        number = len(self._wires)
+        near, far = f"x{number}a", f"x{number}b"
+        self._pair((a, a_port, a_name, a_mac), (_WIRES, 2 * number, near, None))
+        self._pair((_WIRES, 2 * number + 1, far, None), (b, b_port, b_name, b_mac))
+        lines = []
+        for name, quality in ((near, back), (far, forth)):
+            lines.append(f"ethtool -K {name} {_OFFLOADS_OFF} >/dev/null")
+            lines.append(f"ip link set dev {name} mtu {max(back.mtu, (forth or back).mtu)} up")
+            lines += shape(name, quality) if quality is not None else []
+        lines += [*forward(near, far), *forward(far, near)]
+        self._wires.append("\n".join(lines))
+
+    def _pair(
+        self, a: tuple[str, int, str, str | None], b: tuple[str, int, str, str | None]
+    ) -> None:
+        """A veth pair; each end: node, port number, interface name, MAC (None: any)."""
+        try:
+            self._net.addLink(
+                self._nodes[a[0]],
+                self._nodes[b[0]],
+                port1=a[1],
+                port2=b[1],
+                intfName1=a[2],
+                intfName2=b[2],
+                addr1=a[3] or _ANY_MAC,
+                addr2=b[3] or _ANY_MAC,
+            )
+        except Exception as error:  # Mininet raises plain Exception
+            raise NetworkError(f"cannot link {a[2]} to {b[2]}: {error}") from error
+
+    def _host_lines(self, host: str) -> list[str]:
+        lines = ["ip link set dev lo up"]
+        for end in self.addressing.host_interfaces(host):
+            mtu = max(end.outgoing.mtu, end.incoming.mtu)
+            lines.append(f"ip link set dev {end.interface} mtu {mtu} up")
+            if not self.offloads:
+                lines.append(f"ethtool -K {end.interface} {_OFFLOADS_OFF} >/dev/null")
+            lines.append(f"ip address add {end.ipv4}/32 dev {end.interface}")
+            lines += shape(end.interface, end.outgoing)
+            lines += self._route_lines(end)
+        return lines
+
+    def _route_lines(self, end: HostInterface) -> list[str]:
+        gateway, interface = self.addressing.gateway, end.interface
+        neighbour = f"{gateway} lladdr {end.gateway_mac} dev {interface} nud permanent"
+        # A further interface answers from its own address, by a table of its own.
+        table = "" if end.number == self.addressing.host_interfaces(end.node)[0].number else (
+            f" table {100 + end.number}"
+        )  # fmt: skip
+        lines = [
+            f"ip neighbour replace {neighbour}",
+            f"ip route add {gateway} dev {interface} scope link src {end.ipv4}{table}",
+            f"ip route add default via {gateway} dev {interface} src {end.ipv4}{table}",
+        ]
+        if table:
+            lines.append(f"ip rule add from {end.ipv4}{table}")
+        return lines
+
+
+def shell_words(program: Iterable[str]) -> str:
+    """A command line as one would type it."""
+    return " ".join(shlex.quote(word) for word in program)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the switches' own counters of what they did with packets, over P4Runtime.
+
+Any client may read (P4Runtime 1.3, section 5.3), so this is no business of the controller's, and
+works when that one is stuck.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+import grpc
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+from controller.dataplane import DataPlane
+from emulation.nodes.processes import ProcessError
+from emulation.nodes.switchprocess import SwitchProcess
+from observability.outcomes import Counts
+from protocol.outcomes import Outcome
+from testbed.targets import DEVICE_ID
+
+ANSWER_SECONDS = 5.0
+
+
+async def read(
+    switches: Iterable[SwitchProcess], dataplane: DataPlane, seconds: float | None = None
+) -> tuple[Counts, list[ProcessError]]:
+    """The counters of each switch by name, and an error for each that does not answer in time.
+
+    Neither for one that refuses: it is being started again. seconds: ``ANSWER_SECONDS`` if None.
+    """
+    seconds = ANSWER_SECONDS if seconds is None else seconds
+    chosen = list(switches)
+    request = p4runtime_pb2.ReadRequest(
+        device_id=DEVICE_ID, entities=[dataplane.p4info.counter_entry("outcomes")]
+    )
+    answers = await asyncio.gather(
+        *(asyncio.to_thread(_read, switch.reached, request, seconds) for switch in chosen)
+    )
+    counts: Counts = {}
+    silent = []
+    for switch, answer in zip(chosen, answers, strict=True):
+        if isinstance(answer, Counter):
+            counts[switch.name] = answer
+        elif answer is grpc.StatusCode.DEADLINE_EXCEEDED:
+            assert switch.process is not None
+            what = f"does not answer P4Runtime within {seconds:g} s"
+            silent.append(ProcessError(switch.name, what, switch.process.log))
+    return counts, silent
+
+
+def _read(
+    address: str, request: p4runtime_pb2.ReadRequest, seconds: float
+) -> Counter[Outcome] | grpc.StatusCode:
+    """The counters, or why they cannot be had."""
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            replies = p4runtime_pb2_grpc.P4RuntimeStub(channel).Read(request, timeout=seconds)
+            cells = [entity.counter_entry for reply in replies for entity in reply.entities]
+        except grpc.RpcError as error:
+            return error.code()
+    known = {int(outcome) for outcome in Outcome}
+    return Counter(
+        {
+            Outcome(cell.index.index): int(cell.data.packet_count)
+            for cell in cells
+            if cell.index.index in known
+        }
+    )

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch of either target: how it is started, when it is ready, and its ports' counters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulation.nodes.processes import Process, Processes, python
+from observability.pcap import header
+from testbed.targets import BMV2, CPU_PORT, DEVICE_ID, Target
+from topologies.addressing import Addressing, SwitchPort
+
+# BMv2 listens for Thrift on every address of the network namespace, which is the sandbox's own.
+_FIRST_THRIFT_PORT = 9090
+_READY_SECONDS = 30.0
+_LOOK_SECONDS = 0.02
+_ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class PortCounters:
+    """Packets and bytes (frames without FCS, each segment counted) in and out of a switch port.
+
+    dropped: the port's queue was full. overrun: frames that the switch did not fetch in time.
+    """
+
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    dropped: int
+    overrun: int = 0
+
+
+class SwitchProcess:
+    """One switch: its process, its P4Runtime address and its ports' counters."""
+
+    def __init__(self, name: str, target: Target, ports: tuple[SwitchPort, ...]) -> None:
+        self.name = name
+        self.target = target
+        self.ports = ports
+        self.process: Process | None = None
+        self.starts = 0
+        self.wiped = 0  # how often it lost what its program counted, as far as is known
+        self._away = 0  # how many want its socket not to be where it is looked for
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._counters: asyncio.Future[dict[str, Any]] | None = None
+        self._asking = asyncio.Lock()  # its answers do not say whose question they answer
+
+    @property
+    def address(self) -> str:
+        """Where it serves P4Runtime, seen from the run directory."""
+        return f"unix:sockets/{self.name}"
+
+    @property
+    def reached(self) -> str:
+        """Where it serves P4Runtime now, to whoever knows that it was ``unplugged``."""
+        return f"{self.address}.unplugged" if self._away else self.address
+
+    @contextlib.contextmanager
+    def unplugged(self) -> Iterator[None]:
+        """Nobody finds its P4Runtime at its address; connections stay as they are.
+
+        If it is started again meanwhile, it is found again.
+        """
+        start = self.starts
+        self._move(1)
+        try:
+            yield
+        finally:
+            if self.starts == start:
+                self._move(-1)
+
+    def _move(self, change: int) -> None:
+        before = self.reached
+        self._away += change
+        if self.reached != before:
+            # Whoever was killed in the middle of binding has no socket.
+            with contextlib.suppress(FileNotFoundError):
+                _path(before).rename(_path(self.reached))
+
+    @property
+    def serving(self) -> bool:
+        """Whether it runs, and P4Runtime listens."""
+        return self.process is not None and self.process.running and self._ready.done()
+
+    @property
+    def counting(self) -> int:
+        """Another number when its ports' counters began anew; the kernel's, for BMv2, never do."""
+        return self.starts if self.target == "embedded" else 0
+
+    def start(
+        self,
+        processes: Processes,
+        number: int,
+        pcap: Path | None,
+        survived: Callable[[Process], bool] | None = None,
+    ) -> None:
+        """Starts it, the ``number``-th switch, also again after its end; raises ``ProcessError``.
+
+        pcap: folder for captures; those of each later start have one of their own in it.
+        """
+        self.starts += 1
+        self.wiped += 1
+        if self._ready.done():
+            self._ready = asyncio.get_running_loop().create_future()
+        # One that was killed leaves it behind, and nobody else serves there.
+        _path(self.reached).unlink(missing_ok=True)
+        self._away = 0
+        if pcap is not None and self.starts > 1:
+            pcap = pcap / f"{self.name}-start-{self.starts}"
+            pcap.mkdir()
+        if self.target == "embedded":
+            command = [*python("switch"), "-L", "info", *self._ports_as_paced()]
+        else:
+            port = str(_FIRST_THRIFT_PORT + number)
+            command = [BMV2, "-L", "off", "--thrift-port", port, *self._ports()]
+        command += ["--no-p4", "--device-id", str(DEVICE_ID)]
+        if pcap is not None:
+            command += ["--pcap", str(pcap)] if self.target == "embedded" else [f"--pcap={pcap}"]
+        command += ["--", "--grpc-server-addr", self.address, "--cpu-port", str(CPU_PORT)]
+        self.process = processes.start(self.name, command, on_line=self._line, survived=survived)
+
+    async def ready(self, processes: Processes) -> None:
+        """Waits until P4Runtime listens; raises ``ProcessError`` or ``TimeoutError``."""
+        looking = asyncio.ensure_future(self._look()) if self.target == "bmv2" else None
+        try:
+            await processes.until(self._ready, _READY_SECONDS, f"{self.name} to serve P4Runtime")
+        finally:
+            if looking is not None:
+                looking.cancel()
+
+    async def _look(self) -> None:
+        """Until something listens: BMv2 says so only once its output buffer is full."""
+        path = _path(self.address)
+        while not self._ready.done():
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_unix_connection(path)
+                writer.close()
+                self._ready.set_result(None)
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def counters(self) -> dict[int, PortCounters] | None:
+        """Counters of every port, now; None if there is no process that has them.
+
+        ``TimeoutError`` if it does not tell.
+        """
+        if self.target == "bmv2":
+            return {port.number: _interface_counters(port.interface) for port in self.ports}
+        async with self._asking:
+            process = self.process
+            if process is None or not self.serving:
+                return None
+            self._counters = asyncio.get_running_loop().create_future()
+            process.signal(signal.SIGUSR1)
+            either: list[asyncio.Future[Any]] = [self._counters, process.exited]
+            await asyncio.wait(either, timeout=_ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if process.exited.done():
+                return None
+            if not self._counters.done():
+                raise TimeoutError(f"{self.name} does not tell its ports' counters")
+            told = self._counters.result()
+        return {
+            port.number: PortCounters(
+                rx_packets=told[str(port.number)]["rx_packets"],
+                rx_bytes=told[str(port.number)]["rx_bytes"],
+                tx_packets=told[str(port.number)]["tx_packets"],
+                tx_bytes=told[str(port.number)]["tx_bytes"],
+                dropped=told[str(port.number)]["tx_queue_full"],
+                overrun=told[str(port.number)]["rx_overrun"],
+            )
+            for port in self.ports
+        }
+
+    def _line(self, line: str) -> None:
+        if line == "ready" and not self._ready.done():
+            self._ready.set_result(None)
+        elif line.startswith("{") and self._counters is not None and not self._counters.done():
+            self._counters.set_result(json.loads(line)["ports"])
+
+    def _ports(self) -> list[str]:
+        return [word for port in self.ports for word in ("-i", f"{port.number}@{port.interface}")]
+
+    def _ports_as_paced(self) -> list[str]:
+        words = self._ports()
+        for port in self.ports:
+            words += ["--port-rate", f"{port.number}={port.outgoing.rate}"]
+            words += ["--port-queue", f"{port.number}={port.outgoing.queue_bytes}"]
+            if port.peer_is_host:  # whose token bucket lets a frame go when it begins to leave
+                words += ["--port-rate-in", f"{port.number}={port.incoming.rate}"]
+        return words
+
+
+def _path(address: str) -> Path:
+    return Path(address.removeprefix("unix:"))
+
+
+def _interface_counters(interface: str) -> PortCounters:
+    """The kernel's counters: of plain frames, which is all that BMv2's interfaces see."""
+    folder = Path("/sys/class/net", interface, "statistics")
+
+    def read(name: str) -> int:
+        return int((folder / name).read_text())
+
+    return PortCounters(
+        rx_packets=read("rx_packets"),
+        rx_bytes=read("rx_bytes"),
+        tx_packets=read("tx_packets"),
+        tx_bytes=read("tx_bytes"),
+        dropped=read("tx_dropped"),
+    )
+
+
+def complete_captures(folder: Path) -> None:
+    """Gives captures without a byte the header that makes them files without a packet.
+
+    BMv2 writes a capture's header with its first packet, so an idle port has none.
+    """
+    for capture in folder.rglob("*.pcap"):
+        if capture.stat().st_size == 0:
+            capture.write_bytes(header())
+
+
+def switches(addressing: Addressing, target: Target) -> dict[str, SwitchProcess]:
+    """The switches of a topology, by name; not started."""
+    return {
+        node.name: SwitchProcess(node.name, target, addressing.ports(node.name))
+        for node in addressing.topology.switches
+    }

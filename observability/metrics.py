@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of running testbeds as Prometheus metrics (https://prometheus.io/docs/concepts/).
+
+A testbed has network namespaces of its own, in which nobody could scrape it. So a process outside
+does the listening (``rackhub metrics --listen``), and asks testbeds through their control sockets
+when, and only when, it is scraped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswerError
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from observability.control import ControlError, ask
+from observability.record import RunDirectory
+
+__all__ = ["JOB_STATES", "Exporter", "families", "registry"]
+
+Message = dict[str, Any]
+JOB_STATES = ("starting", "running", "checking", "done", "failed", "stopped")
+# Prometheus gives a target ten seconds by default.
+_ANSWER_SECONDS = 8.0
+
+Family = GaugeMetricFamily | CounterMetricFamily
+
+
+class _Families:
+    """Metric families by name, in the order in which they came up."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, Family] = {}
+
+    def gauge(self, name: str, about: str, value: float | None, **labels: str) -> None:
+        """A value that goes up and down; None: nobody could tell."""
+        self._add(GaugeMetricFamily, name, about, value, labels)
+
+    def counter(self, name: str, about: str, value: float | None, **labels: str) -> None:
+        """A value that grows, or begins anew; Prometheus adds ``_total`` to the name."""
+        self._add(CounterMetricFamily, name, about, value, labels)
+
+    def _add(
+        self,
+        kind: Callable[..., Family],
+        name: str,
+        about: str,
+        value: float | None,
+        labels: dict[str, str],
+    ) -> None:
+        name = f"rackhub_{name}"
+        if name not in self.all:
+            self.all[name] = kind(name, about, labels=list(labels))
+        if value is not None:
+            self.all[name].add_metric(list(labels.values()), value)
+
+
+def families(snapshots: Iterable[tuple[str, Message | None]]) -> list[Metric]:
+    """Metrics of testbeds by name; None: it is up, and does not answer."""
+    found = _Families()
+    for name, snapshot in snapshots:
+        about = "Whether the testbed answers."
+        found.gauge("up", about, float(snapshot is not None), testbed=name)
+        if snapshot is not None:
+            _testbed(found, name, snapshot)
+    return list(found.all.values())
+
+
+def _testbed(to: _Families, testbed: str, snapshot: Message) -> None:
+    about = {name: str(snapshot[name]) for name in ("topology", "target", "clock")}
+    to.gauge("info", "What the testbed is.", 1, testbed=testbed, **about)
+    to.gauge("uptime_seconds", "Since it was started.", snapshot["seconds_up"], testbed=testbed)
+    here = "Whether the process runs."
+    up = float(snapshot["controller"])
+    to.gauge("node_up", here, up, testbed=testbed, node="controller", kind="controller")
+    for kind in ("switch", "server"):
+        rows = snapshot["switches" if kind == "switch" else "servers"]
+        # A server with several processes counts as so many nodes, s0.0, s0.1..
+        for one in [each for row in rows for each in row.get("processes", (row,))]:
+            where = {"testbed": testbed, "node": one["name"], "kind": kind}
+            to.gauge("node_up", here, float(one["up"]), **where)
+            cpu = "CPU time of the process."
+            to.counter("node_cpu_seconds", cpu, one["cpu_seconds"], **where)
+    for one in snapshot["switches"]:
+        _switch(to, {"testbed": testbed, "switch": one["name"]}, one)
+    for one in snapshot["servers"]:
+        _server(to, {"testbed": testbed, "server": one["name"]}, one)
+    for state in JOB_STATES:
+        count = sum(job["state"] == state for job in snapshot["jobs"])
+        to.gauge("jobs", "Jobs by state.", count, testbed=testbed, state=state)
+    # Names of jobs that are over are used again; a series has one value at a time: the newest's.
+    for job in {job["job"]: job for job in snapshot["jobs"]}.values():
+        _job(to, {"testbed": testbed, "job": job["job"]}, job)
+
+
+def _switch(to: _Families, where: dict[str, str], one: Message) -> None:
+    slots = one["slots"]
+    to.gauge("switch_slots", "Slots that there are.", slots["total"], **where)
+    to.gauge("switch_slots_held", "Slots that jobs hold.", slots["held"], **where)
+    for phase in ("aggregating", "partial"):
+        text = "Slots with a sum under way, at least."
+        to.gauge("switch_slots_open", text, slots[phase], **where, phase=phase)
+    for outcome, count in (one["outcomes"] or {}).items():
+        text = "Packets by what became of them, by the switch's own counters."
+        to.counter("switch_packets", text, count, **where, outcome=outcome)
+
+
+def _server(to: _Families, where: dict[str, str], one: Message) -> None:
+    for direction, verb in (("received", "receive"), ("sent", "send")):
+        text = "Bytes on the server's links, frames without FCS."
+        to.counter("server_bytes", text, one[f"{direction}_bytes"], **where, direction=direction)
+        text = "Rate of the server's links."
+        rate = one[f"{verb}_rate"] / 8
+        to.gauge("server_link_bytes_per_second", text, rate, **where, direction=direction)
+
+
+def _job(to: _Families, where: dict[str, str], job: Message) -> None:
+    for name, text in (
+        ("iteration", "Iterations that all workers have done."),
+        ("iterations", "Iterations that the job has."),
+        ("loss", "Mean loss of the last iteration."),
+        ("accuracy", "Share of the test set, when last measured."),
+        ("chunks_per_second", "Chunks that each worker had back, lately."),
+        ("workers", "Workers that it began with."),
+    ):
+        to.gauge(f"job_{name}", text, job[name], **where)
+    to.gauge("job_workers_present", "Workers that are in it.", job["present"], **where)
+    to.gauge("job_plan_epoch", "Epoch of its plan.", job["plan_epoch"], **where)
+    to.gauge("job_window_chunks", "Chunks in flight per stream.", job["window"], **where)
+    text = "Share of chunks that switches summed, 0 to 1."
+    to.gauge("job_share_in_network", text, job["share_in_network"], **where)
+    for switch, held in (job["slots"] or {}).items():
+        to.gauge("job_slots_held", "Slots that it holds.", held, **where, switch=switch)
+
+
+class Exporter(Collector):
+    """Asks testbeds, those that ``which`` gives, whenever it is scraped."""
+
+    def __init__(self, which: Callable[[], Sequence[RunDirectory]]) -> None:
+        self._which = which
+        self._pool = ThreadPoolExecutor(thread_name_prefix="metrics")
+
+    def collect(self) -> Iterator[Metric]:
+        """Metrics of all of them."""
+        asked = [(run.name, self._pool.submit(ask, run, "snapshot")) for run in self._which()]
+        yield from families([(name, _answer(future)) for name, future in asked])
+
+
+def _answer(future: Future[Any]) -> Message | None:
+    # TimeoutError of Python 3.10's concurrent.futures is none of the built-in ones.
+    with contextlib.suppress(ControlError, NoAnswerError):
+        told: Message = future.result(_ANSWER_SECONDS)
+        return told
+    return None
+
+
+def registry(which: Callable[[], Sequence[RunDirectory]]) -> CollectorRegistry:
+    """What ``prometheus_client`` exposes, asked for anew each time."""
+    asking = CollectorRegistry()
+    asking.register(Exporter(which))
+    return asking

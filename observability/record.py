@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory of a run: logs, captures, sockets, and ``summary.json``.
+
+``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` when asked for, the files
+the run was started with, ``series.jsonl`` and ``summary.json``. ``runs/latest`` points to the
+newest. Other users see none of it.
+
+As long as a testbed lives, its processes hold a lock on the file ``.lock`` in its directory: that
+is how others find it, and how they know after a crash that it is gone. When it is, the file goes,
+too: whoever started it removes it, or who looks for testbeds next.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from specs.paths import ROOT
+
+LOCK = ".lock"
+FACTS = "testbed.json"
+# Mode of folders whose contents are their user's own: journals and logs may have jobs' nonces.
+PRIVATE = 0o700
+_PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
+
+
+class RunError(Exception):
+    """A run directory cannot be made or found; the message says why."""
+
+
+def shown(path: Path) -> str:
+    """A path as it is told to people: from where they are, if it is below."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def runs_folder() -> Path:
+    """Where run directories are: ``$RACKHUB_RUNS``, or ``runs`` beside the sources."""
+    given = os.environ.get("RACKHUB_RUNS")
+    return Path(given).resolve() if given else ROOT / "runs"
+
+
+class RunDirectory:
+    """One run's directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The testbed's name."""
+        return str(self.facts.get("name", self.path.name))
+
+    @property
+    def logs(self) -> Path:
+        """One log per process."""
+        return self.path / "logs"
+
+    @property
+    def sockets(self) -> Path:
+        """Unix sockets. Processes of a testbed run in ``path``, so they say ``sockets/NAME``."""
+        return self.path / "sockets"
+
+    @property
+    def pcap(self) -> Path:
+        """Captures."""
+        return self.path / "pcap"
+
+    @property
+    def topology(self) -> Path:
+        """The topology file that it was started with."""
+        return self.path / "topology.yaml"
+
+    @property
+    def summary(self) -> Path:
+        """The results."""
+        return self.path / "summary.json"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the testbed was started with; empty if the start did not come that far."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / FACTS).read_text())
+            return found
+        except (OSError, ValueError):
+            return {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether the testbed lives, or is being started."""
+        try:
+            with (self.path / LOCK).open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def wait_until_gone(self) -> None:
+        """Blocks until the testbed is gone, and all of its processes with it."""
+        with suppress(FileNotFoundError), (self.path / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+    @contextmanager
+    def lock(self) -> Iterator[TextIO]:
+        """Holds the lock that says that this testbed lives: whoever has the file open holds it."""
+        with (self.path / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield file
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Writes ``summary.json``, whole or not at all."""
+        draft = self.summary.with_suffix(".part")
+        draft.write_text(json.dumps(summary, indent=2) + "\n")
+        draft.replace(self.summary)
+
+    def note_failure(self, message: str, process: str | None) -> None:
+        """Adds a ``failure`` to the summary for a testbed that could not, unless it has one."""
+        try:
+            summary: dict[str, Any] = json.loads(self.summary.read_text())
+        except (OSError, ValueError):
+            facts = self.facts
+            summary = {key: facts.get(key) for key in ("name", "target", "clock")}
+            summary |= {"links": [], "jobs": []}
+        if "failure" not in summary:
+            failure = {"message": message, "process": process}
+            self.write_summary({**summary, "failure": failure})
+
+    def supervisor(self) -> int | None:
+        """The process id of its supervisor, seen from here; None if there is none."""
+        words = [b"-m", b"emulation.lifecycle.supervisor", bytes(self.path)]
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if not entry.name.isdecimal():
+                    continue
+                # The interpreter itself, not what started it (unshare, sudo).
+                if (entry / "cmdline").read_bytes().split(b"\0")[1:4] == words:
+                    return int(entry.name)
+        return None
+
+    def pids(self) -> dict[int, int]:
+        """Process ids of the testbed's processes as they are seen from here, by those in it.
+
+        Empty where they cannot be told (its supervisor is not found).
+        """
+        first = self.supervisor()
+        parents: dict[int, int] = {}
+        inside: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if not entry.name.isdecimal():
+                    continue
+                # proc_pid_status(5): NSpid has the ids from the reader's namespace inwards.
+                fields = dict(
+                    line.split(":\t", 1)
+                    for line in (entry / "status").read_text(errors="replace").splitlines()
+                    if ":\t" in line
+                )
+                pid = int(entry.name)
+                parents[pid], inside[pid] = int(fields["PPid"]), int(fields["NSpid"].split()[-1])
+        found = {}
+        for pid, within in inside.items():
+            above = pid
+            while above in parents and above != first:
+                above = parents[above]
+            if above == first:
+                found[within] = pid
+        return found
+
+    def sweep(self) -> None:
+        """Removes what only a testbed that lives needs, its sockets and its lock, if it is gone."""
+        with suppress(OSError), (self.path / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.facts:  # else somebody is about to start it, and waits for the lock
+                self.drop_sockets()
+                (self.path / LOCK).unlink()
+
+    def drop_sockets(self) -> None:
+        """Removes its sockets, which nobody uses any more."""
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def give_to(self, user: int, group: int) -> None:
+        """Makes everything in it, and itself, a user's (a testbed under sudo writes as root)."""
+        for entry in (self.path, *self.path.rglob("*")):
+            with suppress(FileNotFoundError):
+                os.chown(entry, user, group, follow_symlinks=False)
+
+
+def all_runs() -> list[RunDirectory]:
+    """Every run directory, oldest first."""
+    folder = runs_folder()
+    try:
+        found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
+        marks = LOCK, FACTS  # of one that is about to start, or that has
+        return [RunDirectory(p) for p in sorted(found) if any((p / m).exists() for m in marks)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def live_runs() -> list[RunDirectory]:
+    """Run directories of testbeds that are up. Sweeps what those that were killed left behind."""
+    live = []
+    for run in all_runs():
+        if run.alive:
+            live.append(run)
+        else:
+            run.sweep()
+    return live
+
+
+def newest() -> RunDirectory:
+    """The newest run, alive or not; ``RunError`` if there is none."""
+    runs = all_runs()
+    if not runs:
+        raise RunError(f"there is no run in {runs_folder()}")
+    return runs[-1]
+
+
+def known(name: str) -> RunDirectory:
+    """A run, alive or not: a path, the name of a run directory, ``latest``, or a testbed's name,
+    of which the newest counts. ``RunError`` if there is none."""
+    runs = all_runs()
+    if name == "latest":
+        return newest()
+    path = Path(name)
+    if path.is_dir() and (path / FACTS).exists():
+        return RunDirectory(path.resolve())
+    for run in reversed(runs):
+        if name in (run.path.name, run.name):
+            return run
+    if path.is_dir():
+        raise RunError(f"{path} is no run directory: it has no testbed.json")
+    newest_names = ", ".join(run.path.name for run in runs[-3:])
+    listed = f"the newest are {newest_names}" if runs else "there is none"
+    raise RunError(f"no run {name!r} in {runs_folder()}; {listed}")
+
+
+def testbeds() -> list[RunDirectory]:
+    """Run directories of testbeds that are up and can be asked: a run in virtual time cannot."""
+    return [run for run in live_runs() if run.facts.get("clock") != "virtual"]
+
+
+def find(name: str | None) -> RunDirectory:
+    """The live testbed of a name, or the only one; ``RunError`` listing those there are."""
+    live = testbeds()
+    listed = ", ".join(run.name for run in live) or "none"
+    found = [run for run in live if name in (None, run.name, run.path.name)]
+    if len(found) == 1 or (found and name is not None):
+        return found[0]
+    if found:
+        raise RunError(f"several testbeds are up, say which with --on NAME: {listed}")
+    virtual = [run for run in live_runs() if name in (None, run.name, run.path.name)]
+    if virtual:
+        raise RunError(
+            f"{virtual[0].name} runs in virtual time, where nothing can be asked of it: what it"
+            f" came to will be in {shown(virtual[0].summary)}"
+        )
+    if name is not None:
+        raise RunError(f"no testbed {name!r} is up; up: {listed}")
+    raise RunError("no testbed is up; start one with `rackhub up TOPOLOGY`")
+
+
+@contextmanager
+def create(name: str, *, chosen: bool, facts: dict[str, Any]) -> Iterator[RunDirectory]:
+    """A new run directory, held as alive while the context lasts; ``runs/latest`` points to it.
+
+    chosen: the name is somebody's wish, and refused (``RunError``) if a live testbed has it;
+    otherwise a number is added to it. Raises ``RunError`` if the runs folder cannot be used.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name):
+        raise RunError(
+            f"--name {name!r}: allowed are 1 to 60 letters, digits and . _ -, the first a letter"
+            " or digit"
+        )
+    folder = runs_folder()
+    with ExitStack() as held:
+        try:
+            run = _begin(folder, name, chosen, facts, held)
+            _point(folder / "latest", run.path.name)
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        yield run
+
+
+def _unusable(folder: Path, error: OSError) -> RunError:
+    where = error.filename or folder
+    at = "" if str(where) == str(folder) else f" (at {where})"
+    return RunError(
+        f"the runs folder {folder} cannot be used: {error.strerror}{at};"
+        " RACKHUB_RUNS=FOLDER in the environment chooses another"
+    )
+
+
+def _begin(
+    folder: Path, name: str, chosen: bool, facts: dict[str, Any], held: ExitStack
+) -> RunDirectory:
+    """Makes the directory of a run, under the lock of the folder; ``held`` gets the run's own."""
+    if folder.exists() and not folder.is_dir():
+        raise _unusable(folder, NotADirectoryError(errno.ENOTDIR, "it is not a folder", folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    latest = folder / "latest"
+    if latest.exists() and not latest.is_symlink():
+        raise RunError(
+            f"{latest} is in the way: it is not a link; rename it, or choose another folder with"
+            " RACKHUB_RUNS=FOLDER in the environment"
+        )
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        taken = {run.name for run in live_runs()}
+        if name in taken and chosen:
+            raise RunError(f"a testbed named {name!r} is up; `rackhub down --on {name}` ends it")
+        wanted, number = name, 2
+        while name in taken:
+            name, number = f"{wanted}-{number}", number + 1
+        run = RunDirectory(_make(folder, name))
+        (run.path / LOCK).touch()
+        held.callback(run.sweep)  # when this process does not hold the lock any more
+        held.enter_context(run.lock())  # before it has anything that another might sweep
+        for part in (run.logs, run.sockets):
+            part.mkdir(PRIVATE)
+        if "topology" in facts:  # it may be changed later
+            shutil.copyfile(facts["topology"], run.topology)
+        (run.path / FACTS).write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
+        return run
+
+
+def _make(folder: Path, name: str) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f".{number}" for number in range(2, 100))):
+        path = folder / f"{stamp}{suffix}-{name}"
+        try:
+            path.mkdir(PRIVATE)
+            return path
+        except FileExistsError:
+            continue
+    raise RunError(f"{folder}: too many runs called {name} in one second")
+
+
+def _point(link: Path, target: str) -> None:
+    draft = link.with_name(f".latest-{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.replace(link)
+
+
+def machine(target: str) -> dict[str, Any]:
+    """What a run's speed, and nothing else, depends on."""
+    return {
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "target_version": _target_version(target),
+        "user": "root" if os.geteuid() == 0 and "SUDO_UID" not in os.environ else "user",
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        match = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+        if match:
+            return match[1]
+    return platform.processor()
+
+
+def _target_version(target: str) -> str | None:
+    command = ["simple_switch_grpc", "--version"] if target == "bmv2" else ["cc", "--version"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = (result.stdout or result.stderr).strip().splitlines()
+    return lines[-1 if target == "bmv2" else 0] if lines else None
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Seconds that this machine's CPUs have worked, and could have, since it started."""
+    with Path("/proc/stat").open() as file:
+        values = [int(word) for word in file.readline().split()[1:]]
+    ticks = os.sysconf("SC_CLK_TCK")
+    idle = values[3] + values[4]
+    # Guest time is in user time already.
+    return {"busy": (sum(values[:8]) - idle) / ticks, "all": sum(values[:8]) / ticks}
+
+
+def command_line() -> str:
+    """How this program was called, for the record."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

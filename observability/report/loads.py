@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links by what they carried: the table, and the topology drawn with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from observability.wording import deviation, sending_ends
+from topologies.addressing import Addressing
+from topologies.drawing import Lane, draw
+from topologies.topology import LinkQuality, Topology
+from topologies.units import rate_text, size_text
+
+Message = dict[str, Any]
+
+# Classes of load, from the lightest to the fullest; 0 is for links that carried nothing.
+CLASSES = 5
+# What deviates more from the closed form stands out, in shares of it (of the largest one where
+# nothing was expected).
+TOLERANCE = 0.02
+_SHRUNK = 0.6
+_WIDTHS = (1.2, 1.8, 2.3, 2.8, 3.3, 3.8)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Rows for the table of links; the drawing, empty if the topology is not known; what the
+    classes of load are called; whether they are shares of the links' rates."""
+
+    rows: list[Message]
+    drawing: str
+    classes: list[str]
+    of_rate: bool
+
+
+def loads(topology: Topology | None, links: list[Message], seconds: float | None) -> Loads:
+    """Links as the summary has them, which carried that in so many seconds (None: unknown)."""
+    rates = _rates(topology) if topology is not None else {}
+    shares = [_share(row, rates, seconds) for row in links]
+    of_rate = bool(links) and all(
+        share is not None or row["bytes"] is None for row, share in zip(links, shares, strict=True)
+    )
+    if not of_rate:
+        fullest = max((row["bytes"] or 0 for row in links), default=0)
+        shares = [
+            None if row["bytes"] is None else row["bytes"] / fullest if fullest else 0.0
+            for row in links
+        ]
+    top = _top(max((share for share in shares if share is not None), default=0.0))
+    wanted = [row["expected_bytes"] for row in links if row["expected_bytes"] is not None]
+    rows = [
+        {
+            **row,
+            "sender": sender,
+            "share": share,
+            "class": None if share is None else math.ceil(CLASSES * share / top - 1e-9),
+            "deviation": _deviation(row),
+            "off": _off(row, max(wanted, default=0)),
+        }
+        for row, sender, share in zip(links, sending_ends(links), shares, strict=True)
+    ]
+    step = top / CLASSES
+    classes = [f"{100 * n * step:g} to {100 * (n + 1) * step:g} %" for n in range(CLASSES)]
+    drawing = "" if topology is None else _drawing(topology, rows)
+    return Loads(rows, drawing, classes, of_rate)
+
+
+def size(count: float | None) -> str:
+    """Bytes in words."""
+    return "unknown" if count is None else size_text(count, 4)
+
+
+def _rates(topology: Topology) -> dict[tuple[str, str], LinkQuality]:
+    """Each direction of each link, by the node and interface that send."""
+    addressing = Addressing(topology)
+    found = {}
+    for node in topology.switches:
+        for port in addressing.ports(node.name):
+            found[port.switch, port.interface] = port.outgoing
+            found[port.peer, port.peer_interface] = port.incoming
+    return found
+
+
+def _share(
+    row: Message, rates: dict[tuple[str, str], LinkQuality], seconds: float | None
+) -> float | None:
+    quality = rates.get((row["from"], row["interface"]))
+    if quality is None or not seconds or row["bytes"] is None:
+        return None
+    return float(8 * row["bytes"] / (quality.rate * seconds))
+
+
+def _top(share: float) -> float:
+    """Where the last class ends: a round share, no less than the largest."""
+    steps = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
+    return next((n for n in steps if n >= share), max(share, 1.0))
+
+
+def _deviation(row: Message) -> str:
+    if row["bytes"] is None or row["expected_bytes"] is None:
+        return ""
+    return deviation(row)
+
+
+def _off(row: Message, largest: int) -> bool:
+    carried, wanted = row["bytes"], row["expected_bytes"]
+    if carried is None or wanted is None:
+        return False
+    return bool(abs(carried - wanted) > TOLERANCE * (wanted or largest))
+
+
+def _drawing(topology: Topology, rows: list[Message]) -> str:
+    """SVG text of a topology and its loads, not to be shrunk until nobody can read it."""
+    lines = draw(topology, _lanes(topology, rows), style=False)
+    ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
+    svg = ElementTree.fromstring(lines)
+    svg.set("style", f"min-width: {_SHRUNK * float(svg.get('width', 0)):.0f}px")
+    return ElementTree.tostring(svg, encoding="unicode")
+
+
+def _lanes(topology: Topology, rows: list[Message]) -> dict[tuple[str, str], Lane]:
+    told = {(row["from"], row["interface"]): row for row in rows}
+    return {
+        (node, interface): _lane(node, quality, told.get((node, interface)))
+        for (node, interface), quality in _rates(topology).items()
+    }
+
+
+def _lane(node: str, quality: LinkQuality, row: Message | None) -> Lane:
+    if row is None or row["class"] is None:
+        why = f": {row['unknown']}" if row is not None and row["unknown"] else ""
+        return Lane("load-unknown", _WIDTHS[1], f"{node}: bytes unknown{why}")
+    lines = [f"{row['sender']} to {row['to']}: {size(row['bytes'])}"]
+    if row["packets"] is not None:
+        lines[0] += f" in {row['packets']:,} packets"
+    lines.append(f"{100 * row['share']:.3g} % of {rate_text(quality.rate, 4)}")
+    if row["expected_bytes"] is not None:
+        lines.append(f"expected {size(row['expected_bytes'])} ({row['deviation']})")
+    return Lane(f"load-{row['class']}", _WIDTHS[row["class"]], "\n".join(lines))

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's story as the page's template has it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from observability.report.charts import Axis, Line, Mark, chart
+from observability.report.loads import loads, size
+from observability.report.reading import Story
+from observability.series import Curve, Series, covered
+from observability.wording import count, sums
+from topologies.units import time_text
+from topologies.wording import costs
+
+Message = dict[str, Any]
+
+# More switches than that are not drawn over time; those that held most are.
+MOST_PANELS = 12
+# Jobs that were not submitted: rows; the newest are told.
+MOST_OTHERS = 50
+STYLES = 8
+_FAR = 10.0
+_FEWEST_SAMPLES = 2
+_TIMES = {"wall_seconds": "wall time", "simulated_seconds": "simulating took"}
+_COUNTS = {
+    "queries": "questions about chunks",
+    "congested": "results marked by ECN",
+    "packets": "packets on links",
+    "rounds": "rounds of the simulation",
+}
+_SECONDS = Axis("seconds since the first job ran")
+
+
+def tell(story: Story) -> Message:
+    """What the template fills in."""
+    summary, series = story.summary, story.series
+    current = {row["job"]: row for row in summary.get("current", ())}
+    done = [_job(row, current.get(row["job"])) for row in summary["jobs"]]
+    known = {row["job"] for row in summary["jobs"]}
+    done += [_job(row, row) for name, row in current.items() if name not in known]
+    # Of a run that was killed there is no summary, but what was written meanwhile.
+    done += [_untold(n, c) for n, c in series.jobs.items() if n not in known | set(current)]
+    faults = _faults(summary["faults"])
+    marks = [_mark(fault) for fault in faults if fault["at"] is not None]
+    return {
+        "name": story.run.name,
+        "directory": story.run.path.name,
+        "facts": _facts(story),
+        "verdict": _verdict(story, done),
+        "ended": story.ended,
+        "alive": story.alive,
+        "jobs": done,
+        "others": summary["others"][-MOST_OTHERS:],
+        "others_left_out": max(0, len(summary["others"]) - MOST_OTHERS),
+        "loads": loads(story.topology, summary["links"], _seconds(summary, series)),
+        "lost": sorted(
+            {row["unknown"].removeprefix("packets: ") for row in summary["links"] if row["unknown"]}
+        ),
+        "undrawable": story.undrawable,
+        "curves": _curves(series, marks),
+        "slots": _slots(series, marks),
+        "slots_left_out": max(0, sum(map(bool, _most_held(series).values())) - MOST_PANELS),
+        "slots_never": _never_held(series),
+        "servers": _servers(series, marks),
+        "faults": faults,
+        "machine": _machine(summary.get("machine", {})),
+        "styles": STYLES,
+        "size": size,
+        "time": partial(time_text, digits=4),
+    }
+
+
+# --- the head ---
+
+
+def _facts(story: Story) -> list[str]:
+    facts, topology = story.facts, story.topology
+    parts = []
+    if topology is not None:
+        parts.append(f"topology {topology.name}")
+        nodes = [count(len(topology.workers), "worker"), count(len(topology.servers), "server")]
+        parts.append(", ".join([*nodes, count(len(topology.switches), "switch", "switches")]))
+    parts.append(f"{facts['target']} target, {facts['clock']} clock")
+    if topology is not None and facts["clock"] == "virtual" and (more := costs(topology.costs)):
+        parts.append(more)
+    started = datetime.fromtimestamp((story.run.path / "testbed.json").stat().st_mtime)
+    parts.append(f"started {started:%Y-%m-%d %H:%M:%S}")
+    return parts
+
+
+def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
+    """What came of it, in a line, and how good that is: good, bad, open."""
+    failure = story.summary.get("failure")
+    if story.alive:
+        return {"kind": "open", "text": "still up: this is what is known so far"}
+    if failure is not None:
+        process = f" ({failure['process']})" if failure.get("process") else ""
+        return {"kind": "bad", "text": f"failed: {failure['message']}{process}"}
+    if story.ended:
+        return {"kind": "bad", "text": "ended without a summary: it was killed"}
+    if not jobs:
+        others = story.summary["others"]
+        more = f"; {count(len(others), 'job')} of other programs, see below" if others else ""
+        return {"kind": "open", "text": f"no job was submitted{more}"}
+    wrong = [job["name"] for job in jobs if job["matches"] is False]
+    if wrong:
+        text = f"the weights of {', '.join(wrong)} differ from the reference's"
+        return {"kind": "bad", "text": text}
+    undone = [job["name"] for job in jobs if job["state"] != "done"]
+    if undone:
+        return {"kind": "open", "text": f"not done: {', '.join(undone)}"}
+    unknown = [job for job in jobs if job["matches"] is None and job["summed"]]
+    if unknown:
+        names = ", ".join(job["name"] for job in unknown)
+        reasons = {job["no_reference"] for job in unknown}
+        why = reasons.pop() if len(reasons) == 1 else "each one has its reason below"
+        text = f"done; whether the weights of {names} are right is not known: {why}"
+        return {"kind": "open", "text": text}
+    if not any(job["summed"] for job in jobs):
+        text = "done: chunks only occupied the wire, so there are no sums to check"
+        return {"kind": "plain", "text": text}
+    return {"kind": "good", "text": "done: weights match the reference, bit by bit"}
+
+
+# --- jobs ---
+
+
+def _job(row: Message, current: Message | None) -> Message:
+    """current: what a testbed that is up says of it."""
+    state = (current or row)["state"]
+    seconds = row.get("seconds_per_iteration") or []
+    done = len(seconds) or row.get("iterations_done", 0)
+    if seconds:
+        done += row.get("iterations_before", 0)
+    if current is not None and state != "done":
+        done = current["iteration"]
+    return {
+        "name": row["job"],
+        "state": state,
+        "reason": (current or row)["reason"],
+        "tree": row["tree"],
+        "workload": row.get("workload"),
+        "workers": row["workers"],
+        "servers": row.get("servers"),
+        "iterations": row["iterations"],
+        "done": done,
+        "accuracy": row.get("test_accuracy", row.get("accuracy")),
+        "matches": row.get("matches_reference"),
+        "summed": sums(row),
+        "no_reference": row.get("no_reference", "") if sums(row) else "",
+        "purpose": _purpose(row) if state == "done" else "",
+        "median": statistics.median(seconds) if seconds else None,
+        "slowest": max(seconds) if seconds else None,
+        "machine": row.get("machine", {}),
+        "chunks": _chunks(row.get("chunks") or {}, row.get("plans", [])),
+        "plans": row.get("plans", []),
+        "alongside": row.get("alongside", []),
+        "lost_workers": row.get("lost_workers", {}),
+        "rejoined_workers": row.get("rejoined_workers", {}),
+        "restored": row.get("restored") or [],
+    }
+
+
+def _purpose(row: Message) -> str:
+    """What a job is for that learns nothing; empty for others."""
+    if row.get("test_accuracy", row.get("accuracy")) is not None:
+        return ""
+    text = f"It trains nothing: gradients of workload {row['workload']} are all-reduced, for"
+    if sums(row):
+        return f"{text} their times and bytes; that sums are right is checked."
+    return f"{text} their times and bytes; chunks have no payload, and are as long on the wire."
+
+
+def _untold(name: str, curve: Curve) -> Message:
+    state = curve.states[-1][1] if curve.states else "starting"
+    reached = curve.iterations[-1].number if curve.iterations else 0
+    measured = [one.accuracy for one in curve.iterations if one.accuracy is not None]
+    row: Message = {"job": name, "state": state, "reason": "", "tree": "", "workers": None}
+    row |= {"iterations": None, "iterations_done": reached}
+    return _job({**row, "accuracy": measured[-1] if measured else None}, None)
+
+
+def _chunks(chunks: Message, plans: Sequence[Message]) -> Message | None:
+    """Where chunks were summed, and what was sent again; None if the job did not come so far."""
+    if not chunks:
+        return None
+    network, server = chunks["aggregated_in_network"], chunks["served_by_server"]
+    if network is None:  # a fault took switches' counts along; a worker knows what trees summed
+        sums = [(plan["tree"], plan["by_switch"] + plan["by_server"]) for plan in plans]
+        network = sum(n for tree, n in sums if tree != "none")
+        server = sum(n for tree, n in sums if tree == "none") + chunks["in_float32"]
+    total = network + server
+    share = network / total if total else None
+    return {**chunks, "network": network, "server": server, "share": share}
+
+
+# --- over time ---
+
+
+def _seconds(summary: Message, series: Series) -> float | None:
+    """For how long jobs trained, or were there if they were not submitted: what links carried is of
+    all of them."""
+    others = [(one["began"], one["ended"]) for one in summary["others"]]
+    spent = max((sum(job.get("seconds_per_iteration") or []) for job in summary["jobs"]), default=0)
+    if not series.spans and spent:  # for how long is known then, not when
+        return None if others else spent
+    return covered([*series.spans, *others])
+
+
+def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
+    """Charts of loss and accuracy, of all jobs together, where there was any."""
+    began = series.began
+    curves = {name: curve for name, curve in series.jobs.items() if curve.iterations}
+    if began is None or not curves:
+        return []
+    first = 0.0, None
+    end = max(curve.iterations[-1].ended for curve in curves.values()) - began
+    x = Axis(_SECONDS.title, 0.0, end)
+    loss, accuracy = [], []
+    for number, (name, curve) in enumerate(curves.items()):
+        done = curve.iterations
+        points = [(one.ended - began, one.loss) for one in done if one.loss is not None]
+        loss.append(Line(name, points or [first], number % STYLES))
+        measured = [(one.ended - began, one.accuracy) for one in done if one.accuracy is not None]
+        accuracy.append(Line(name, measured or [first], number % STYLES, dots=True))
+    legend = list(curves) if len(curves) > 1 else []
+    told = [
+        ("Loss", "Mean over workers, each iteration when its last worker ended it.", loss,
+         _loss_axis(loss)),
+        ("Test accuracy", "Measured after each pass through the training set.", accuracy,
+         Axis("", 0.0, 1.0)),
+    ]  # fmt: skip
+    return [
+        {
+            "title": title,
+            "note": note,
+            "svg": chart(f"{title} of each job over time", lines, x, y, marks),
+            "legend": legend,
+        }
+        for title, note, lines, y in told
+        if any(value is not None for line in lines for _, value in line.points)
+    ]
+
+
+def _loss_axis(lines: Sequence[Line]) -> Axis:
+    """Logarithmic where a loss went down so far that its end could not be told otherwise."""
+    values = [y for line in lines for _, y in line.points if y is not None and math.isfinite(y)]
+    if values and min(values) > 0 and max(values) > _FAR * min(values):
+        return Axis("loss (logarithmic)", log=True)
+    return Axis("loss", 0.0)
+
+
+def _most_held(series: Series) -> dict[str, int]:
+    """How many slots of each switch jobs held at most, in the order of the topology."""
+    most: dict[str, int] = {}
+    for sample in series.samples:
+        for name, slots in sample.switches.items():
+            most[name] = max(most.get(name, 0), slots["held"] or 0)
+    return most
+
+
+def _never_held(series: Series) -> list[str]:
+    """Switches of which no job held slots; none if too little was recorded to tell."""
+    if series.began is None or len(series.samples) < _FEWEST_SAMPLES:
+        return []
+    return [name for name, most in _most_held(series).items() if not most]
+
+
+def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
+    """A chart of each switch that ever held any: slots that jobs hold, and those with a sum under
+    way."""
+    began = series.began
+    if began is None or len(series.samples) < _FEWEST_SAMPLES:
+        return []
+    held: dict[str, list[tuple[float, float | None]]] = {}
+    busy: dict[str, list[tuple[float, float | None]]] = {}
+    for sample in series.samples:
+        for name, slots in sample.switches.items():
+            t = sample.t - began
+            held.setdefault(name, []).append((t, slots["held"]))
+            parts = slots["aggregating"], slots["partial"]
+            known = None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
+            busy.setdefault(name, []).append((t, known))
+    most = {name: count for name, count in _most_held(series).items() if count}
+    chosen = sorted(most, key=lambda name: -most[name])[:MOST_PANELS]
+    x = Axis(_SECONDS.title, 0.0)
+    y = Axis("slots", 0.0, max(most.values(), default=0) or 1.0)
+    return [
+        {
+            "title": name,
+            "svg": chart(
+                f"Slots of {name} over time: at most {most[name]} held",
+                [
+                    Line("held by jobs", held[name], 0, step=True, area=True),
+                    Line("with a sum under way", busy[name], 1, dots=True),
+                ],
+                x, y, marks, height=150.0,
+            ),
+        }
+        for name in most
+        if name in chosen
+    ]  # fmt: skip
+
+
+def _servers(series: Series, marks: Sequence[Mark]) -> list[Message]:
+    """Charts of what servers received and sent; none where that was next to nothing."""
+    began = series.began
+    if began is None:
+        return []
+    charts = []
+    for field, title in (("received_bytes", "Received"), ("sent_bytes", "Sent")):
+        lines = _rates(series, field, began)
+        if max((y for line in lines for _, y in line.points if y is not None), default=0) <= 0:
+            continue
+        about = f"Mbit/s that each server {title.lower()} over time"
+        axes = Axis(_SECONDS.title, 0.0), Axis("Mbit/s", 0.0)
+        svg = chart(about, lines, *axes, marks, height=150.0)
+        charts.append({"title": title, "svg": svg, "legend": [line.name for line in lines]})
+    return charts
+
+
+def _rates(series: Series, field: str, began: float) -> list[Line]:
+    """A line of each server: Mbit/s from sample to sample, None where counting began anew."""
+    points: dict[str, list[tuple[float, float | None]]] = {}
+    for before, now in pairwise(series.samples):
+        if now.t <= before.t:  # one more was taken at once, when something ended
+            continue
+        for name, counts in now.servers.items():
+            then, there = before.servers.get(name, {}).get(field), counts[field]
+            rate = None
+            if then is not None and there is not None and there >= then:
+                rate = 8e-6 * (there - then) / (now.t - before.t)
+            points.setdefault(name, []).append((now.t - began, rate))
+    return [Line(name, there, n % STYLES) for n, (name, there) in enumerate(points.items())]
+
+
+# --- faults ---
+
+
+def _faults(rows: Sequence[Message]) -> list[Message]:
+    """Each fault once, numbered in the order of time, with what it did to each job."""
+    found: dict[tuple[Any, ...], Message] = {}
+    for row in rows:
+        key = row["at"], row["kind"], row["node"], row["what"]
+        impacts = found.setdefault(key, {**row, "impacts": []})["impacts"]
+        if row["job"] is not None:
+            impacts.append(row)
+    ordered = sorted(found.values(), key=lambda row: row["at"] if row["at"] is not None else -1.0)
+    return [{**row, "number": number} for number, row in enumerate(ordered, start=1)]
+
+
+def _mark(fault: Message) -> Mark:
+    lasted, number = fault["lasted"], fault["number"]
+    title = f"{number}: {fault['node']} {fault['what']}"
+    return Mark(str(number), fault["at"], title, fault["at"] + lasted if lasted else None)
+
+
+# --- the machine ---
+
+
+def _machine(facts: Message) -> list[tuple[str, str]]:
+    told = []
+    for name, value in facts.items():
+        if value is None:
+            continue
+        title = _COUNTS.get(name, name.replace("_", " "))
+        if name == "cpu_waited":
+            title = "threads waiting for a CPU"
+            told.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
+        elif isinstance(value, list):
+            if value:
+                told.append((title, "; ".join(map(str, value))))
+        elif isinstance(value, dict):
+            told.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
+        elif name == "cpu_busy":
+            told.append((title, f"{100 * value:.0f} %"))
+        elif isinstance(value, bool):
+            told.append((title, "yes" if value else "no"))
+        elif isinstance(value, float) and name.endswith("_seconds"):
+            told.append((_TIMES.get(name, title.removesuffix(" seconds")), time_text(value)))
+        elif isinstance(value, float):
+            told.append((title, f"{value:,.1f}"))
+        else:
+            told.append((title, f"{value:,}" if isinstance(value, int) else str(value)))
+    return told

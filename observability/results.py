@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's part of the summary, from its workers' last reports (``testbed.worker``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specs.jobfile import JobFile, Placement
+from specs.jobspec import JobSpec
+from topologies.topology import Topology
+from workloads.attendance import Attendance
+from workloads.workloads import WORKLOADS
+
+Message = dict[str, Any]
+_ROOT_IS_SWITCH = ("two-level", "core")
+
+
+def sent_again(statistics: Message) -> int:
+    """Contributions sent beyond those that were needed, at the end of an iteration.
+
+    A chunk that the server sums is contributed twice: it comes back flagged before.
+    """
+    needed = statistics["completed"] + statistics["exponent_rounds"]
+    twice = statistics["completed_direct"] + statistics["initial"]
+    return max(0, int(statistics["sent"] - needed - 2 * twice))
+
+
+def about(
+    file: JobFile, placement: Placement, topology: Topology, tree: str, before: int
+) -> Message:
+    """What a job is. tree: that it has. before: iterations of those that the checkpoint had that it
+    goes on from."""
+    spec = file.spec
+    return {
+        "topology": topology.name,
+        "topology_seed": topology.seed,
+        "racks": topology.racks,
+        "workers": len(placement.workers),
+        "servers": len(placement.servers),
+        "workload": spec.workload,
+        "data": WORKLOADS[spec.workload].data,
+        # Whether chunks had a payload, which was summed, or only occupied the wire.
+        "payload": spec.payload,
+        "gradients": spec.gradients,
+        "optimizer": str(spec.plan),
+        "consistency": str(spec.consistency),
+        "placement": spec.placement.kind,
+        "tree": tree,
+        "server_pipeline": str(spec.server.plan),
+        "iterations": spec.iterations,
+        "batch": spec.batch,
+        "seed": spec.seed,
+        "iterations_before": before,
+        "restored_from": None if file.restore is None else str(file.restore),
+    }
+
+
+def no_reference(spec: JobSpec, attendance: Attendance, world: int, *, start: bool) -> str:
+    """Why a reference cannot tell what should have come of a job; empty if it can. start: see
+    ``Attendance.unknown``."""
+    if not spec.consistency.together:
+        return f"with consistency {spec.consistency} results depend on who is done when"
+    if spec.payload == "none":
+        return "without payload there are no sums"
+    pipeline = spec.server.plan
+    if pipeline.differs:
+        return f"servers work {pipeline}: what comes of that trains nothing"
+    return attendance.unknown(spec.iterations, world, start=start)
+
+
+def fullest(results: Mapping[int, Message]) -> Message:
+    """The last report of who was in it for most iterations, the first of these."""
+    return max((results[rank] for rank in sorted(results)), key=lambda one: len(one["seconds"]))
+
+
+def weights(
+    workers: Sequence[str],
+    results: Mapping[int, Message],
+    lost: Mapping[int, str],
+    reference: Message | None,
+    unknown: str = "",
+    *,
+    apart: bool = False,
+) -> Message:
+    """What came of it, and whether it is what should have.
+
+    workers: names by rank. results: last reports, by rank. lost: how workers ended that are not in
+    the job any more. reference: what a single process came to (``workloads.reference``),
+    told who was in which sum; None where it cannot tell, for the reason ``unknown``: whether
+    weights match is None then, if they agree. apart: each has the parameters that it got last, and
+    they need not.
+    """
+    first = fullest(results)
+    digests = {result["digest"] for result in results.values()}
+    matches: bool | None = reference is not None and digests == {reference["digest"]}
+    why = ""
+    if reference is None and (apart or len(digests) == 1):
+        matches, why = None, unknown
+    return {
+        "test_accuracy": first["accuracy"],
+        # Mean cross entropy of held-out examples, in nats and bits.
+        "test_loss": first["test_loss"],
+        "test_bits": None if first["test_loss"] is None else first["test_loss"] / math.log(2),
+        "data_sha256": first["data_sha256"],
+        "matches_reference": matches,
+        "no_reference": why,
+        "workers_agree": None if apart else len(digests) == 1,
+        "lost_workers": {workers[rank]: how for rank, how in sorted(lost.items())},
+        "finished_workers": [workers[rank] for rank in sorted(results)],
+        "weights_sha256": first["digest"] or None,
+        "reference_sha256": reference["digest"] if reference else None,
+        "reference_accuracy": reference["accuracy"] if reference else None,
+        "reference_test_loss": reference["test_loss"] if reference else None,
+        # Rounds of chunks that had to go to a server, by their values alone.
+        "reference_in_float32": reference["in_float32"] if reference else None,
+        "seconds_per_iteration": first["seconds"],
+        "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
+    }
+
+
+def chunks(
+    results: Mapping[int, Message],
+    in_network: int | None,
+    unknown: str,
+    by_switches: int | None,
+    *,
+    served: bool,
+) -> Message:
+    """Where chunks were summed, and what was sent again.
+
+    in_network: sums by the switches' own counters, None where nobody can tell: ``unknown`` says
+    why. by_switches: packets that they sent again, None likewise. served: all are the servers'.
+    """
+    one = fullest(results)["statistics"]
+    direct = one["completed_direct"]
+    by_server = (one["completed"] if served else 0) + direct
+    # After a change of epoch a contribution is sent again under another number.
+    again = sum(
+        max(result["statistics"]["retransmitted"], sent_again(result["statistics"]))
+        for result in results.values()
+    )
+    return {
+        "aggregated_in_network": in_network,
+        "unknown": unknown,
+        "served_by_server": None if in_network is None else by_server,
+        # Those that went to a server because their values did not fit fixed point.
+        "in_float32": direct,
+        # By workers and switches.
+        "retransmitted": again + (by_switches or 0),
+        "retransmitted_by_switches": by_switches,
+    }
+
+
+def planned_anew(first: int, results: Mapping[int, Message]) -> str:
+    """That a job was, if so: then switches' counts and links' bytes say nothing of it, for what is
+    done in an epoch that ends may be done once more. first: its epoch when it began to train,
+    before which servers with an optimizer were given initial parameters in that one or others."""
+    plan = max((one["plan"] for one in results.values()), default=first)
+    first = min([first, *(one["statistics"]["plans"][0]["epoch"] for one in results.values())])
+    return f"the job was planned anew on its way, epoch {plan}" if plan != first else ""
+
+
+def staleness(results: Mapping[int, Message]) -> Message:
+    """By how many gradients workers were ahead of the slowest one when they got parameters: the
+    most, and the mean over all."""
+    statistics = [result["statistics"] for result in results.values()]
+    answers = sum(one["completed"] for one in statistics)
+    return {
+        "max": max(one["most_ahead"] for one in statistics),
+        "mean": sum(one["ahead"] for one in statistics) / answers if answers else 0.0,
+    }
+
+
+def checkpoints(written: Sequence[Message], run: Path) -> list[Message]:
+    """Those that were written, each file as it is found from the run's directory: the summaries of
+    two runs of the same are the same."""
+    told = []
+    for one in written:
+        file = Path(one["file"])
+        inside = file.is_relative_to(run)
+        told.append({**one, "file": str(file.relative_to(run) if inside else file)})
+    return told
+
+
+def plans(results: Mapping[int, Message]) -> list[Message]:
+    """The plans that a job has had: the tree of each, the roots where its sums were completed, and
+    how many chunks, of which iteration whatever, ``by_switch`` and ``by_server``.
+
+    As the worker counts that was in it for longest; chunks in float32 are not among them.
+    """
+    told = []
+    for plan in fullest(results)["statistics"]["plans"]:
+        at_switch = plan["tree"] in _ROOT_IS_SWITCH
+        told.append(
+            {
+                **{name: plan[name] for name in ("epoch", "tree", "roots")},
+                "by_switch": plan["chunks"] if at_switch else 0,
+                "by_server": 0 if at_switch else plan["chunks"],
+            }
+        )
+    return told
+
+
+def machine(results: Mapping[int, Message], wall: float, cpus: Message | None) -> Message:
+    """What depends on the machine. wall: seconds; cpus: see ``observability.scheduling``, None in
+    virtual time, where CPUs bound nothing."""
+    statistics = [result["statistics"] for result in results.values()]
+    return {
+        "wall_seconds": wall,
+        **({"cpu_bound": False} if cpus is None else cpus),
+        # How often a worker asked what became of a chunk, or heard of a full queue.
+        "queries": sum(one["queries"] for one in statistics),
+        "congested": sum(one["congested"] for one in statistics),
+    }

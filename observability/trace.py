@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened to one chunk, hop by hop, from the captures of all switch ports.
+
+Which node of a tree is where, and whose the bits of its children are, follows from the packets
+themselves: a contribution's source is the child, and where it is not sent on is its node. So a
+trace needs no plan, and holds across changes of plan.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from observability import series
+from observability.control import ask
+from observability.pcap import packets
+from observability.record import RunDirectory
+from protocol.frames import OVERHEAD, NotForHostsError, from_frame
+from protocol.header import (
+    FLAGGED,
+    HEADER,
+    HEADER_BYTES,
+    PHASE_SHIFT,
+    SERVER_PORTS,
+    VERSION,
+    Flag,
+    Op,
+    Phase,
+)
+from topologies.addressing import Addressing
+from topologies.ring import host_of
+from topologies.spec import load as load_topology
+
+Message = dict[str, Any]
+
+_NAME = re.compile(r"(?P<interface>.+-eth\d+)_(?P<way>in|out)\.pcap")
+_JOB = struct.Struct(">H")
+_CHUNK = struct.Struct(">I")
+
+
+class TraceError(Exception):
+    """There is nothing to trace; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What of a packet matters here."""
+
+    op: Op
+    flags: int
+    epoch: int
+    stream: int
+    sender: int
+    seq: int
+    children: int
+    workers: int
+    lanes: int
+    node: int
+
+    @staticmethod
+    def of(payload: bytes) -> _Header | None:
+        """None if it is no packet of the protocol."""
+        if len(payload) < HEADER_BYTES:
+            return None
+        row = np.frombuffer(payload, HEADER, 1)[0]
+        if row["version_op"] >> 4 != VERSION or int(row["version_op"] & 15) not in set(Op):
+            return None
+        names = [one.name for one in fields(_Header) if one.name != "op"]
+        return _Header(Op(int(row["version_op"] & 15)), *(int(row[name]) for name in names))
+
+
+# Sender and receiver, IPv4 source and destination by name, and the packet.
+_OnLink: TypeAlias = tuple[str, str, str, str, _Header]
+
+
+@dataclass
+class Hop:
+    """A packet on a link. ``time`` is in ns since 1970 (in virtual time: since the run began),
+    where it was captured first; ``length`` that of its frame, without FCS, and ``whole`` whether
+    all of it exists (its payload does not in a run without).
+
+    arrived: whether the switch at the other end has captured it; None if that is a host.
+    """
+
+    time: int
+    sender: str
+    receiver: str
+    source: str  # who its IPv4 source is
+    destination: str
+    header: _Header
+    length: int
+    whole: bool
+    between: bool  # switches
+    arrived: bool | None = None
+    times: int = 1  # that the same was on this link, this time included
+
+
+@dataclass
+class Round:
+    """All packets of one number of a stream: an exponent round, or one iteration's sum."""
+
+    epoch: int
+    stream: int
+    seq: int
+    exponents: bool
+    hops: list[Hop]
+    iteration: int = 0
+
+    @property
+    def told(self) -> bool:
+        """Whether a result has left for a host."""
+        return any(hop.header.op is Op.RESULT and hop.arrived is None for hop in self.hops)
+
+
+@dataclass
+class Trace:
+    """All there is of one chunk, in the order of its rounds."""
+
+    rounds: list[Round]
+    switches: frozenset[str]
+    places: dict[tuple[int, int, int], str] = field(default_factory=dict)  # epoch, stream, node
+    children: dict[tuple[int, int, int], dict[int, str]] = field(default_factory=dict)
+
+
+def trace(folder: Path, addressing: Addressing, job: int, chunk: int) -> Trace:
+    """Reads the captures of a run. Raises TraceError if there are none, CaptureError."""
+    files = sorted(folder.rglob("*.pcap")) if folder.is_dir() else []
+    if not files:
+        raise TraceError(
+            f"{folder.parent} has no captures: start the run with --pcap to trace its chunks"
+        )
+    hops = _hops(files, addressing, job, chunk)
+    by_number: defaultdict[tuple[int, int, int], list[Hop]] = defaultdict(list)
+    for hop in hops:
+        header = hop.header
+        by_number[header.epoch, header.stream, header.seq].append(hop)
+    rounds = [Round(*key, _of_exponents(of), of) for key, of in by_number.items()]
+    rounds.sort(key=lambda one: one.hops[0].time)
+    _count_iterations(rounds)
+    found = Trace(rounds, frozenset(node.name for node in addressing.topology.switches))
+    _locate(found)
+    return found
+
+
+def _of_exponents(hops: Iterable[Hop]) -> bool:
+    sent = [hop.header for hop in hops if hop.header.op in (Op.CONTRIBUTE, Op.RESULT)]
+    return bool(sent) and all(header.lanes == 0 for header in sent)
+
+
+def _count_iterations(rounds: Sequence[Round]) -> None:
+    """Numbers of later epochs repeat what had no result before."""
+    iteration, last = 0, None
+    for one in rounds:
+        if one.exponents:
+            one.iteration = iteration + 1
+            continue
+        if last is None or one.epoch == last.epoch or last.told:
+            iteration += 1
+        one.iteration = iteration
+        last = one
+
+
+def _locate(found: Trace) -> None:
+    """Where tree nodes are, and whose their children's bits: by the contributions to them."""
+    ends: defaultdict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
+    for one in found.rounds:
+        last: dict[tuple[str, _Header], Hop] = {}
+        for hop in one.hops:
+            if hop.header.op is Op.CONTRIBUTE and not hop.header.flags & Flag.DIRECT:
+                last[hop.source, hop.header] = hop
+        for hop in last.values():
+            key = one.epoch, one.stream, hop.header.node
+            ends[key][hop.receiver] += 1
+            found.children.setdefault(key, {})[hop.header.sender] = hop.source
+    found.places = {key: counter.most_common(1)[0][0] for key, counter in ends.items()}
+
+
+class _Names:
+    """Who has an address: a switch, a host, or one of several server processes of a host."""
+
+    def __init__(self, addressing: Addressing) -> None:
+        self._nodes = {int(address): i.node for address, i in addressing.interfaces.items()}
+        for node in addressing.topology.switches:
+            self._nodes[int(addressing.switch_address(node.name))] = node.name
+        self._units = {
+            (int(unit.address), unit.port): unit.name
+            for node in addressing.topology.servers
+            for unit in addressing.units(node.name)
+        }
+
+    def of(self, address: tuple[int, int]) -> str:
+        """The name, by IPv4 address and UDP port."""
+        known = self._units.get(address) or self._nodes.get(address[0])
+        return known or str(IPv4Address(address[0]))
+
+
+def _hops(files: Sequence[Path], addressing: Addressing, job: int, chunk: int) -> list[Hop]:
+    """Packets of a chunk on all links, in order of time, with how often each was there."""
+    ports = {p.interface: p for n in addressing.topology.switches for p in addressing.ports(n.name)}
+    names = _Names(addressing)
+    hops: list[Hop] = []
+    arrivals: defaultdict[_OnLink, list[int]] = defaultdict(list)
+    for path in files:
+        match = _NAME.fullmatch(path.name)
+        port = ports.get(match["interface"]) if match else None
+        if match is None or port is None:
+            continue
+        inwards = match["way"] == "in"
+        sender, receiver = (port.peer, port.switch) if inwards else (port.switch, port.peer)
+        for one in _packets_of(path, job, chunk):
+            who, whom, header = names.of(one.source), names.of(one.destination), one.header
+            if inwards and not port.peer_is_host:
+                # Its sender captured it, too.
+                arrivals[sender, receiver, who, whom, header].append(one.time)
+                continue
+            arrived = True if inwards else None
+            between = not port.peer_is_host
+            # Of several processes of a host the one that it is from, or for.
+            first = who if inwards and host_of(who) == sender else sender
+            last = whom if not inwards and host_of(whom) == receiver else receiver
+            size = one.length, one.whole
+            hops.append(Hop(one.time, first, last, who, whom, header, *size, between, arrived))
+    hops.sort(key=lambda hop: hop.time)
+    _compare(hops, arrivals)
+    return hops
+
+
+def _compare(hops: Iterable[Hop], arrivals: Mapping[_OnLink, list[int]]) -> None:
+    """Notes what was sent again, and what between switches did not arrive.
+
+    arrivals: when switches have captured what other switches sent.
+    """
+    seen: Counter[_OnLink] = Counter()
+    between: defaultdict[_OnLink, list[Hop]] = defaultdict(list)
+    for hop in hops:
+        key = hop.sender, hop.receiver, hop.source, hop.destination, hop.header
+        # A worker marks what it sends again.
+        same = replace(hop.header, flags=hop.header.flags & ~Flag.RETRANSMIT)
+        repeated = (*key[:4], same)
+        seen[repeated] += 1
+        hop.times = seen[repeated]
+        if hop.between:
+            between[key].append(hop)
+    for key, sent in between.items():
+        times = sorted(arrivals.get(key, []))
+        for number, hop in enumerate(sent):
+            left = len(sent) - number
+            # Links keep the order: what arrives only after the same was sent again may be either.
+            hop.arrived = bool(times) and (len(times) >= left or times[0] < sent[number + 1].time)
+            del times[: int(hop.arrived)]
+
+
+class _Packet(NamedTuple):
+    """Of a capture. Addresses are with UDP ports; ``length`` and ``whole`` as those of `Hop`."""
+
+    time: int
+    source: tuple[int, int]
+    destination: tuple[int, int]
+    header: _Header
+    length: int
+    whole: bool
+
+
+def _packets_of(path: Path, job: int, chunk: int) -> Iterator[_Packet]:
+    """One chunk's packets in a capture."""
+    jobs = slice(OVERHEAD + 2, OVERHEAD + 4)
+    chunks = slice(OVERHEAD + 12, OVERHEAD + 16)
+    of_job, of_chunk = _JOB.pack(job), _CHUNK.pack(chunk)
+
+    def wanted(frame: memoryview) -> bool:
+        return frame[chunks] == of_chunk and frame[jobs] == of_job
+
+    for time, frame, length in packets(path, wanted):
+        try:
+            datagram = from_frame(frame, length)
+        except NotForHostsError:
+            continue
+        header = _Header.of(datagram.payload)
+        ports = datagram.source[1], datagram.destination[1]
+        if header is not None and any(port in SERVER_PORTS for port in ports):
+            ends = datagram.source, datagram.destination
+            yield _Packet(time, *ends, header, length, len(frame) == length)
+
+
+def rows(found: Trace, one: Round) -> list[Message]:
+    """What happened in a round, in order: ``after_ns`` and ``ms`` since its first packet, the link,
+    ``bytes`` of the frame without FCS, and what."""
+    first = one.hops[0].time
+    return [
+        {
+            "time": hop.time / 1e9,
+            "time_ns": hop.time,
+            "after_ns": hop.time - first,
+            "ms": (hop.time - first) / 1e6,
+            "from": hop.sender,
+            "to": hop.receiver,
+            "op": hop.header.op.name,
+            "bytes": hop.length,
+            "what": _what(found, hop),
+            "again": hop.times - 1,
+            "arrived": hop.arrived,
+            "note": _note(hop),
+        }
+        for hop in one.hops
+    ]
+
+
+def _note(hop: Hop) -> str:
+    notes = [] if hop.times == 1 else [f"again ({hop.times})"]
+    shown = (Flag.OVERFLOW, Flag.NONFINITE, Flag.ECN)
+    notes += [str(flag.name) for flag in shown if hop.header.flags & flag]
+    if hop.arrived is False:
+        notes.append("did not arrive")
+    return ", ".join(notes)
+
+
+def _what(found: Trace, hop: Hop) -> str:
+    header = hop.header
+    key = header.epoch, header.stream, header.node
+    direct = bool(header.flags & Flag.DIRECT)
+    if header.op is Op.CONTRIBUTE:
+        if direct:
+            return f"DIRECT (float32) of {hop.source} for {hop.destination}"
+        place = found.places.get(key, hop.destination)
+        if hop.source not in found.switches:
+            return f"CONTRIBUTE of {hop.source} to {place}"
+        workers = "1 worker" if header.workers == 1 else f"{header.workers} workers"
+        return f"partial sum of {hop.source} ({workers}) to {place}"
+    if header.op is Op.RESULT:
+        what = "DIRECT (float32) RESULT" if direct else "RESULT"
+        if not direct and header.flags & FLAGGED:
+            what = "RESULT without values"
+        return f"{what} for {hop.destination}"
+    if header.op is Op.QUERY:
+        place = hop.destination if direct else found.places.get(key, hop.destination)
+        return f"QUERY of {hop.source} to {place}"
+    return f"STATE for {hop.destination}: {_state(found, hop, direct)}"
+
+
+def _state(found: Trace, hop: Hop, direct: bool) -> str:
+    header = hop.header
+    phase = Phase((header.flags & Flag.PHASE) >> PHASE_SHIFT)
+    if direct:
+        return f"{hop.source} {phase.name} in float32"
+    key = header.epoch, header.stream, header.node
+    place = found.places.get(key, f"node {header.node}")
+    text = f"{place} {phase.name}"
+    if phase is Phase.AGGREGATING:
+        below = found.children.get(key, {})
+        absent = [name for bit, name in sorted(below.items()) if not header.children >> bit & 1]
+        text += f", lacks {', '.join(absent)}" if absent else ", lacks none that was seen"
+    return text
+
+
+def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Message:
+    """What a run's captures have of a job's chunk in an iteration (None: the last), from 1.
+
+    ``run``, ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), ``rounds`` of
+    ``hops`` (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with
+    payload; ``whole`` is false if captures lack their ends, as the run was killed or is in virtual
+    time and goes on.
+    Raises TraceError, CaptureError, DocumentError and, if a live testbed does not answer,
+    ControlError.
+    """
+    facts = run.facts
+    if not facts.get("pcap"):
+        raise TraceError(f"{run.path} has no captures: `run --pcap` and `up --pcap` make them")
+    number = _number(run, job)
+    addressing = Addressing(load_topology(facts["topology"]))
+    found = trace(run.pcap, addressing, number, chunk)
+    if not found.rounds:
+        raise TraceError(
+            f"no packet of chunk {chunk} of job {job} is in {run.pcap}: either the job has fewer"
+            " chunks (they count from 0), or it has not come to it"
+        )
+    last = found.rounds[-1].iteration
+    wanted = last if iteration is None else iteration
+    chosen = [one for one in found.rounds if one.iteration == wanted]
+    if not chosen:
+        raise TraceError(f"iteration {wanted} is not in the captures, which have 1 to {last}")
+    rounds = [
+        {
+            "epoch": one.epoch,
+            "stream": one.stream,
+            "seq": one.seq,
+            "exponents": one.exponents,
+            "headers_only": not all(hop.whole for hop in one.hops),
+            "iteration": one.iteration,
+            "hops": rows(found, one),
+        }
+        for one in chosen
+    ]
+    about = {
+        "run": str(run.path),
+        "job": job,
+        "number": number,
+        "clock": facts.get("clock"),
+        "chunk": chunk,
+    }
+    return {**about, "whole": _is_whole(run), "iterations": last, "rounds": rounds}
+
+
+def _is_whole(run: RunDirectory) -> bool:
+    """Whether all that its ports have seen so far can be read: in virtual time and of a run that
+    was killed the ends of captures are missing, and there is no summary."""
+    return run.summary.exists() or (run.alive and run.facts.get("clock") != "virtual")
+
+
+def _number(run: RunDirectory, job: str) -> int:
+    """A job's number, by its name."""
+    if run.alive and run.facts.get("clock") != "virtual":
+        jobs = ask(run, "jobs")
+    elif run.summary.exists():
+        try:
+            jobs = json.loads(run.summary.read_text())["jobs"]
+        except (OSError, ValueError, KeyError) as error:
+            raise TraceError(f"{run.summary} does not tell of jobs: {error}") from error
+    else:
+        known = series.read(run.path / series.FILE).jobs
+        jobs = [{"job": name, "number": curve.number} for name, curve in known.items()]
+    numbers = {one["job"]: one.get("number") for one in jobs}
+    if not numbers.get(job):
+        names = ", ".join(name for name, number in numbers.items() if number) or "none"
+        raise TraceError(f"no job {job!r} with a number in {run.path}; there are: {names}")
+    return int(numbers[job])

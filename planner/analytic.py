@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long an iteration takes, in closed form: what no process could hold can still be planned.
+
+A chunk passes links and processors in a row (``stations``); of a class of links its worst counts
+(``network``), and what each has to carry follows from the placement (``traffic``). Where servers
+sum without help of the network, packets are followed in place of a formula (``packets``).
+docs/plan.md says what is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.windows import MOST, SKEW
+from planner.expected import HEADER_FRAME_BYTES
+from planner.losses import Lossy, lost, often_again
+from planner.network import SERVER, WORKER, ModelError, Network
+from planner.packets import followed
+from planner.queues import overflowing, room
+from planner.routed import Parted
+from planner.stations import (
+    Station,
+    links,
+    passing,
+    pipeline,
+    processor,
+    serving,
+    slots_for,
+    wire_bits,
+)
+from planner.traffic import Traffic, placement
+from specs.placements import KINDS
+from topologies.topology import Costs
+
+__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "placed"]
+
+Message = dict[str, Any]
+HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no links
+
+
+@dataclass(frozen=True)
+class Work:
+    """A tensor of so many chunks, each a frame of so many bytes (no FCS).
+
+    compute: s, before it. slice: chunks in a row that go to the same server. data_bytes: of values
+    alone, as baselines have them; 0: those of all chunks. counts: chunks of each of its tensors if
+    it is several, which no slice spans.
+    """
+
+    chunks: int
+    frame_bytes: int
+    compute: float = 0.0
+    slice: int = 1
+    data_bytes: int = 0
+    counts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.data_bytes:
+            object.__setattr__(self, "data_bytes", self.chunks * self.payload_bytes)
+        for name in ("chunks", "frame_bytes", "slice"):
+            if getattr(self, name) < 1:
+                raise ModelError(f"{name} of {getattr(self, name)}; allowed: 1 or more")
+        if self.compute < 0:
+            raise ModelError(f"{self.compute} s to compute; allowed: 0 and above")
+        if self.counts and sum(self.counts) != self.chunks:
+            raise ModelError(f"{self.chunks} chunks, of tensors of {sum(self.counts)}")
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of a frame, what a server adds up."""
+        return max(0, self.frame_bytes - HEADER_FRAME_BYTES)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What else takes time, or limits.
+
+    costs: of nodes and frames, as the topology has them. skew: s between the first and the last
+    worker at a chunk. window: chunks of a stream in flight; 0: the controller's choice. slots: that
+    a switch has.
+    """
+
+    costs: Costs = field(default_factory=Costs)
+    skew: float = 0.0
+    window: int = 0
+    slots: int = 0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of a placement, or a baseline, which has no tree.
+
+    seconds: of an iteration. parts: s that they are made of. bytes: by class of links, in the
+    busier direction of the busiest link. bottleneck: the class, HOST or PROCESS. slots: that each
+    switch of the tree needs for its full rate, and those that 2W are. refused: why it cannot be
+    had; without `bytes` there is no time either. rough: why the time is a rough one; "": it is not.
+    """
+
+    placement: str
+    tree: str
+    seconds: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    bottleneck: str = ""
+    window: int = 0
+    slots_needed: int = 0
+    slots_taken: int = 0
+    limit: str = ""
+    refused: str = ""
+    rough: str = ""
+
+    @property
+    def name(self) -> str:
+        """As tables say it."""
+        return f"{self.placement} ({self.tree})" if self.tree else self.placement
+
+    def message(self) -> Message:
+        """As JSON takes it: seconds, bytes, and windows in chunks."""
+        return {
+            "placement": self.placement,
+            "tree": self.tree,
+            "seconds": self.seconds if self.bytes else None,
+            "seconds_of": self.parts,
+            "bytes_on": self.bytes,
+            "bottleneck": self.bottleneck,
+            "limited_by": self.limit,
+            "window_chunks": self.window,
+            "slots_needed": self.slots_needed,
+            "slots_taken": self.slots_taken,
+            "refused": self.refused,
+            "rough": self.rough,
+        }
+
+
+def placed(network: Network, work: Work, setting: Setting) -> list[Prediction]:
+    """Of every placement with each of its trees."""
+    parted = Parted(work.counts or (work.chunks,), work.slice)
+    found = []
+    for kind in KINDS:
+        for tree in dict.fromkeys(kind.trees.values()):
+            try:
+                traffic = placement(network, kind, tree, parted)
+            except ModelError as error:
+                found.append(Prediction(kind.name, tree, refused=str(error)))
+                continue
+            found.append(_predict(network, work, setting, kind.name, tree, traffic))
+    return found
+
+
+def _predict(
+    network: Network, work: Work, setting: Setting, name: str, tree: str, traffic: Traffic
+) -> Prediction:
+    lines, costs = network.lines, setting.costs
+    bits = wire_bits(work.frame_bytes, costs)
+    host, process = processor(work.frame_bytes, costs), serving(work.payload_bytes, costs)
+    alone = {one: load * bits / lines[one].rate for one, load in traffic.loads.items()}
+    steps = {one: took / (1 - lines[one].loss) for one, took in alone.items()}
+    for one, took in ((HOST, traffic.loads[WORKER] * host), (PROCESS, traffic.served * process)):
+        alone[one] = steps[one] = took
+    slowest = max(steps, key=lambda one: steps[one])
+    step = steps[slowest]
+    there, back = (passing(_stations(network, work, traffic, costs, up=up)) for up in (True, False))
+    fill = there + back + setting.skew
+    window = setting.window or _window(network, work, traffic)
+    edges = tuple((lines[one].loss, count) for one, count in traffic.edges.items() if one in lines)
+    refused = traffic.refused
+    lossy = Lossy(edges, len(traffic.hops))
+    again = lost(work.chunks, step, fill, window, lossy, steps.get(WORKER))
+
+    # In lines of servers that sum alone the order of packets decides, but for one beside a worker
+    # whom no window limits: its links are busy all the time.
+    alone_there = traffic.colocated and traffic.shards == 1 and fill <= window * step
+    follows = traffic.placed is not None and not refused and not alone_there
+
+    def moving(steps: Mapping[str, float], again: float) -> float:
+        if not follows:
+            return pipeline(work.chunks, max(steps.values()), fill, window)
+        assert traffic.placed is not None
+        assert traffic.sources is not None
+        return followed(
+            traffic.placed, traffic.sources, work.chunks, work.slice, window, work.frame_bytes,
+            work.payload_bytes, costs, step=max(steps.values()), skew=setting.skew,
+            colocated=traffic.colocated, lossy=again > 0,
+        )  # fmt: skip
+
+    lossless = moving(alone, 0.0)
+    moved = moving(steps, again) + again if again else lossless
+    busy = work.chunks * alone[slowest]
+    way = max(0.0, fill - alone[slowest])  # of a chunk, but for its turn there
+    # What the slots and the window would have to be for the rate that the slowest link allows.
+    rate = bits / step if step else 0.0
+    needed = slots_for(rate, fill - setting.skew, setting.skew, bits)
+    taken = 2 * window if traffic.switches else 0
+    if not refused and setting.slots and taken > setting.slots:
+        refused = f"a window of {window} takes {taken} slots, a switch has {setting.slots}"
+    waiting = max(0.0, lossless - way - busy)
+    parts = {
+        "compute": work.compute, "bottleneck": busy, "fill": way, "window": waiting,
+        "loss": moved - lossless,
+    }  # fmt: skip
+    limit = "latency" if way > busy + waiting else "link" if slowest in lines else "processor"
+    limit = "window" if waiting > max(busy, way) / 100 else limit
+    rough = ""
+    if not refused and (full := _overflowing(network, work, traffic, window)):
+        rough = full
+    if often_again(work.chunks, window, lossy):
+        rough = "much of what is sent again is lost again, too: some iterations take far longer"
+    return Prediction(
+        name,
+        tree,
+        work.compute + moved,
+        parts,
+        _bytes(traffic, work),
+        slowest,
+        window,
+        needed if traffic.switches else 0,
+        taken,
+        "loss" if parts["loss"] > moved / 100 else limit,
+        refused,
+        rough,
+    )
+
+
+def _stations(
+    network: Network, work: Work, traffic: Traffic, costs: Costs, *, up: bool
+) -> list[Station]:
+    """That a chunk passes from a worker to where it is summed, or back."""
+    host = processor(work.frame_bytes, costs)
+    sums = float(traffic.meeting)
+    way = [
+        Station(host),
+        *links(network, traffic.hops, work.frame_bytes, costs, beyond=up and traffic.rooted),
+    ]
+    if traffic.colocated:
+        way.append(Station(host, copies=max(1.0, sums - 1)))
+    if up and sums:
+        way.append(Station(serving(work.payload_bytes, costs), copies=sums))
+    return way
+
+
+def _window(network: Network, work: Work, traffic: Traffic) -> int:
+    """As ``controller.windows.choose_window`` does for one stream, by classes of links."""
+    bits = 8 * work.frame_bytes
+    names = [name for name, _ in traffic.hops]
+    lines = [network.lines[name] for name in names]
+    round_trip = 2 * sum(line.delay + bits / line.rate for line in lines)
+    wanted = math.ceil(min(line.rate for line in lines) * (round_trip + SKEW) / bits)
+    held = min(
+        network.lines[name].queue_bytes / (flows * work.frame_bytes)
+        for name, flows in traffic.flows.items()
+    )
+    held = MOST if math.isinf(held) else max(1, int(held))
+    return min(1 << (wanted - 1).bit_length(), 1 << (held.bit_length() - 1), MOST)
+
+
+def _overflowing(network: Network, work: Work, traffic: Traffic, window: int) -> str:
+    """Which queue of a switch has no room for all the frames that may meet there, in words; "" if
+    none. A worker's own queue makes it wait, and flows that are alone come no faster than they go.
+    """
+    for name, flows in traffic.flows.items():
+        where = {WORKER: "a worker's link", SERVER: "a server's link"}.get(name, "an uplink")
+        held = room(network.lines[name].queue_bytes, work.frame_bytes)
+        meeting = flows * min(window, work.chunks)
+        if flows > 1 and (text := overflowing(f"a queue of {where}", held, meeting)):
+            return text
+    return ""
+
+
+def _bytes(traffic: Traffic, work: Work) -> dict[str, int]:
+    return {
+        name: round(load * work.chunks * work.frame_bytes) for name, load in traffic.loads.items()
+    }

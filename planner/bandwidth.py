@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The least bandwidth that keeps workers from waiting for parameters, by placement of servers.
+
+PHub (SoCC'18, section 2.3 and table 2) derives it from a model's size M, the time T of an
+iteration's computation and the number of workers N: all gradients and parameters of an iteration
+have to pass while it is computed. Both directions are added, headers are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specs.placements import Kind
+
+__all__ = ["MODELS", "Model", "minimum", "uplink"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network to train: `size` of its gradients in bytes, `seconds` to compute an iteration."""
+
+    name: str
+    size: float
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """bit/s that one copy of the gradients per iteration is."""
+        return 8 * self.size / self.seconds
+
+
+# PHub, table 2: ImageNet on a GTX 1080 Ti.
+MODELS = (
+    Model("AlexNet", 194e6, 17.6e-3),
+    Model("GoogleNet", 38e6, 106e-3),
+    Model("Inception", 91e6, 233e-3),
+    Model("ResNet-269", 390e6, 357e-3),
+)
+
+
+def minimum(model: Model, workers: int, kind: Kind) -> float:
+    """bit/s at one server host, both directions. Raises ValueError for fewer than 2 workers."""
+    if workers < 2:
+        raise ValueError(f"{workers} workers exchange nothing: there must be 2 at least")
+    return kind.copies(workers, kind.servers(workers)) * model.rate
+
+
+def uplink(model: Model, rack: int, *, aggregated: bool) -> float:
+    """bit/s between a rack of so many workers and the core, both directions, where sums are made
+    there or beyond: one copy up and one down, or one of each worker's."""
+    return 2 * (1 if aggregated else rack) * model.rate

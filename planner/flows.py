@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each baseline puts on every link, in closed form, from its definition alone.
+
+A baseline is rounds of messages between members. Messages go as TCP segments, each a frame with
+its headers; what carries no data only acknowledges: one such frame for every second segment, and
+one for the last of a message (RFC 1122, 4.2.3.2; RFC 5681, 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from planner.collectives import bounds
+from planner.expected import Direction, Load, way
+from protocol.ethernet import FRAMING, TCP_HEADERS
+from topologies.addressing import Addressing, HostInterface
+from topologies.topology import LinkQuality
+
+VALUE = 4  # bytes of a float32
+_IP_AND_TCP = TCP_HEADERS - 14
+_PIECE_SEGMENTS = 44  # 64 KiB: what goes on before the rest has come
+_PIECES = 8
+
+Pair: TypeAlias = tuple[int, int]
+Round: TypeAlias = dict[Pair, list[int]]
+"""Bytes of each message, by sender and receiver; a round begins when those before are over."""
+
+
+def ring(workers: int, size: int) -> list[Round]:
+    """Everybody sends every part but one to the next, twice; without waiting for a round to end."""
+    parts = _lengths(size, workers)
+    if workers == 1:
+        return []
+    return [
+        {
+            (i, (i + 1) % workers): [
+                parts[part % workers]
+                for first in (i, i + 1)
+                for part in range(first, first - workers + 1, -1)
+            ]
+            for i in range(workers)
+        }
+    ]
+
+
+def halving_doubling(workers: int, size: int) -> list[Round]:
+    """In round k pairs of places whose numbers differ in bit k alone exchange halves."""
+    places = 1 << (workers.bit_length() - 1)
+    extra = workers - places
+    members = [2 * place if place < extra else place + extra for place in range(places)]
+    ends = bounds(size, places)
+    halving: list[Round] = []
+    doubling: list[Round] = []
+    for k in range(places.bit_length() - 1):
+        there, back = Round(), Round()
+        width = places >> (k + 1)
+        for place, member in enumerate(members):
+            low = sum((place >> j & 1) * (places >> (j + 1)) for j in range(k))
+            kept = low + (place >> k & 1) * width
+            given = low + (~place >> k & 1) * width
+            pair = member, members[place ^ 1 << k]
+            there[pair] = [VALUE * (ends[given + width] - ends[given])]
+            back[pair] = [VALUE * (ends[kept + width] - ends[kept])]
+        halving.append(there)
+        doubling.insert(0, back)
+    if extra:
+        halving.insert(0, {(2 * i + 1, 2 * i): [VALUE * size] for i in range(extra)})
+        doubling.append({(2 * i, 2 * i + 1): [VALUE * size] for i in range(extra)})
+    return [*halving, *doubling]
+
+
+def parameter_servers(workers: int, servers: int, size: int) -> list[Round]:
+    """Everybody sends each server its part and gets the sum of it, both at the same time."""
+    parts = _lengths(size, servers)
+    found: Round = {}
+    for worker in range(workers):
+        for number, part in enumerate(parts):
+            found[worker, workers + number] = [part]
+            found[workers + number, worker] = [part]
+    return [found]
+
+
+def _lengths(size: int, parts: int) -> list[int]:
+    ends = bounds(size, parts)
+    return [VALUE * (ends[i + 1] - ends[i]) for i in range(parts)]
+
+
+def segment(mtu: int) -> int:
+    """Bytes of data in a full segment; whole values."""
+    return (mtu - _IP_AND_TCP) // VALUE * VALUE
+
+
+def piece(size: float, parts: int, segment: int) -> int:
+    """Values that go on before the rest of a part of so many values has come: whole pairs of
+    segments, as those are what is acknowledged."""
+    pairs = int(VALUE * size // parts) // segment // _PIECES // 2
+    return 2 * min(max(1, pairs), _PIECE_SEGMENTS // 2) * segment // VALUE
+
+
+@dataclass(frozen=True)
+class Wires:
+    """The links between members, in both directions, and what a pair puts on them.
+
+    ends: the interface of each member. segment: see ``segment``.
+    """
+
+    addressing: Addressing
+    ends: Sequence[HostInterface]
+    segment: int
+
+    def way(self, pair: Pair) -> list[Direction]:
+        """From one member to another."""
+        source, target = (self.ends[member] for member in pair)
+        rest = way(self.addressing, source.switch, target.ipv4, target.node)
+        return [Direction(source.node, source.interface), *rest]
+
+    def loads(self, one: Round) -> dict[Direction, Load]:
+        """Bytes (of frames without FCS) and packets of a round, for each direction of a link."""
+        found: dict[Direction, Load] = {}
+        for (source, target), messages in one.items():
+            segments = [-(-size // self.segment) for size in messages]
+            acks = sum(-(-count // 2) for count in segments)
+            data = Load(sum(messages) + TCP_HEADERS * sum(segments), sum(segments))
+            for pair, load in (
+                ((source, target), data),
+                ((target, source), Load(TCP_HEADERS * acks, acks)),
+            ):
+                for direction in self.way(pair):
+                    found.setdefault(direction, Load()).add(load)
+        return found
+
+    def windows(self, rounds: Sequence[Round]) -> dict[Pair, float]:
+        """Segments that each pair may have in flight so that no queue on the way overflows, even if
+        all of them, and what acknowledges them, are in one; less than 2: there is no room.
+
+        The share of a queue is that of the pairs whose frames pass it.
+        """
+        pairs = {pair for one in rounds for pair in one}
+        ways = {
+            pair: [
+                *((direction, self.segment + TCP_HEADERS) for direction in self.way(pair)),
+                *((direction, TCP_HEADERS) for direction in self.way((pair[1], pair[0]))),
+            ]
+            for pair in sorted(pairs)
+        }
+        wanted: dict[Direction, int] = {}
+        for passed in ways.values():
+            for direction, size in passed:
+                wanted[direction] = wanted.get(direction, 0) + size
+        lines = qualities(self.addressing)
+        return {
+            pair: min(lines[direction].queue_bytes / wanted[direction] for direction, _ in passed)
+            for pair, passed in ways.items()
+        }
+
+
+def qualities(addressing: Addressing) -> dict[Direction, LinkQuality]:
+    """Of each direction of each link."""
+    topology = addressing.topology
+    hosts = (end for node in topology.hosts for end in addressing.host_interfaces(node.name))
+    ports = (port for node in topology.switches for port in addressing.ports(node.name))
+    return {
+        **{Direction(end.node, end.interface): end.outgoing for end in hosts},
+        **{Direction(port.switch, port.interface): port.outgoing for port in ports},
+    }
+
+
+def seconds(
+    rounds: Sequence[Mapping[Direction, Load]],
+    lines: Mapping[Direction, LinkQuality],
+    *,
+    framing: bool,
+) -> float:
+    """How long rounds take at least: each as long as the link that has the most to do for its rate.
+
+    framing: preamble, FCS and gap take time, too.
+    """
+
+    def time(way: Direction, load: Load) -> float:
+        extra = FRAMING * load.packets if framing else 0
+        return 8 * (load.bytes + extra) / lines[way].rate
+
+    return sum(max(time(*one) for one in loads.items()) for loads in rounds if loads)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets through lines that are first in, first out: links of a network, hosts and servers.
+
+What closed forms over classes of links cannot tell, the order of single packets, is followed here,
+for as many as it takes to see their pace.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+from planner.network import SERVER, WORKER, Ends, Network, uplink
+from planner.stations import processor, wire_bits
+from topologies.topology import Costs
+
+__all__ = ["Lines"]
+
+Key = tuple[int, ...]
+Packet = tuple[int, ...]  # whatever a user knows it by
+
+
+class _Link(NamedTuple):
+    """A direction of one. pace: s for a bit. after: s from then on to the next one."""
+
+    key: Key
+    pace: float
+    after: float
+    queue: float
+
+
+class Lines:
+    """sources: links of workers, or of one for each ToR that sums; servers' links are those of the
+    network, which are the same hosts' if `colocated`. lossy: with what is lost and sent again.
+    """
+
+    def __init__(
+        self, network: Network, sources: Ends, costs: Costs, *, colocated: bool, lossy: bool = False
+    ) -> None:
+        self.network, self.costs, self.colocated = network, costs, colocated
+        self.sources, self.servers = sources, network.ends(SERVER)
+        self._lines = {
+            name: (1 / line.rate / (1 - line.loss if lossy else 1.0), line.delay, line.queue_bytes)
+            for name, line in network.lines.items()
+        }
+        self._cores = [1, *(one.cores for one in network.levels)]
+        self._free: dict[Key, float] = {}
+        self._count = 0
+        self._events: list[tuple[float, int, int, tuple[_Link, ...], Packet]] = []
+        self._ways: dict[tuple[bool, int, int], tuple[_Link, ...]] = {}
+
+    def way(self, source: int, server: int, *, back: bool) -> tuple[_Link, ...]:
+        """All links from a worker to a server's link, or back; none between those of one host."""
+        known = self._ways.get((back, source, server))
+        if known is None:
+            known = self._ways[back, source, server] = tuple(self._found(source, server, back=back))
+        return known
+
+    def _found(self, source: int, server: int, *, back: bool) -> list[_Link]:
+        if self.colocated and source == server:
+            return []
+        hosts = [(WORKER, 0, source), (WORKER, 0, server)]
+        racks = [self.sources.racks[source], self.servers.racks[server]]
+        numbers = [self.sources.numbers[source], self.servers.numbers[server]]
+        if not self.colocated:
+            hosts[1] = (SERVER, 1, server)
+        if back:
+            hosts, racks, numbers = hosts[::-1], racks[::-1], numbers[::-1]
+        (first, *own), (last, *other) = hosts
+        latency = self.costs.switch_latency
+        pace, delay, queue = self._lines[first]
+        up = [_Link((10, *own), pace, delay + latency, queue)]
+        pace, delay, queue = self._lines[last]
+        down = [_Link((11, *other), pace, delay, queue)]
+        level, net = 0, self.network
+        while net.pod(level, racks[0]) != net.pod(level, racks[1]):
+            below, above = self._cores[level : level + 2]
+            link = numbers[1] % below * above + numbers[1] % above
+            pace, delay, queue = self._lines[uplink(level)]
+            for way, end, rack in ((up, 0, racks[0]), (down, 1, racks[1])):
+                key = (level, end, net.pod(level, rack), link)
+                way.append(_Link(key, pace, delay + latency, queue))
+            level += 1
+        return [*up, *reversed(down)]
+
+    def passed(self, key: Key, now: float, seconds: float) -> float:
+        """When what comes to a station now is through."""
+        self._free[key] = done = max(now, self._free.get(key, 0.0)) + seconds
+        return done
+
+    def leave(
+        self, now: float, frame: int, source: int, server: int, packet: Packet, *, back: bool
+    ) -> None:
+        """A packet of so many bytes, from a worker to a server's link, or back. Its host's link is
+        passed at once, as nobody else is on it."""
+        way = self.way(source, server, back=back)
+        if way and (self.colocated or not back):
+            host = server if back else source
+            now = self.passed((12, host), now, processor(frame, self.costs))
+        if way:
+            bits = wire_bits(frame, self.costs)
+            now = self.passed(way[0].key, now, bits * way[0].pace) + way[0].after
+        self._push(now, frame, way[1:], packet)
+
+    def _push(self, now: float, frame: int, way: tuple[_Link, ...], packet: Packet) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (now, self._count, frame, way, packet))
+
+    def run(self, come: Callable[[float, Packet], None]) -> None:
+        """Until nothing is under way. come: called with packets at the end of their way, in order
+        of time."""
+        events = self._events
+        bits: dict[int, float] = {}
+        while events:
+            now, _, frame, way, packet = heapq.heappop(events)
+            if way:
+                link = way[0]
+                if frame not in bits:
+                    bits[frame] = wire_bits(frame, self.costs)
+                now = self.passed(link.key, now, bits[frame] * link.pace) + link.after
+                if len(way) > 1:
+                    self._push(now, frame, way[1:], packet)
+                    continue
+                if link.key[1] == 0:
+                    now = self.passed((13, link.key[2]), now, processor(frame, self.costs))
+            come(now, packet)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What placements need: PHub's table for any network, and each link of a topology for a job.
+
+The first is ``planner.bandwidth``'s closed forms. The second plans each placement's trees as
+the controller would and adds up what one iteration puts on every direction of every link
+(``planner.expected``); the direction that takes longest for its share is the bottleneck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controller.dataplane import DataPlane
+from controller.trees import PlanRefusedError, TreeKind, plan_trees
+from planner.bandwidth import Model, minimum, uplink
+from planner.expected import Direction, Load, Workload, expected
+from protocol.ethernet import FRAMING
+from specs import placements
+from specs.jobfile import JobFile, Placement
+from specs.placements import KINDS
+from topologies.addressing import Addressing
+from topologies.ring import units_by_rank
+from topologies.topology import LinkQuality
+
+__all__ = ["AS_THE_FILE_SAYS", "Link", "Need", "needs", "table"]
+
+Message = dict[str, Any]
+AS_THE_FILE_SAYS = "as the file says"
+
+
+def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Message]:
+    """A row a model: bit/s at a server host by placement, at a worker's, and between a rack of so
+    many workers and the core, where it forwards and where it sums; both directions together."""
+    rows = []
+    for model in models:
+        rates: dict[str, float] = {kind.name: minimum(model, workers, kind) for kind in KINDS}
+        rates["worker"] = 2 * model.rate
+        if rack is not None:
+            rates["uplink"] = uplink(model, rack, aggregated=False)
+            rates["uplink_aggregated"] = uplink(model, rack, aggregated=True)
+        facts = {"model": model.name, "bytes": model.size, "seconds": model.seconds}
+        rows.append({**facts, "bit_per_s": rates})
+    return rows
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a link: bytes that an iteration puts on it, its rate in bit/s, and the bytes
+    that frame them where these take time, too."""
+
+    source: str
+    to: str
+    bytes: int
+    rate: int
+    framing: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long that takes at least."""
+        return 8 * (self.bytes + self.framing) / self.rate
+
+    def message(self) -> Message:
+        """As JSON takes it."""
+        ends = {"from": self.source, "to": self.to}
+        return {**ends, "bytes": self.bytes, "rate_bit_per_s": self.rate}
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a placement would put on links. ``refused``: why it cannot be had; nothing else then.
+
+    worker, server, uplink: the busiest direction at any host of that kind (hosts that are both are
+    servers), and between switches; None where there is none.
+    """
+
+    placement: str
+    tree: str
+    servers: tuple[str, ...] = ()
+    worker: Link | None = None
+    server: Link | None = None
+    uplink: Link | None = None
+    refused: str = ""
+
+    @property
+    def bottleneck(self) -> Link | None:
+        """Which takes longest."""
+        links = [link for link in (self.worker, self.server, self.uplink) if link is not None]
+        return max(links, key=lambda link: link.seconds, default=None)
+
+    def message(self, seconds: float | None) -> Message:
+        """As JSON takes it; seconds: an iteration's computation, None if not known."""
+        slowest = self.bottleneck
+        least = slowest.seconds if slowest is not None else None
+        parts = {"worker": self.worker, "server": self.server, "uplink": self.uplink}
+        return {
+            "placement": self.placement,
+            "tree": self.tree,
+            "servers": list(self.servers),
+            **{name: link and link.message() for name, link in parts.items()},
+            "bottleneck": slowest and slowest.message(),
+            "seconds_on_links": least,
+            "fits": None if seconds is None or least is None else least <= seconds,
+            "refused": self.refused,
+        }
+
+
+def needs(
+    addressing: Addressing,
+    sizes: Sequence[int],
+    plane: DataPlane,
+    workers: Sequence[str],
+    file: JobFile | None,
+    *,
+    framing: bool = False,
+) -> Iterator[Need]:
+    """Of each placement with each of its trees, for tensors of so many elements.
+
+    file: whose own placement is the first. framing: preamble, FCS and gap take time, too.
+    """
+    slices = plane.chunks_per_slice(file.spec.slice_bytes if file is not None else 0)
+    work = Workload(tuple(sizes), plane.lanes, 1, slices)
+    topology = addressing.topology
+    if file is not None:
+        place = file.place(topology)
+        spec = file.spec
+        yield _need(
+            addressing, work, place, AS_THE_FILE_SAYS, spec.tree, spec.streams, framing=framing
+        )
+    for kind in KINDS:
+        servers = placements.hosts(kind, topology, workers).default
+        for tree in dict.fromkeys(kind.trees.values()):
+            place = Placement(tuple(workers), servers)
+            yield _need(addressing, work, place, kind.name, tree, 0, framing=framing)
+
+
+def _need(
+    addressing: Addressing, work: Workload, place: Placement, name: str, tree: str, streams: int,
+    *, framing: bool,
+) -> Need:  # fmt: skip
+    units = units_by_rank(addressing, place.servers)
+    addresses, names = [unit.address for unit in units], [unit.name for unit in units]
+    try:
+        trees = plan_trees(
+            addressing.topology, addressing, place.workers, addresses, TreeKind.of(tree), streams
+        )
+    except PlanRefusedError as refusal:
+        return Need(name, tree, place.servers, refused=str(refusal))
+    once, twice = (
+        expected(addressing, trees, names, replace(work, iterations=iterations))
+        for iterations in (1, 2)
+    )
+    # The first one finds exponents, too; every other is like this.
+    loads = {
+        way: Load(load.bytes - once[way].bytes, load.packets - once[way].packets)
+        for way, load in twice.items()
+    }
+    found = _busiest(addressing, loads, place, FRAMING if framing else 0)
+    return Need(
+        name, tree, place.servers, found.get("worker"), found.get("server"), found.get("uplink")
+    )
+
+
+def _busiest(
+    addressing: Addressing, loads: Mapping[Direction, Load], place: Placement, framing: int
+) -> dict[str, Link]:
+    """framing: bytes that take time with each frame."""
+    found: dict[str, Link] = {}
+    for way, load in loads.items():
+        to, quality = _end(addressing, way)
+        host = next(
+            (name for name in (way.node, to) if name in (*place.workers, *place.servers)), ""
+        )
+        part = "server" if host in place.servers else "worker" if host else "uplink"
+        link = Link(way.node, to, load.bytes, quality.rate, framing * load.packets)
+        if part not in found or link.seconds > found[part].seconds:
+            found[part] = link
+    return found
+
+
+def _end(addressing: Addressing, way: Direction) -> tuple[str, LinkQuality]:
+    """Where a direction leads, and what it is like."""
+    if addressing.topology.by_name[way.node].kind == "switch":
+        port = next(p for p in addressing.ports(way.node) if p.interface == way.interface)
+        return port.peer, port.outgoing
+    ends = addressing.host_interfaces(way.node)
+    end = next(end for end in ends if end.interface == way.interface)
+    return end.switch, end.outgoing

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What links between switches carry where each server gets its slices, link by link.
+
+Switches take a destination's number modulo their ways up, and down again modulo the cores of the
+pod below (``Addressing.route``); whichever switch a packet is at was chosen by the same number. So
+the links of a level part destinations by two remainders: of the cores below and of those above.
+What a source sends is the same for every source of a rack, so that sums over racks are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.network import SERVER, WORKER, Ends, Network
+from protocol.partition import partition
+
+__all__ = ["Counts", "Parted", "most_on", "most_pairs"]
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Parted:
+    """Tensors of so many chunks, in slices of at most so many; none: each server has as much."""
+
+    counts: tuple[int, ...] = ()
+    most: int = 1
+
+    def over(self, servers: int) -> Counts:
+        """(servers,) chunks of each process, by rank; as ``protocol.partition`` parts slices."""
+        if not self.counts:
+            return np.ones(servers, np.int64)
+        full = sum(count // self.most for count in self.counts)
+        left = [count % self.most for count in self.counts if count % self.most]
+        # Whole slices are the largest, and go to all in turn before any other does.
+        loads = np.array([*[self.most] * (full % servers), *left], np.int64)
+        last = np.zeros(servers, np.int64)
+        np.add.at(last, partition(loads, servers), loads)
+        return last + full // servers * self.most
+
+
+class _Level:
+    """A level of uplinks: pods of racks, and the links of each, by cores below and above."""
+
+    def __init__(self, network: Network, level: int) -> None:
+        cores = [1, *(one.cores for one in network.levels)]
+        self.level, self.below, self.above = level, cores[level], cores[level + 1]
+        self.pods = len(network.pods(level, network.workers))
+        self.pod_of = _pods(network, level)
+
+    def sums(self, amounts: Counts) -> Counts:
+        """(pods,) of (racks,)"""
+        found = np.zeros(self.pods, np.int64)
+        np.add.at(found, self.pod_of, amounts)
+        return found
+
+    def by_link(self, to: Ends, amounts: Counts) -> Counts:
+        """(pods, links) of what goes to each end, on the links that routing takes to it."""
+        found = np.zeros((self.pods, self.below * self.above), np.int64)
+        numbers = np.array(to.numbers, np.int64)
+        links = numbers % self.below * self.above + numbers % self.above
+        np.add.at(found, (self.pod_of[list(to.racks)], links), amounts)
+        return found
+
+
+def _both(one: _Level, sources: Counts, to: Ends, amounts: Counts) -> tuple[Counts, Counts]:
+    """(pods, links) up and down, where each of so many sources of a rack sends every end so much
+    (or so much in all, to each end once)."""
+    here, ends = one.sums(sources)[:, None], one.by_link(to, amounts)
+    return here * (ends.sum(0) - ends), (here.sum() - here) * ends
+
+
+def _from_tors(
+    network: Network, one: _Level, tors: Counts, to: Ends, amounts: Counts
+) -> tuple[Counts, Counts]:
+    """The same of ToRs' sums, which leave by the way that goes from the server to the ToR; routing
+    to the server has them from there on."""
+    up, down = _both(one, tors, to, amounts)
+    racks = np.flatnonzero(tors)
+    own = Ends(tuple(racks.tolist()), tuple(racks.tolist()))
+    if one.level == 0:
+        leaving = amounts.sum() - one.sums(_in_racks(network, to, amounts))
+        up = one.by_link(own, leaving[racks])
+        if network.levels:
+            # In one pod of cores the way up is all the way.
+            groups = _pods(network, 1)
+            ends = one.by_link(to, amounts)
+            inside = np.zeros((int(groups.max()) + 1, one.above), np.int64)
+            np.add.at(inside, (groups[racks], racks % one.above), 1)
+            outside = tors.sum() - inside.sum(1)
+            others = inside[groups] - one.by_link(own, np.ones(len(racks), np.int64))
+            down = outside[groups][:, None] * ends + others * ends.sum(1)[:, None]
+    elif one.level == 1:
+        first = np.zeros((one.pods, one.below), np.int64)
+        np.add.at(first, (one.pod_of[racks], racks % one.below), 1)
+        ends = np.zeros((one.pods, one.above), np.int64)
+        np.add.at(ends, (one.pod_of[list(to.racks)], np.array(to.numbers) % one.above), amounts)
+        up = (first[:, :, None] * (ends.sum(0) - ends)[:, None, :]).reshape(one.pods, -1)
+    return up, down
+
+
+def _pods(network: Network, level: int) -> npt.NDArray[np.intp]:
+    """(racks,) the pod of a level that each is in."""
+    size = 1 if level == 0 else network.levels[level - 1].racks
+    return np.arange(len(network.workers)) // size
+
+
+def _in_racks(network: Network, ends: Ends, amounts: Counts) -> Counts:
+    """(racks,) sums."""
+    found = np.zeros(len(network.workers), np.int64)
+    np.add.at(found, list(ends.racks), amounts)
+    return found
+
+
+def most_on(
+    network: Network, level: int, sources: Sequence[int], shares: Counts, *, at_tors: bool
+) -> int:
+    """What the busiest direction of an uplink of a level carries when so many sources of each rack,
+    workers or ToRs, send every server link its share, and get it back."""
+    one, servers = _Level(network, level), network.ends(SERVER)
+    count = np.array(sources, np.int64)
+    if at_tors:
+        racks = tuple(np.flatnonzero(count).tolist())
+        back_to = Ends(racks, racks)
+        there = _from_tors(network, one, count, servers, shares)
+    else:
+        back_to = network.ends(WORKER)
+        there = _both(one, count, servers, shares)
+    back = _both(
+        one, _in_racks(network, servers, shares), back_to, np.ones(len(back_to.racks), np.int64)
+    )
+    return max(int((a + b).max()) for a, b in zip(there, back, strict=True))
+
+
+def most_pairs(
+    network: Network, level: int, source: npt.NDArray[np.intp], to: npt.NDArray[np.intp]
+) -> int:
+    """Of messages between pairs of workers, by rack, how many pass the busiest direction of an
+    uplink of a level."""
+    one, workers = _Level(network, level), network.in_racks
+    racks, numbers = np.array(workers.racks), np.array(workers.numbers)
+    links = numbers[to] % one.below * one.above + numbers[to] % one.above
+    found = []
+    crosses = one.pod_of[racks[source]] != one.pod_of[racks[to]]
+    for end in (source, to):
+        at = one.pod_of[racks[end]] * (one.below * one.above) + links
+        found.append(int(np.bincount(at[crosses], minlength=1).max()))
+    return max(found)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which placement is the quickest, and why, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.analytic import HOST, PROCESS, Prediction
+from planner.network import SERVER, WORKER, Network
+from planner.planning import Need
+from topologies.units import rate_text, size_text, time_text
+
+__all__ = ["link_name", "refusals", "why"]
+
+_ALIKE = 1.001  # times as long, that nobody would notice
+
+
+def link_name(name: str) -> str:
+    """A class of links as people say it, and any other bottleneck as it is."""
+    level = name.removeprefix("uplink ")
+    if level == name:
+        return name
+    return "ToR uplink" if level == "1" else f"core uplink {int(level) - 1}"
+
+
+def refusals(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
+    """Why no placement can be had, each reason once; empty if one can, with or without a prediction
+    of its time. needs: the same placements, planned, or none."""
+    asked = [one for one in found if one.tree]
+    known = {(one.placement, one.tree): one.bytes for one in asked if one.refused}
+    planned = [one for one in needs if not known.get((one.placement, one.tree))]
+    if not all([*(one.refused for one in asked), *(one.refused for one in planned)]):
+        return []
+    by_plan = {(one.placement, one.tree): one.refused for one in needs if one.refused}
+    by_model = {(one.placement, one.tree): one.refused for one in asked if one.refused}
+    reasons = (by_model | by_plan).values()
+    return list(dict.fromkeys(one.partition(";")[0] for one in reasons))
+
+
+def why(found: Sequence[Prediction], network: Network) -> str:
+    """Which placement is the quickest, what it waits for, and what holds the next ones back.
+
+    found: quickest first, as ``predictions`` has them.
+    """
+    fit = [one for one in found if not one.refused and one.bytes]
+    if not fit:
+        return "None of the placements can be had here."
+    best, *others = fit
+    text = f"{best.name} wins with {time_text(best.seconds)} an iteration: "
+    if best.parts.get("compute"):
+        text += f"computing takes {_part(best, 'compute')} of each; "
+    text += _busy(best, network)
+    extra = {"window": _window(best)}
+    extra["loss"] = f"what is lost costs {_part(best, 'loss')} in the mean"
+    extra["latency"] = (
+        f"most of it is latency, {_part(best, 'fill')} of a chunk to the root and back"
+    )
+    if best.limit in extra:
+        text += f"; {extra[best.limit]}"
+    slower = [one for one in others if one.seconds > best.seconds * _ALIKE]
+    alike = [one.name for one in others if one not in slower]
+    if alike:
+        text += f" ({', '.join(alike)}: the same)"
+    text += "."
+    if slower:
+        other = slower[0]
+        text += (
+            f" Next is {other.name} with {time_text(other.seconds)}{_times(other, best)}:"
+            f" {_busy(other, network)}"
+        )
+        text += f"; {_window(other)}." if other.limit == "window" else "."
+    without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
+    if without is not None and best.seconds:
+        text += (
+            f" Of the baselines {without.name} is the quickest with {time_text(without.seconds)}"
+            f"{_times(without, best)}: {_busy(without, network)}."
+        )
+    return text
+
+
+def _times(one: Prediction, best: Prediction) -> str:
+    """How much longer, if the best one takes any time: a worker alone with its server does not."""
+    if not best.seconds:
+        return ""
+    ratio = one.seconds / best.seconds
+    return f", {ratio:.{'3f' if 0.99 < ratio < 1.01 else '3g'}} times as long"
+
+
+def _seconds(one: Prediction) -> float:
+    return one.seconds
+
+
+def _busy(one: Prediction, network: Network) -> str:
+    """What its bottleneck has to do."""
+    took = _part(one, "bottleneck")
+    if one.bottleneck == HOST:
+        return f"a worker's host takes {took} for its packets"
+    if one.bottleneck == PROCESS:
+        return f"a server process takes {took} for what it sums"
+    line = network.lines[one.bottleneck]
+    whose = {WORKER: "a worker's link", SERVER: "a server's link"}.get(
+        one.bottleneck, f"a {link_name(one.bottleneck)}"
+    )
+    carried = size_text(one.bytes.get(one.bottleneck, 0))
+    return f"{whose} ({rate_text(line.rate)}) has {carried} to carry, which takes {took}"
+
+
+def _window(one: Prediction) -> str:
+    text = f"a window of {one.window} chunks makes it wait for {_part(one, 'window')}"
+    needed = one.slots_needed // 2
+    return f"{text}, which one of {needed} would not" if needed > one.window else text
+
+
+def _part(one: Prediction, name: str) -> str:
+    return time_text(one.parts.get(name, 0.0))

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology in virtual time: switches, hosts and the controller, joined as its file says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from controller.dataplane import DataPlane
+from hosts.jobservice import Service
+from hosts.server_main import ServerProcess
+from observability.links import Carried
+from planner.expected import Direction
+from protocol.plan import Address
+from protocol.shards_pb2_grpc import ShardServiceServicer
+from simulation.calls import ask
+from simulation.controlnode import ControlNode
+from simulation.engine import Engine, Node
+from simulation.hostnode import HostNode
+from simulation.links import Link, LinkSpec
+from simulation.surroundings import VirtualOutside
+from simulation.switchgroup import SwitchGroup
+from simulation.switchnode import SwitchNode
+from simulation.tasknode import TaskNode
+from simulation.trains import NEVER, SECOND, picoseconds
+from topologies.addressing import Addressing
+from topologies.topology import Topology
+
+SERVICE = "unix:virtual"  # how hosts are told to call the job service: there is no socket
+
+
+class Operator(TaskNode):
+    """Whoever runs jobs: it has no links."""
+
+    def arrival(self) -> int:
+        """See TaskNode."""
+        return NEVER
+
+    def arrive(self) -> None:
+        """See TaskNode."""
+
+
+class Network:
+    """Of a topology under one program. Nothing runs before `begin`.
+
+    servers: processes that run, by name. framing: counts, whatever the topology says. host: what
+    hosts are. together: whether switches run as one node where that is possible, which is faster.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        addressing: Addressing,
+        dataplane: DataPlane,
+        *,
+        framing: bool = False,
+        engine: Engine | None = None,
+        host: type[HostNode] = HostNode,
+    ) -> None:
+        self.topology, self.addressing = topology, addressing
+        self.together = True
+        self.engine = engine or Engine()
+        latency = picoseconds(topology.costs.switch_latency)
+        self.switches = {
+            node.name: SwitchNode(node.name, latency=latency) for node in topology.switches
+        }
+        self._payload = dataplane.sums
+        self.hosts = {
+            node.name: host(node.name, addressing, payload=self._payload) for node in topology.hosts
+        }
+        self.servers: dict[str, ServerProcess] = {}
+        self.operator = Operator("operator")
+        self._shards: dict[Address, ShardServiceServicer] = {}
+        self._links: dict[Direction, Link] = {}
+        self._receivers: dict[Direction, str] = {}
+        devices = {name: (node, node.device) for name, node in self.switches.items()}
+        self.controller = ControlNode(self.engine, topology, addressing, dataplane, devices)
+        nodes: list[Node] = [*self.switches.values(), *self.hosts.values()]
+        for node in (*nodes, self.controller, self.operator):
+            self.engine.add(node)
+        self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
+        self._between: list[tuple[SwitchNode, int, SwitchNode, int, Link]] = []
+        self._connect(framing or topology.costs.framing)
+        self.engine.on_begin = self._unite
+
+    def _unite(self) -> None:
+        """Has switches run together, if nothing is against it, and tell of links that somebody
+        looks at."""
+        switches = list(self.switches.values())
+        for switch in switches:
+            if any(port.out.on_departure is not None for port in switch.ports.values()):
+                switch.lines.watch()
+        if self.together and SwitchGroup.possible(switches, self._between):
+            self.engine.unite(SwitchGroup(switches, self._between), switches)
+
+    def _connect(self, framing: bool) -> None:
+        for node in self.topology.hosts:
+            for end in self.addressing.host_interfaces(node.name):
+                there, back = self.engine.connect(
+                    self.hosts[node.name],
+                    end.number,
+                    self.switches[end.switch],
+                    end.switch_port,
+                    LinkSpec.of(end.outgoing, framing=framing),
+                    LinkSpec.of(end.incoming, framing=framing),
+                )
+                self._links[Direction(node.name, end.interface)] = there
+                port = self.addressing.port(end.switch, end.switch_port)
+                self._links[Direction(end.switch, port.interface)] = back
+                self._receivers[Direction(node.name, end.interface)] = end.switch
+                self._receivers[Direction(end.switch, port.interface)] = node.name
+        for node in self.topology.switches:
+            for port in self.addressing.ports(node.name):
+                way = Direction(port.switch, port.interface)
+                if port.peer_is_host or way in self._links:
+                    continue
+                there, back = self.engine.connect(
+                    self.switches[port.switch],
+                    port.number,
+                    self.switches[port.peer],
+                    port.peer_number,
+                    LinkSpec.of(port.outgoing, framing=framing),
+                    LinkSpec.of(port.incoming, framing=framing),
+                )
+                self._links[way] = there
+                self._links[Direction(port.peer, port.peer_interface)] = back
+                self._receivers[way] = port.peer
+                self._receivers[Direction(port.peer, port.peer_interface)] = port.switch
+                one, other = self.switches[port.switch], self.switches[port.peer]
+                self._between.append((one, port.number, other, port.peer_number, there))
+                self._between.append((other, port.peer_number, one, port.number, back))
+
+    def outside(self, node: TaskNode) -> VirtualOutside:
+        """What code at a node has of its surroundings."""
+        return VirtualOutside(
+            self.engine,
+            node,
+            self.addressing,
+            self.controller,
+            lambda: self.controller.service,
+            self._shards,
+            self.hosts,
+            self._payload,
+        )
+
+    def server(self, name: str) -> ServerProcess:
+        """A server process, started if it is not there; for a task of its host."""
+        if name not in self.servers:
+            unit = self.addressing.unit(name)
+            node = self.hosts[unit.host]
+            endpoint = node.endpoint(str(unit.address), unit.port)
+            rate = unit.interface.outgoing.rate
+            process = ServerProcess(endpoint, SERVICE, rate, self.outside(node))
+            self.servers[name] = process
+            node.tasks.thread(process.run, name=f"server-{name}").start()
+        return self.servers[name]
+
+    def play(self, service: Service, work: Callable[[int, str, Service], None]) -> None:
+        """A job's servers join, and all its workers work (rank, host, job) until they are done;
+        for a task of the operator."""
+        for rank, name in enumerate(service.servers):
+            host = self.hosts[self.addressing.unit(name).host]
+            ask(self.engine, self.operator, host, partial(self._join, name, service.nonce, rank))
+        workers = [
+            self.operator.tasks.thread(work, args=(rank, node.name, service))
+            for rank, node in enumerate(self.topology.workers)
+        ]
+        for one in workers:
+            one.start()
+        for one in workers:
+            one.join()
+
+    def _join(self, name: str, nonce: str, rank: int) -> int:
+        return self.server(name).join(nonce, rank)
+
+    def carried(self) -> dict[Direction, Carried]:
+        """What each direction of each link has sent, as frames without FCS."""
+        counted = {way: link.counters for way, link in self._links.items()}
+        return {
+            way: Carried(one.sent_bytes, one.sent, dropped=one.dropped)
+            for way, one in counted.items()
+        }
+
+    def capture(self, folder: Path) -> None:
+        """From now on what each switch port carries is written down. Raises OSError."""
+        for node in self.topology.switches:
+            for port in self.addressing.ports(node.name):
+                self.switches[node.name].capture(port.number, port.interface, folder)
+
+    def links(self) -> dict[Direction, Link]:
+        """Each direction, by who sends."""
+        return dict(self._links)
+
+    def receivers(self) -> dict[Direction, str]:
+        """Who is at the other end of each direction."""
+        return dict(self._receivers)
+
+    def stop(self) -> None:
+        """Ends servers and controller in order; for a task of the operator."""
+        for name, server in self.servers.items():
+            host = self.hosts[self.addressing.unit(name).host]
+            ask(self.engine, self.operator, host, server.stop)
+        ask(self.engine, self.operator, self.controller, self.controller.stop)
+
+    def where(self) -> str:
+        """The time at the node whose task runs, and who that is, in words."""
+        node = self.engine.running
+        if isinstance(node, TaskNode) and node.tasks.running is not None:
+            return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
+        return "-"
+
+    def close(self) -> None:
+        """Ends all tasks and frees the switches."""
+        for node in self._task_nodes:
+            node.tasks.close()
+        for link in self._links.values():
+            if link.passed is not None:
+                _ = link.counters  # the last of what went by
+                link.passed = None
+        for switch in self.switches.values():
+            switch.close()

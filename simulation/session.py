@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run in virtual time: jobs on a topology, from their files to the run's directory.
+
+One process, no root, no namespaces; what a run comes to depends on nothing but the files, the
+options and the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from controller.dataplane import DataPlane
+from observability import links, record, transmissions
+from observability.record import RunDirectory
+from planner.expected import total
+from simulation.errors import LinkError, VirtualError
+from simulation.jobrun import VirtualJob
+from simulation.links import LinkSpec
+from simulation.network import Network
+from simulation.pulse import Pulse
+from simulation.traceevents import TraceFile
+from simulation.tracing import Tracer
+from simulation.trains import SECOND
+from testbed import preflight
+from testbed.errors import JobError
+from testbed.preflight import Preflight
+from topologies.addressing import Addressing
+from topologies.spec import TopologyFile
+
+log = logging.getLogger("virtual")
+
+Message = dict[str, Any]
+_NEW_OBJECTS = 200_000  # until cycles are looked for
+_QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
+
+
+def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) -> Preflight:
+    """Whether it can run, see ``preflight.check``; raises what that does."""
+    for link, places in zip(topology.topology.links, topology.places, strict=True):
+        for quality, where in zip((link.forward, link.backward), places, strict=True):
+            try:
+                LinkSpec.of(quality)
+            except LinkError as error:
+                place = where.get("queue_bytes", where.get("rate", ("defaults",)))
+                topology.refuse(place, f"{link.a} to {link.b}: {error}")
+    topology.check()
+    return preflight.check(topology, jobs, dataplane, "embedded", virtual=True)
+
+
+class Session:
+    """Of jobs that were found fit (``check``). pcap: whether what switch ports carry is
+    written down. trace: for trace events."""
+
+    def __init__(
+        self,
+        checked: Preflight,
+        dataplane: DataPlane,
+        run: RunDirectory,
+        emit: Callable[[Message], None],
+        *,
+        pcap: bool = False,
+        trace: TraceFile | None = None,
+    ) -> None:
+        self.run = run
+        self._pcap, self._trace = pcap, trace
+        topology = checked.topology
+        self.addressing = Addressing(topology)
+        self.network = Network(topology, self.addressing, dataplane)
+        if pcap:
+            run.pcap.mkdir(exist_ok=True)
+            self.network.capture(run.pcap)
+        self._tracer = Tracer(trace, self.network) if trace is not None else None
+        names: list[str] = []
+        for plan in checked.jobs:
+            names.append(_unique(plan.file.spec.name, names))
+        self.jobs = [
+            VirtualJob(
+                *(self.network, dataplane, plan.file, name, plan.placement, run.path, emit),
+                self._tracer,
+            )
+            for plan, name in zip(checked.jobs, names, strict=True)
+        ]
+        for job in self.jobs:
+            job.alongside = sorted(other.name for other in self.jobs if other is not job)
+        self._pulse = Pulse(self.jobs, self.network.engine.settled, emit)
+        self._over = False
+        self._seconds = 0.0
+        self._heeds: list[Callable[[], object]] = []
+
+    def execute(self) -> bool:
+        """Runs all jobs; returns whether all weights match the reference, where there is one.
+
+        Raises JobError for the first job that failed, VirtualError.
+        """
+        began = time.monotonic()
+        failure: VirtualError | None = None
+        stopped = False
+        with _logged(self.run.logs / "virtual.log", self.network), _collecting_rarely():
+            try:
+                self.network.controller.begin()
+                self.network.operator.tasks.thread(self._conduct, name="run").start()
+                with self._signals():
+                    self.network.engine.run(self._ended)
+            except VirtualError as error:
+                failure = error
+            except (KeyboardInterrupt, SystemExit):
+                stopped = True
+                log.info("ended at %.9f s by a signal", self.network.engine.settled() / SECOND)
+                # What tasks say that are ended in the middle of what they do tells nothing.
+                logging.getLogger().setLevel(logging.CRITICAL)
+                self._seconds = self.network.engine.settled() / SECOND
+                raise
+            finally:
+                self._simulated = time.monotonic() - began
+                self._carried = self.network.carried()
+                self.network.close()
+                if self._tracer is not None:
+                    self._tracer.close()
+                if stopped:
+                    self._stop(began)
+            try:
+                for job in self.jobs if failure is None else ():
+                    job.finish(alone=len(self.jobs) == 1)
+            except (KeyboardInterrupt, SystemExit):
+                self._stop(began)
+                raise
+        failed = next((job for job in self.jobs if job.state == "failed"), None)
+        text = str(failure) if failure is not None else failed.reason if failed is not None else ""
+        told = self._write(text, time.monotonic() - began)
+        if self._pcap:
+            transmissions.note(self.run, self.addressing)
+        if failure is not None:
+            raise failure
+        if failed is not None:
+            raise JobError(failed.reason)
+        return all(one["matches_reference"] is not False for one in told)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Signals are heeded between rounds: what their handlers raise would be taken for an error
+        of the host whose code runs."""
+
+        def later(number: int, _: object) -> None:
+            self._heeds.append(partial(before[number], number, None))
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+        if threading.current_thread() is not threading.main_thread():
+            before = {}
+        caught = [number for number, handler in before.items() if callable(handler)]
+        for number in caught:
+            signal.signal(number, later)
+        try:
+            yield
+        finally:
+            for number in caught:
+                signal.signal(number, before[number])
+
+    def _ended(self) -> bool:
+        for heed in self._heeds:
+            heed()
+        if self._tracer is not None:
+            self._tracer.tick()
+        self._pulse.beat()
+        return self._over
+
+    def _conduct(self) -> None:
+        tasks = self.network.operator.tasks
+        running = [tasks.thread(job.run, name=job.name) for job in self.jobs]
+        for one in running:
+            one.start()
+        for one in running:
+            one.join()
+        self._seconds = tasks.now()
+        self.network.stop()
+        tasks.sleep(_QUIET_SECONDS)
+        self._over = True
+
+    def _stop(self, began: float) -> None:
+        """A signal ended it: what is known is written."""
+        for job in self.jobs:
+            job.stop("ended by a signal")
+        self._write("", time.monotonic() - began)
+
+    def _write(self, failure: str, wall: float) -> list[Message]:
+        """The summary; returns the jobs' parts."""
+        whole = all(
+            job.state == "done" and not job.disturbed and job.forecast.predictable
+            for job in self.jobs
+        )
+        expected = total([job.forecast.expected() for job in self.jobs]) if whole else None
+        rows = links.rows(self.addressing, self._carried, expected)
+        alone = len(self.jobs) == 1
+        told = [job.record(rows if alone else [], wall) for job in self.jobs]
+        done = [one for one in told if one["state"] == "done"]
+        first = dict(next(iter(done or told), {}))
+        timing = first.pop("machine", {})
+        engine = self.network.engine
+        self.run.write_summary(
+            {
+                "target": "embedded",
+                "clock": "virtual",
+                **first,
+                **({"failure": {"message": failure.split("\n", 1)[0]}} if failure else {}),
+                "name": self.run.name,
+                "shaping": "simulated",
+                "virtual": {
+                    "seconds": self._seconds,
+                    "control_latency": engine.control_latency / SECOND,
+                    **dataclasses.asdict(self.network.topology.costs),
+                    "trace": str(self._trace.path) if self._trace is not None else None,
+                },
+                "links": rows,
+                "jobs": told,
+                "others": [],
+                "faults": [],
+                "machine": {
+                    **record.machine("embedded"),
+                    **timing,
+                    "simulated_seconds": self._simulated,
+                    "packets": sum(row["packets"] for row in rows),
+                    "rounds": engine.rounds,
+                },
+            }
+        )
+        return told
+
+
+@contextlib.contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Cycles of objects are looked for less often: with a thousand hosts there is much that stays
+    to go through, and a quarter of the time would go into that."""
+    before = gc.get_threshold()
+    gc.set_threshold(_NEW_OBJECTS, *before[1:])
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def _unique(wanted: str, taken: Sequence[str]) -> str:
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}-{number}", number + 1
+    return name
+
+
+class _Where(logging.Filter):
+    """Adds to each record what the virtual time is, and whose task speaks."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self._network = network
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.virtual = self._network.where()
+        return True
+
+
+@contextlib.contextmanager
+def _logged(path: Path, network: Network) -> Iterator[None]:
+    """What is said meanwhile goes to a file, each line with its virtual time."""
+    handler = logging.FileHandler(path)
+    handler.addFilter(_Where(network))
+    handler.setFormatter(logging.Formatter("%(virtual)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of trace events, as ui.perfetto.dev and chrome://tracing open it.
+
+The format is Google's "Trace Event Format", as a JSON array: durations (`B` and `E`), arrows
+between them (`s` and `f`), counters (`C`) and metadata (`M`). Times there are microseconds;
+picoseconds are six decimals of them. Both read it as gzip (RFC 1952), too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+from simulation.errors import TraceFileError
+
+_MICROSECOND = 10**6  # ps
+_LEVEL = 6  # of gzip
+_ROOM = 1 << 20  # bytes of events that wait to be written
+_WRITTEN = 1 << 16  # from so many on: whole events only, also of a run that is killed
+
+
+class TraceFile:
+    """Events in the order of when they are settled, whatever order they are told in; as gzip if the
+    file's name ends in `.gz`.
+
+    Each is told with a time `at` (ps): the file has those of one time by process, thread and the
+    order in which these told them. `flush` writes what nothing can come before any more, so memory
+    holds what is younger. The file always ends with a whole event, so that viewers open that of a
+    run that was killed, too; the bracket at its end may be missing. Raises TraceFileError if it
+    cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._waiting: list[tuple[int, int, str, int, str]] = []
+        self._told: Counter[tuple[int, str]] = Counter()
+        self._separator = "[\n"
+        self._unwritten = 0
+        try:
+            self._raw = path.open("wb", _ROOM)
+        except OSError as error:
+            raise TraceFileError(f"--trace {path}: cannot be written: {error.strerror}") from error
+        out: Any = self._raw
+        if path.suffix == ".gz":  # without a time or name of its own
+            out = gzip.GzipFile("", "wb", _LEVEL, self._raw, mtime=0)
+        self._file: IO[str] = io.TextIOWrapper(out, "ascii", newline="\n")
+
+    def __enter__(self) -> TraceFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def waiting(self) -> int:
+        """How many events were told and not written."""
+        return len(self._waiting)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is written."""
+        return self._file.closed
+
+    def process(self, pid: int, name: str, label: str) -> None:
+        """What a process is called, before anything else; the lower its number, the higher its
+        place."""
+        for what, value in (
+            ("process_name", {"name": name}),
+            ("process_labels", {"labels": label}),
+            ("process_sort_index", {"sort_index": pid}),
+        ):
+            self._tell(-1, pid, "", {"ph": "M", "pid": pid, "name": what, "args": value})
+
+    def thread(self, at: int, pid: int, tid: int, name: str) -> None:
+        """What a thread of a process is called; the lower its number, the higher its place."""
+        for what, value in (
+            ("thread_name", {"name": name}),
+            ("thread_sort_index", {"sort_index": tid}),
+        ):
+            event = {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": value}
+            self._tell(at, pid, str(tid), event)
+
+    def span(
+        self, at: int, pid: int, tid: int, name: str, kind: str, began: int, ended: int, number: int
+    ) -> None:
+        """Something that a thread did from one time to another, in an iteration of that number; a
+        thread's are told in their order, and none has others in it."""
+        where = {"pid": pid, "tid": tid}
+        what = {"name": name, "cat": kind, "args": {"iteration": number}}
+        self._tell(at, pid, str(tid), {"ph": "B", **where, **what}, began)
+        self._tell(at, pid, str(tid), {"ph": "E", **where}, ended)
+
+    def arrow(self, at: int, pid: int, name: str, number: int, *ends: tuple[int, int]) -> None:
+        """From what one thread of a process did to what another did: when each of both began.
+
+        number: of it alone. Both are told before it, which is of the same time.
+        """
+        for phase, (tid, began) in zip(("s", "f"), ends, strict=True):
+            event = {"pid": pid, "tid": tid, "name": name, "cat": "arrow", "id": number}
+            bound = {"bp": "e"} if phase == "f" else {}  # to what is under way then
+            self._tell(at, pid, str(tid), {"ph": phase, **event, **bound}, began)
+
+    def counter(self, at: int, pid: int, name: str, time: int, unit: str, value: float) -> None:
+        """A number that a process has from a time on."""
+        event = {"ph": "C", "pid": pid, "name": name, "args": {unit: value}}
+        self._tell(at, pid, name, event, time)
+
+    def flush(self, until: int) -> None:
+        """Writes all events of times before this; later ones are not told any more."""
+        due = sorted(one for one in self._waiting if one[0] < until)
+        self._waiting = [one for one in self._waiting if one[0] >= until]
+        if not due:
+            return
+        try:
+            self._unwritten += self._file.write(self._separator + ",\n".join(one[4] for one in due))
+            if self._unwritten >= _WRITTEN:
+                self._unwritten = 0
+                self._file.flush()
+        except OSError as error:
+            raise TraceFileError(f"{self.path}: cannot be written: {error.strerror}") from error
+        self._separator = ",\n"
+
+    def close(self) -> None:
+        """Writes the rest, and the end."""
+        if self._file.closed:
+            return
+        with self._raw, self._file:
+            self.flush(1 << 64)
+            self._file.write("\n]\n" if self._separator != "[\n" else "[]\n")
+
+    def _tell(
+        self, at: int, pid: int, track: str, event: dict[str, object], time: int | None = None
+    ) -> None:
+        text = json.dumps(event, separators=(",", ":"))
+        if time is not None:  # which no float holds to the picosecond
+            whole, rest = divmod(time, _MICROSECOND)
+            text = f'{text[:-1]},"ts":{whole}.{rest:06d}}}'
+        self._told[pid, track] += 1
+        self._waiting.append((at, pid, track, self._told[pid, track], text))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains: packets on their way, many at a time, as arrays.
+
+A train's packets have times of their own, so a train says nothing that its packets one by one
+would not; it only lets numpy and the target work on many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import TrainError
+
+NEVER = 2**63 - 1
+SECOND = 10**12  # ps
+LEAST_FRAME = 14  # an Ethernet header
+
+Times: TypeAlias = npt.NDArray[np.int64]
+"""(n,) picoseconds since the run began."""
+Lengths: TypeAlias = npt.NDArray[np.int64]
+"""(n,) bytes of whole frames, without FCS."""
+Frames: TypeAlias = npt.NDArray[np.uint8]
+"""(n, stored) the first `stored` bytes of each frame, from the Ethernet header on, without FCS."""
+
+
+def picoseconds(seconds: float) -> int:
+    """The nearest time; infinity and all that is too far away are NEVER."""
+    return NEVER if seconds >= NEVER / SECOND else round(seconds * SECOND)
+
+
+@dataclass(slots=True, eq=False)
+class Train:
+    """n packets that pass one place in this order.
+
+    times: not decreasing: when a packet's last bit is there. lengths: (n,) bytes of the whole
+    frame without FCS; what is not stored has no content (a chunk that only occupies the wire), and
+    what is stored behind a frame's end is no part of it.
+    priorities: (n,) 0 (lowest) .. 7, or None: all 0. Whoever gets a train may not write to its
+    frames: others may have them, too.
+    """
+
+    times: Times
+    frames: Frames
+    lengths: Lengths
+    priorities: npt.NDArray[np.uint8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def stored(self) -> int:
+        """Bytes of each frame that have content."""
+        return int(self.frames.shape[1])
+
+    def select(self, rows: Any) -> Train:
+        """The packets of `rows` (a slice, a mask or indices)."""
+        priorities = self.priorities
+        return Train(
+            self.times[rows],
+            self.frames[rows],
+            self.lengths[rows],
+            None if priorities is None else priorities[rows],
+        )
+
+    def at(self, times: Times) -> Train:
+        """The same packets at another place."""
+        return Train(times, self.frames, self.lengths, self.priorities)
+
+    def check(self) -> None:
+        """Raises TrainError for what is no train."""
+        times, lengths = self.times, self.lengths
+        if not len(times) == len(self.frames) == len(lengths):
+            raise TrainError(
+                f"{len(times)} times, {len(self.frames)} frames and {len(lengths)} lengths make no"
+                " train"
+            )
+        if self.priorities is not None and len(self.priorities) != len(times):
+            raise TrainError(f"{len(self.priorities)} priorities for {len(times)} packets")
+        if len(times) == 0:
+            return
+        if (times[1:] < times[:-1]).any():
+            raise TrainError("the packets of a train are not in the order of their times")
+        if self.stored < LEAST_FRAME or int(lengths.min()) < LEAST_FRAME:
+            raise TrainError(
+                f"frames of {int(lengths.min())} bytes of which {self.stored} are stored; allowed:"
+                f" {LEAST_FRAME} and more of each"
+            )
+
+
+def train(times: Any, frames: Frames, lengths: Any = None, priorities: Any = None) -> Train:
+    """A checked train of anything that makes such arrays. Raises TrainError.
+
+    times: an int for all, or n of them; lengths: None for frames that are stored whole, an int for
+    all, or n of them.
+    """
+    n = len(frames)
+    whole = frames.shape[1] if lengths is None else lengths
+    made = Train(
+        _filled(times, n),
+        frames,
+        _filled(whole, n),
+        None if priorities is None else np.asarray(priorities, np.uint8),
+    )
+    made.check()
+    return made
+
+
+def _filled(values: Any, n: int) -> npt.NDArray[np.int64]:
+    if isinstance(values, int):
+        return np.full(n, values, np.int64)
+    return np.asarray(values, np.int64)
+
+
+def joined(trains: Sequence[Train]) -> Train:
+    """One train of some, of which there is at least one, in the same order. All frames are stored
+    as long as the longest, with zeros behind what there was."""
+    if len(trains) == 1:
+        return trains[0]
+    priorities = None
+    if any(one.priorities is not None for one in trains):
+        priorities = np.concatenate(
+            [
+                np.zeros(len(one), np.uint8) if one.priorities is None else one.priorities
+                for one in trains
+            ]
+        )
+    return Train(
+        np.concatenate([one.times for one in trains]),
+        _side_by_side([one.frames for one in trains]),
+        np.concatenate([one.lengths for one in trains]),
+        priorities,
+    )
+
+
+def _side_by_side(parts: Sequence[Frames]) -> Frames:
+    widest = max(one.shape[1] for one in parts)
+    if all(one.shape[1] == widest for one in parts):
+        return np.concatenate(parts)
+    frames = np.zeros((sum(map(len, parts)), widest), np.uint8)
+    at = 0
+    for one in parts:
+        frames[at : at + len(one), : one.shape[1]] = one
+        at += len(one)
+    return frames

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Job files: what to train, on which nodes, and how gradients get together.
+
+``load(path)`` reads one; ``JobFileError`` lists everything wrong in it, with file, line, field and
+what is allowed. docs/files.md explains the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.optimizer import ADAM, MOMENTUM, NESTEROV
+from protocol.pipeline import USUAL, refusal
+from protocol.schedule import COSINE, LINEAR, STEP
+from specs import layerfile, placements
+from specs.jobspec import JobSpec
+from specs.layerfile import LayerTrace
+from specs.placements import KINDS, kind_of
+from topologies.documents import Document, DocumentError, Location, Problem, shown
+from topologies.documents import load as load_document
+from topologies.documents import parse as parse_document
+from topologies.spec import Topology
+from topologies.wording import few
+
+# Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
+MAX_WORLD = 4096
+_FLOAT_BYTES = 4
+_ROOT_IS_SWITCH = ("two-level", "core")
+
+
+class JobFileError(DocumentError):
+    """A job file that cannot be used, or not on this topology."""
+
+
+class OptionProblem(Problem):
+    """What is wrong with an option of the command line that goes with a job file."""
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.text}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a job's ranks are: ``workers[rank]`` and ``servers[rank]`` are node names."""
+
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A valid job file."""
+
+    spec: JobSpec
+    source: str
+    document: Document[JobSpec]
+    restored: Path | None = None  # instead of what the file says
+    layer_times: LayerTrace | None = None  # how long its layers take
+
+    @property
+    def compute_seconds(self) -> float:
+        """What an iteration's gradients take in virtual time."""
+        return self.spec.compute.seconds if self.layer_times is None else self.layer_times.seconds
+
+    @property
+    def restore(self) -> Path | None:
+        """The checkpoint that it goes on from; one in the file is found from where that is."""
+        if self.restored is not None or self.spec.restore is None:
+            return self.restored
+        return Path(self.source).absolute().parent / self.spec.restore
+
+    def refusal(self, location: Location, text: str) -> JobFileError:
+        """The error that a field of this file is."""
+        return JobFileError([self.document.problem(location, text)])
+
+    def cannot_restore(self, text: str) -> JobFileError:
+        """The error that the checkpoint is: of the field, or of the option that stands for it."""
+        if self.restored is None:
+            return self.refusal(("restore",), text)
+        return JobFileError([OptionProblem(self.source, 0, "--restore", text)])
+
+    def place(self, topology: Topology) -> Placement:
+        """The nodes of this job's ranks; raises ``JobFileError`` naming what the topology lacks."""
+        document = Document(self.document.file, self.spec, self.document.lines)
+        spec = self.spec.placement
+        everyone = [node.name for node in topology.workers]
+        nobody = f"{topology.name} has no worker"
+        workers = _named(document, "workers", spec.workers, everyone, nobody) or everyone
+        kind = kind_of(spec.kind)
+        hosts = placements.hosts(kind, topology, workers)
+        nobody = f"{topology.name} has no server"
+        if kind is not None and kind.colocated:
+            nobody = f"placement {kind.name} has servers on hosts of workers of the job, not on"
+        servers = _named(document, "servers", spec.servers, hosts.allowed, nobody)
+        if "servers" in spec.model_fields_set and spec.servers is None:
+            servers = list(hosts.allowed)
+        if kind is not None and kind.central and len(servers) > 1:
+            document.refuse(
+                ("placement", "servers"),
+                f"{len(servers)} servers, and placement {kind.name} ({kind.meaning}) has one;"
+                f" allowed: one of {few(hosts.allowed)}",
+            )
+        world = len(workers)
+        if world > MAX_WORLD:
+            document.refuse(("placement",), f"{world} workers; allowed: up to {MAX_WORLD}")
+        if world and self.spec.learns and self.spec.batch % world:
+            document.refuse(
+                ("batch",),
+                f"{self.spec.batch} cannot be split evenly over {world} workers;"
+                f" allowed: multiples of {world}",
+            )
+        try:
+            document.check()
+        except DocumentError as error:
+            raise JobFileError(error.problems) from error
+        return Placement(tuple(workers), tuple(servers) or hosts.default)
+
+
+def _named(
+    document: Document[JobSpec],
+    role: str,
+    given: list[str] | None,
+    allowed: Sequence[str],
+    nobody: str,
+) -> list[str]:
+    """The hosts that a placement names for a role, or none; notes those that cannot be."""
+    place = ("placement", role)
+    if given is not None and not given:
+        document.refuse(place, f"is empty; allowed: all, or some of {few(allowed)}")
+    for number, name in enumerate(given or ()):
+        if name not in allowed:
+            document.refuse((*place, number), f"{nobody} {shown(name)}; allowed: {few(allowed)}")
+        elif name in (given or ())[:number]:
+            document.refuse((*place, number), f"{name} is named twice")
+    return list(given or ())
+
+
+def load(path: str | Path, restore: Path | None = None) -> JobFile:
+    """Read a job file, to go on from a checkpoint if one is given; raises ``JobFileError``."""
+    try:
+        document = load_document(path, JobSpec)
+        _settle(document)
+        _check_workload(document)
+        _check_optimizer(document)
+        layers = _layers(document)
+    except DocumentError as error:
+        raise JobFileError(error.problems) from error
+    return JobFile(document.content, str(path), document, restore, layers)
+
+
+def parse(text: str, file: str = "<text>") -> JobFile:
+    """Read a job file from text; raises ``JobFileError`` naming ``file``."""
+    try:
+        document = parse_document(text, file, JobSpec)
+        _settle(document)
+        _check_workload(document)
+        _check_optimizer(document)
+        layers = _layers(document)
+    except DocumentError as error:
+        raise JobFileError(error.problems) from error
+    return JobFile(document.content, file, document, layer_times=layers)
+
+
+def _layers(document: Document[JobSpec]) -> LayerTrace | None:
+    """The layer trace that a job names, found from where its file is. Raises ``DocumentError``."""
+    compute = document.content.compute
+    if compute.layers is None:
+        return None
+    if "seconds" in compute.model_fields_set:
+        document.refuse(("compute",), "either `seconds` or `layers`, not both")
+        document.check()
+    path = Path(document.file).parent / compute.layers
+    if not path.is_file():
+        document.refuse(("compute", "layers"), f"there is no file {path}")
+        document.check()
+    return layerfile.load(path)
+
+
+def _settle(document: Document[JobSpec]) -> None:
+    """Writes a job's tree and who takes its steps into its spec, by its placement.
+
+    Notes in the document what the file says against it.
+    """
+    spec = document.content
+    kind = kind_of(spec.placement.kind)
+    if kind is None:
+        return
+    given = spec.tree if "tree" in spec.model_fields_set else next(iter(kind.trees))
+    if given not in kind.trees:
+        others = [one.name for one in KINDS if given in one.trees]
+        document.refuse(
+            ("tree",),
+            f"{given} does not go with placement {kind.name} ({kind.meaning}); allowed:"
+            f" {', '.join(kind.trees)}, or placement {' or '.join(others)}",
+        )
+        return
+    optimizer = spec.optimizer
+    if kind.steps:
+        if "at" in optimizer.model_fields_set and optimizer.at != kind.steps:
+            others = [one.name for one in KINDS if one.steps in ("", optimizer.at)]
+            document.refuse(
+                ("optimizer", "at"),
+                f"with placement {kind.name} ({kind.meaning}) steps are taken at {kind.steps};"
+                f" allowed: that, or placement {', '.join(others)}",
+            )
+        optimizer = optimizer.model_copy(update={"at": kind.steps})
+    document.content = spec.model_copy(update={"tree": kind.trees[given], "optimizer": optimizer})
+
+
+def _check_workload(document: Document[JobSpec]) -> None:
+    """Notes what does not go with layers that have only sizes, or with chunks without payload."""
+    spec = document.content
+    given = {field for field in type(spec).model_fields if (field,) in document.lines}
+    if spec.workload == "layers" and not spec.layers:
+        document.refuse(("layers",), "is empty; workload layers needs the bytes of each: [4 MB]")
+    elif spec.workload != "layers" and "layers" in given:
+        document.refuse(
+            ("layers",), f"workload {spec.workload} has layers of its own; leave it out"
+        )
+    for number, one in enumerate(spec.layers):
+        if one % _FLOAT_BYTES:
+            text = f"{one} B are no whole number of float32; allowed: multiples of {_FLOAT_BYTES} B"
+            document.refuse(("layers", number), text)
+    if spec.payload == "none":
+        if spec.learns:
+            document.refuse(
+                ("payload",),
+                f"without payload there are no sums that workload {spec.workload} could learn from;"
+                " allowed: summed, or workload resnet50 or layers",
+            )
+        if spec.chunk_bytes % _FLOAT_BYTES:
+            text = f"{spec.chunk_bytes} B; allowed: multiples of {_FLOAT_BYTES} B"
+            document.refuse(("chunk_bytes",), text)
+        if "gradients" in given:
+            document.refuse(("gradients",), "without payload they have no type; leave it out")
+    elif "chunk_bytes" in given:
+        document.refuse(
+            ("chunk_bytes",),
+            "chunks with payload are as long as the build of the program has them; leave it out, or"
+            " set payload: none",
+        )
+    if spec.learns:
+        return
+    for field in ("hidden", "batch", "optimizer", "poison", "checkpoint", "restore", "consistency"):
+        if field in given:
+            text = f"workload {spec.workload} has sizes of layers and learns nothing; leave it out"
+            document.refuse((field,), text)
+    if spec.optimizer.at == "servers" and "optimizer" not in given:
+        document.refuse(
+            ("placement",),
+            f"has servers take steps, and workload {spec.workload} has sizes of layers and none to"
+            " take; allowed: a placement where workers take them",
+        )
+
+
+def _check_optimizer(document: Document[JobSpec]) -> None:
+    """What of an optimizer does not go together. Raises ``DocumentError``."""
+    spec = document.content
+    optimizer, schedule = spec.optimizer, spec.optimizer.schedule
+    if optimizer.at == "servers" and spec.tree in _ROOT_IS_SWITCH:
+        document.refuse(
+            ("optimizer", "at"),
+            f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
+            f" switch; allowed: workers, or tree {spec.tree}-server, tor or none",
+        )
+    if not spec.consistency.together:
+        _check_apart(document)
+    if reason := refusal(
+        spec.server.plan,
+        spec.tree,
+        at_server=spec.tree not in _ROOT_IS_SWITCH,
+        switches=spec.tree != "none",
+        optimizer=optimizer.at == "servers",
+    ):
+        document.refuse(("server", "ablate" if spec.server.ablate else "pipeline"), reason)
+    falls = schedule.kind in (LINEAR, COSINE)
+    for group, place, known, fields in (
+        (optimizer, ("optimizer",), optimizer.name in (MOMENTUM, NESTEROV), ("momentum",)),
+        (optimizer, ("optimizer",), optimizer.name == ADAM, ("beta1", "beta2", "epsilon")),
+        (schedule, ("optimizer", "schedule"), falls, ("steps", "floor")),
+        (schedule, ("optimizer", "schedule"), schedule.kind == STEP, ("every", "factor")),
+    ):
+        name = optimizer.name if group is optimizer else f"schedule {schedule.kind}"
+        for one in fields:
+            if not known and one in group.model_fields_set:
+                document.refuse((*place, one), f"{name} has none; leave it out")
+    if schedule.kind == STEP:
+        for one in ("every", "factor"):
+            if not getattr(schedule, one):
+                text = "is needed with schedule step, more than 0"
+                document.refuse(("optimizer", "schedule", one), text)
+    steps = spec.iterations if schedule.steps is None else schedule.steps
+    if falls and schedule.warmup >= steps:
+        document.refuse(
+            ("optimizer", "schedule", "warmup"),
+            f"{schedule.warmup} steps of warm-up leave none of {steps}; allowed: up to {steps - 1}",
+        )
+    document.check()
+
+
+def _check_apart(document: Document[JobSpec]) -> None:
+    """Notes what a job that is not synchronous cannot have."""
+    spec, how = document.content, f"with consistency {document.content.consistency}"
+    if spec.optimizer.at != "servers":
+        document.refuse(
+            ("consistency",),
+            f"{spec.consistency} is about steps at servers; allowed: synchronous, or optimizer:"
+            " {at: servers}",
+        )
+    if spec.tree != "none":
+        document.refuse(
+            # (A placement's word sets the tree of files that have none.)
+            ("tree",) if ("tree",) in document.lines else ("consistency",),
+            f"{how} a server takes a step with each worker's gradient, so that switches have"
+            f" nothing to add up, and tree is {spec.tree}; allowed: none, which placements cc, cs,"
+            " ncc and ncs have",
+        )
+    if spec.checkpoint is not None:
+        document.refuse(
+            ("checkpoint",),
+            f"is of one step of all chunks, and {how} there is none; leave it out",
+        )
+    if spec.server.plan != USUAL:
+        document.refuse(
+            ("server",),
+            f"{spec.server.plan} is about sums over workers, which are none {how}; leave it out",
+        )
+    if spec.poison:
+        document.refuse(
+            ("poison",), f"{how} gradients go in float32, which all values fit; leave it out"
+        )

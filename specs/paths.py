@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the project's own files are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["ROOT"]
+
+ROOT = Path(__file__).resolve().parents[1]

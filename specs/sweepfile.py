@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweep files: a topology and a job, and which of their fields take which values.
+
+``load(path)`` reads one; ``SweepFileError`` lists all that is wrong in it, with file, line and
+field. The format, explained in docs/sweeps.md::
+
+    name: rates
+    topology: ../topologies/two-racks.yaml   # from where this file is
+    job: ../jobs/digits.yaml
+    axes:
+      topology.defaults.rate: [1 Gbit/s, 10 Gbit/s]
+      job.window: [16, 64]
+    seeds: [1, 2]                            # or how many: 2; of job.seed and topology.seed
+    exclude:
+      - {topology.defaults.rate: 1 Gbit/s, job.window: 64}
+    plot: {x: job.window, y: iteration_median_s, log: [x]}
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from specs import sweepfields
+from topologies.documents import Document, DocumentError, Location, Name, shown
+from topologies.documents import load as load_document
+from topologies.wording import few
+
+MOST_TRIALS = 10_000
+# An axis of its own, and the fields that it gives its values to.
+SEEDS = "seeds"
+SEEDED = ("job.seed", "topology.seed")
+KINDS = ("topology", "job")
+# Files that a trial would read or leave behind; of a trial only its summary is kept.
+_NOT_SWEPT = ("job.restore", "job.checkpoint")
+
+
+class SweepFileError(DocumentError):
+    """A sweep file that cannot be used, or has trials that cannot run."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PlotSpec(_Strict):
+    """x: an axis; None: the first whose values are numbers. y: a column of the results. log: which
+    scales are logarithmic; None: those whose values span decades."""
+
+    x: str | None = None
+    y: str = "iteration_median_s"
+    log: list[Literal["x", "y"]] | None = Field(default=None, max_length=2)
+
+
+def _seeds(value: object) -> object:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_TRIALS:
+        return list(range(1, value + 1))
+    raise ValueError(
+        f"{shown(value)} should be a list of seeds, or how many (1 to {MOST_TRIALS:,})"
+    )
+
+
+class SweepSpec(_Strict):
+    """What a sweep file says; axes: values by path, the first part of which is the file's kind."""
+
+    name: Name = Field(max_length=40)
+    topology: str = Field(min_length=1, max_length=1000)
+    job: str = Field(min_length=1, max_length=1000)
+    axes: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    seeds: Annotated[list[Any], BeforeValidator(_seeds), Field(min_length=1)] | None = None
+    exclude: list[dict[str, Any]] = []
+    plot: PlotSpec = PlotSpec()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A field and its values, or ``seeds`` (of two fields). place: of these in the sweep file."""
+
+    path: str
+    values: tuple[Any, ...]
+    place: Location
+
+    @property
+    def kind(self) -> str:
+        """Of the file that the field is in: topology or job."""
+        return self._paths[0].partition(".")[0]
+
+    @property
+    def field(self) -> str:
+        """The field's path in that file."""
+        return self._paths[0].partition(".")[2]
+
+    @property
+    def location(self) -> Location:
+        """The same in parts."""
+        return sweepfields.parse(self.field)
+
+    def field_in(self, kind: str) -> str:
+        """The path of the field in a file of that kind; empty if it has none there."""
+        found = (path.partition(".") for path in self._paths)
+        return next((field for of, _, field in found if of == kind), "")
+
+    @property
+    def of_seeds(self) -> bool:
+        """Whether its values are other draws of the same."""
+        return self.path in (SEEDS, *SEEDED)
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return SEEDED if self.path == SEEDS else (self.path,)
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """A sweep file whose axes can be; whether its trials can is `sweeps.trials`'s."""
+
+    spec: SweepSpec
+    source: Path
+    document: Document[SweepSpec]
+    axes: tuple[Axis, ...]
+
+    def base(self, kind: str) -> Path:
+        """The file of a kind that trials are made from."""
+        return self.source.parent / str(getattr(self.spec, kind))
+
+    def combinations(self) -> Iterator[tuple[int, ...]]:
+        """For each trial the number of each axis's value, the last axis changing fastest."""
+        for chosen in itertools.product(*(range(len(axis.values)) for axis in self.axes)):
+            if not any(self._excluded(chosen, entry) for entry in self.spec.exclude):
+                yield chosen
+
+    def _excluded(self, chosen: tuple[int, ...], entry: dict[str, Any]) -> bool:
+        values = {a.path: a.values[n] for a, n in zip(self.axes, chosen, strict=True)}
+        return all(same(values[path], one) for path, one in entry.items())
+
+
+def same(value: Any, other: Any) -> bool:
+    """Whether two values of files are; 1 and true are not."""
+    return json.dumps(value, sort_keys=True, default=str) == json.dumps(
+        other, sort_keys=True, default=str
+    )
+
+
+def load(path: Path) -> SweepFile:
+    """Read a sweep file; raises ``SweepFileError``."""
+    try:
+        document = load_document(path, SweepSpec)
+        axes = tuple(_axes(document))
+        document.check()
+        file = SweepFile(document.content, path, document, axes)
+        _check_exclusions(document, axes)
+        _check_plot(document, axes)
+        document.check()
+        _check_number(file)
+        document.check()
+    except DocumentError as error:
+        raise SweepFileError(error.problems) from error
+    return file
+
+
+def _axes(document: Document[SweepSpec]) -> Iterator[Axis]:
+    spec = document.content
+    given: dict[str, tuple[list[Any], Location]] = {
+        path: (values, ("axes", path)) for path, values in spec.axes.items()
+    }
+    if SEEDS in given:
+        document.refuse(("axes", SEEDS), "stands beside `axes`, not in it")
+    elif spec.seeds is not None:
+        for path in SEEDED:
+            if path in given:
+                document.refuse((SEEDS,), f"{path} is an axis already; leave one of them out")
+        given[SEEDS] = (spec.seeds, (SEEDS,))
+    for path, (values, place) in given.items():
+        kind, _, field = (SEEDED[0] if path == SEEDS else path).partition(".")
+        if kind not in KINDS or not field:
+            document.refuse(place, "is no field; allowed: topology.FIELD, job.FIELD")
+            continue
+        for never in _NOT_SWEPT:
+            if sweepfields.within(path, never):
+                document.refuse(place, "of trials only summaries are kept; leave it out")
+        try:
+            sweepfields.parse(field)
+        except ValueError as error:
+            document.refuse(place, str(error))
+            continue
+        for other in given:
+            if other != path and sweepfields.within(path, other):
+                document.refuse(place, f"is part of {other}, which is an axis, too")
+        for number, value in enumerate(values):
+            if any(same(value, one) for one in values[:number]):
+                document.refuse((*place, number), f"{shown(value)} is given twice")
+        yield Axis(path, tuple(values), place)
+
+
+def _check_exclusions(document: Document[SweepSpec], axes: tuple[Axis, ...]) -> None:
+    values = {axis.path: axis.values for axis in axes}
+    for number, entry in enumerate(document.content.exclude):
+        if not entry:
+            document.refuse(("exclude", number), "is empty, so it would exclude every trial")
+        for path, value in entry.items():
+            place: Location = ("exclude", number, path)
+            if path not in values:
+                document.refuse(place, f"is no axis; axes are {', '.join(values)}")
+            elif not any(same(value, one) for one in values[path]):
+                allowed = ", ".join(shown(one) for one in values[path])
+                document.refuse(place, f"{shown(value)} is no value of that axis; it has {allowed}")
+
+
+def _check_plot(document: Document[SweepSpec], axes: tuple[Axis, ...]) -> None:
+    x, paths = document.content.plot.x, [axis.path for axis in axes]
+    if x is not None and x not in paths:
+        document.refuse(("plot", "x"), f"{shown(x)} is no axis; axes are {few(paths)}")
+
+
+def _check_number(file: SweepFile) -> None:
+    every = 1
+    for axis in file.axes:
+        every *= len(axis.values)
+    if every > MOST_TRIALS:
+        text = f"{every:,} combinations; allowed: up to {MOST_TRIALS:,}"
+        file.document.refuse(("axes",), text)
+    elif next(file.combinations(), None) is None:
+        file.document.refuse(("exclude",), "excludes every trial")

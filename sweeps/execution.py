@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trial, in the process that this is called in; and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from emulation.lifecycle.launcher import program_for
+from observability.processinfo import tail
+from observability.record import RunDirectory
+from simulation import session
+from simulation.errors import VirtualError
+from sweeps import code
+from testbed.errors import JobError
+from topologies.spec import read as read_topology
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial: its summary.json, or an error and the end of its log.
+
+    where: which process, or node, ran it. seconds: of wall time.
+    """
+
+    summary: Message | None
+    error: str = ""
+    log: str = ""
+    where: str = ""
+    seconds: float = 0.0
+
+    def to_message(self) -> Message:
+        """As JSON takes it."""
+        return asdict(self)
+
+
+def execute(known: str, topology: str, job: str, where: str) -> Outcome:
+    """Runs a job on a topology, both texts of files, in virtual time; leaves no files.
+
+    known: the digest of the rackhub that the sweep is of (``code.digest``).
+    """
+    began = time.monotonic()
+    if known != code.digest():
+        text = "another rackhub is installed here than where the sweep was started"
+        return Outcome(None, f"{where}: {text}; install the same version", "", where)
+    with tempfile.TemporaryDirectory(prefix="rackhub-trial-") as folder:
+        run = RunDirectory(Path(folder))
+        error = log = ""
+        try:
+            matches = _run(run, topology, job)
+            if not matches:
+                error = "the weights differ from the reference's"
+        except (JobError, VirtualError) as failure:
+            error = str(failure).split("\n", 1)[0]
+        except Exception as failure:  # a trial that fails in any way is told of, with where
+            error = f"{type(failure).__name__}: {failure}"
+            log = traceback.format_exc()
+        seconds = time.monotonic() - began
+        if error:
+            said = run.logs / "virtual.log"
+            log = "\n".join(filter(None, [tail(said) if said.exists() else "", log]))
+            return Outcome(None, error, log, where, seconds)
+        return Outcome(json.loads(run.summary.read_text()), "", "", where, seconds)
+
+
+def _run(run: RunDirectory, topology: str, job: str) -> bool:
+    run.logs.mkdir()
+    run.topology.write_text(topology)
+    (run.path / "job.yaml").write_text(job)
+    jobs = [run.path / "job.yaml"]
+    plane = program_for(jobs)[2]
+    checked = session.check(read_topology(run.topology), jobs, plane)
+    (run.path / "testbed.json").write_text(json.dumps({"name": checked.topology.name}))
+    return session.Session(checked, plane, run, lambda _: None).execute()

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be known before anything starts: that jobs fit a topology, and it the program.
+
+``check`` plans and admits jobs as the controller will, all at once on empty switches, so that a
+testbed that comes up also trains. What is wrong is an error of the file, line and field that says
+so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from controller.admission import Admission, NoRoomError, Reservation, Resources
+from controller.dataplane import BYTES_PER_LANE, DataPlane
+from controller.entries import EntryError
+from controller.levels import NotJoinedError, join
+from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
+from controller.windows import choose_window
+from hosts.checkpoint import read
+from hosts.errors import CheckpointError
+from planner.queues import incast
+from specs import jobfile
+from specs.jobfile import JobFile, JobFileError, Placement
+from specs.jobspec import JobSpec
+from specs.p4program import DataPlaneError
+from testbed.targets import BMV2_QUEUE_PACKETS, Target
+from topologies.addressing import Addressing
+from topologies.documents import DocumentError, Location, Problem
+from topologies.ring import units_by_rank
+from topologies.spec import TopologyFile
+from topologies.topology import Topology
+from topologies.wording import few
+from workloads.trainer import misfit
+from workloads.workloads import WORKLOADS, layers, open_workload, shapes
+
+__all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts", "read_program"]
+
+MOST_SHOWN = 8  # switches under another that are told one by one
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """Where a job's ranks are, its trees, and what it will hold in the switches.
+
+    servers: its server processes by rank.
+    """
+
+    file: JobFile
+    placement: Placement
+    servers: tuple[str, ...]
+    kind: TreeKind
+    trees: tuple[Tree, ...]
+    reservation: Reservation
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slots by switch."""
+        return self.reservation.slots()
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """A topology and the jobs on it that can run; warnings: what is of no use there."""
+
+    topology: Topology
+    jobs: tuple[JobPlan, ...]
+    warnings: tuple[Problem, ...]
+
+
+def read_program(program: Path, p4info: Path, empty_lanes: int = 0) -> DataPlane:
+    """A build of the data plane; ``DataPlaneError`` if it is none, or cannot carry gradients.
+
+    empty_lanes: of chunks that are to have no payload, which is for builds that sum none.
+    """
+    for file in (program, p4info):
+        if not file.is_file():
+            raise DataPlaneError(f"{file}: no such file")
+    try:
+        plane = DataPlane.load(program, p4info, empty_lanes)
+        document = json.loads(plane.device_config)
+    except EntryError as error:
+        raise DataPlaneError(str(error)) from error
+    except OSError as error:
+        raise DataPlaneError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DataPlaneError(
+            f"{program}: not a program for BMv2 (p4c-bm2-ss writes them): {error}"
+        ) from error
+    if not isinstance(document, dict) or "pipelines" not in document:
+        raise DataPlaneError(f"{program}: JSON, but not a program for BMv2: it has no `pipelines`")
+    try:
+        slots, lanes = plane.slots, plane.lanes
+    except EntryError as error:
+        raise DataPlaneError(f"{p4info}: not this data plane's: {error}") from error
+    if empty_lanes and plane.sums:
+        raise DataPlaneError(
+            f"{p4info}: its switches sum chunks of {lanes} lanes, and jobs with payload: none have"
+            " nothing to sum; use a build with BLOCKS=0, or leave --program and --p4info out"
+        )
+    if not (slots and lanes):
+        raise DataPlaneError(
+            f"{p4info}: its chunks have {lanes} lanes, so there is nothing to sum (a build with"
+            " BLOCKS=0 is for jobs with payload: none, in virtual time); use one with more"
+        )
+    return plane
+
+
+def check(
+    topology: TopologyFile,
+    jobs: Sequence[Path],
+    plane: DataPlane,
+    target: Target,
+    restore: Path | None = None,
+    *,
+    virtual: bool = False,
+) -> Preflight:
+    """Places, plans and admits jobs, which go on from a checkpoint if one is given; raises
+    ``TopologyError``, then ``JobFileError``. virtual: for virtual time, else for emulation."""
+    _check_links(topology, plane, virtual=virtual)
+    _check_routes(topology, plane)
+    addressing = Addressing(topology.topology)
+    resources = Resources((node.name for node in topology.topology.switches), plane.slots)
+    most = BMV2_QUEUE_PACKETS if target == "bmv2" else None
+    plans: list[JobPlan] = []
+    problems: list[Problem] = []
+    for number, path in enumerate(jobs):
+        try:
+            file = jobfile.load(path, restore)
+            if crowded := _crowded(topology, file, addressing):
+                problems.append(crowded)
+                continue
+            placement = file.place(topology.topology)
+            _check_payload(file, plane, virtual=virtual)
+            _check_workload(file, len(placement.workers))
+        except JobFileError as error:
+            problems += error.problems
+            continue
+        try:
+            plans.append(admit(file, placement, number, addressing, resources, plane, most))
+        except NoRoomError as refusal:
+            others = ", ".join(plan.file.spec.name for plan in plans)
+            text = f"{refusal} (after {others})" if others else str(refusal)
+            problems.append(file.document.problem(("window",), text))
+        except PlanRefusedError as refusal:
+            problems.append(_plan_problem(topology, file, refusal))
+    if problems:
+        raise JobFileError(problems)
+    warnings = _idle(topology, addressing)
+    warnings += [one for plan in plans for one in _overflowing(plan, addressing, plane, most)]
+    return Preflight(topology.topology, tuple(plans), tuple(warnings))
+
+
+def admit(
+    file: JobFile,
+    placement: Placement,
+    number: int,
+    addressing: Addressing,
+    resources: Resources,
+    plane: DataPlane,
+    most: int | None,
+) -> JobPlan:
+    """What the job of that number would get; most: see ``choose_window``. PlanRefusedError."""
+    spec, topology = file.spec, addressing.topology
+    units = units_by_rank(addressing, placement.servers)
+    servers = [unit.address for unit in units]
+    kind, trees, reservation = resources.admit(
+        lambda kind: plan_trees(
+            topology, addressing, placement.workers, servers, kind, spec.streams, number
+        ),
+        TreeKind.of(spec.tree),
+        spec.window,
+        lambda trees: choose_window(
+            addressing, trees, servers, plane.frame_bytes, queue_packets=most
+        ),
+        Admission.of(spec.admission),
+    )
+    names = tuple(unit.name for unit in units)
+    return JobPlan(file, placement, names, kind, trees, reservation)
+
+
+def _check_links(file: TopologyFile, plane: DataPlane, *, virtual: bool) -> None:
+    """What a testbed cannot do, and links that are too small for the program's chunks."""
+    needed = plane.packet_bytes
+    for link, places in zip(file.topology.links, file.places, strict=True):
+        for quality, where in zip((link.forward, link.backward), places, strict=True):
+            if quality.delay and not virtual:
+                file.refuse(
+                    where["delay"],
+                    f"{link.a} to {link.b} would have a delay, and emulated links have none (not"
+                    " every kernel has netem); allowed: 0 ms, or --clock virtual",
+                )
+            if quality.mtu < needed:
+                file.refuse(
+                    where.get("mtu", ("defaults",)),
+                    f"{link.a} to {link.b} has MTU {quality.mtu}, and a chunk of {plane.lanes}"
+                    f" lanes makes packets of {needed} B; allowed: at least that, or a build with"
+                    " smaller chunks",
+                )
+    if file.topology.tls:
+        file.refuse(
+            ("tls",),
+            "control goes over unix sockets, which need no TLS (not in this version);"
+            " allowed: false",
+        )
+    file.check()
+
+
+def _check_routes(file: TopologyFile, plane: DataPlane) -> None:
+    """A switch has a route to every interface of a host and to every other switch."""
+    topology = file.topology
+    held = plane.p4info.table("forwarding.routes").size
+    needed = (
+        sum(len(topology.links_of(host.name)) for host in topology.hosts)
+        + len(topology.switches)
+        - 1
+    )
+    if needed > held:
+        file.refuse(
+            ("racks",),
+            f"{needed} addresses for each switch to have routes to, and the program's table holds"
+            f" {held}; use fewer hosts (`rackhub plan` takes as many)",
+        )
+    file.check()
+
+
+def _check_payload(file: JobFile, plane: DataPlane, *, virtual: bool) -> None:
+    """Whether chunks can be what the job has them be. Raises ``JobFileError``."""
+    spec = file.spec
+    if spec.payload == "none" and not virtual:
+        raise file.refusal(
+            ("payload",),
+            "only simulated links carry chunks without one; allowed: summed, or --clock virtual",
+        )
+    if (spec.payload == "none") == plane.sums:
+        others = "without payload" if spec.payload == "summed" else "with payload"
+        text = f"{spec.payload}, and other jobs of the run are {others}: one program runs them all"
+        raise file.refusal(("payload",), text)
+    if spec.payload == "none" and spec.chunk_bytes != BYTES_PER_LANE * plane.lanes:
+        raise file.refusal(
+            ("chunk_bytes",),
+            f"{spec.chunk_bytes} B, and other jobs of the run have chunks of"
+            f" {BYTES_PER_LANE * plane.lanes} B; allowed: the same for all",
+        )
+
+
+def _check_workload(file: JobFile, world: int) -> None:
+    """What fits the data and the model. Raises ``JobFileError``."""
+    spec = file.spec
+    if file.layer_times is not None:
+        try:
+            file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
+        except DocumentError as error:
+            raise JobFileError(error.problems) from error
+    if not spec.learns:
+        return
+    try:
+        workload = open_workload(spec)
+    except RuntimeError as error:
+        raise file.refusal(("workload",), str(error)) from error
+    # A worker's share of a batch comes from its share of the data, without repetition.
+    most = world * (workload.examples // world)
+    if spec.batch > most:
+        raise file.refusal(
+            ("batch",),
+            f"{spec.batch} is more than the training set's {workload.examples} {workload.unit}s"
+            f" give {world} workers; allowed: multiples of {world} up to {most}",
+        )
+    sizes = shapes(spec)
+    names = list(sizes)
+    if file.restore is not None:
+        try:
+            checkpoint = read(file.restore)
+            checkpoint.check_keys(file.restore, sizes)
+        except CheckpointError as error:
+            raise file.cannot_restore(str(error)) from error
+        if why := misfit(spec, checkpoint):
+            raise file.cannot_restore(f"{file.restore}: {why}")
+    unknown = [key for key in spec.optimizer.keys if not any(fnmatchcase(n, key) for n in names)]
+    if unknown:
+        raise JobFileError(
+            file.document.problem(
+                ("optimizer", "keys", key), f"fits no parameter; there are {', '.join(names)}"
+            )
+            for key in unknown
+        )
+
+
+def _plan_problem(topology: TopologyFile, file: JobFile, refusal: PlanRefusedError) -> Problem:
+    text = str(refusal)
+    given = file.spec.placement.workers is not None
+    if refusal.field == "cores" and not given:
+        return topology.problem(("cores",), text)
+    if refusal.tor is not None and not given:
+        rack = topology.topology.by_name[refusal.tor].rack
+        assert rack is not None
+        text += f" (job {file.spec.name} takes all: `placement` in {file.source} can name some)"
+        return topology.problem(("racks", topology.racks[rack], "workers"), text)
+    place: Location = (refusal.field,)
+    if refusal.field in ("workers", "cores"):
+        place = ("placement", "workers") if given else ("tree",)
+    return file.document.problem(place, text)
+
+
+def _crowded(topology: TopologyFile, file: JobFile, addressing: Addressing) -> Problem | None:
+    """A rack, or racks under cores, that no job can take all of: other workers would have other
+    batches."""
+    if file.spec.placement.workers is not None:
+        return None
+    nodes = topology.topology
+    servers = units_by_rank(addressing, [node.name for node in nodes.servers])
+    workers = [node.name for node in nodes.workers]
+    kind = TreeKind.of(file.spec.tree)
+    addresses = [unit.address for unit in servers]
+    try:
+        plan_trees(nodes, addressing, workers, addresses, kind, file.spec.streams)
+    except PlanRefusedError as refusal:
+        of_topology = refusal.tor is not None or refusal.field == "cores"
+        return _plan_problem(topology, file, refusal) if of_topology else None
+    return None
+
+
+def _idle(file: TopologyFile, addressing: Addressing) -> list[Problem]:
+    """Levels of cores above the one where all racks are joined, by links and by a tree of all."""
+    topology = file.topology
+    try:
+        levels = len(join(topology, addressing, [tor.name for tor in topology.tors], 0))
+    except NotJoinedError:  # a job that takes all racks is told
+        return []
+    idle = [core.name for core in topology.cores if core.level > 1 + max(levels, 1)]
+    if not idle:
+        return []
+    text = f"{few(idle)}: carries nothing, as lower levels join all racks"
+    return [file.problem(("cores",), text)]
+
+
+def _overflowing(
+    plan: JobPlan, addressing: Addressing, plane: DataPlane, most: int | None
+) -> list[Problem]:
+    """That a job's windows are more than a queue holds where they meet; most: see ``admit``."""
+    spec, window = plan.file.spec, plan.reservation.window
+    servers = [addressing.unit(name).address for name in plan.servers]
+    sizes = window, _chunks(spec, plane), plane.frame_bytes
+    text = incast(addressing, plan.trees, servers, *sizes, queue_packets=most)
+    place = ("window",) if spec.window else ("tree",)
+    return [plan.file.document.problem(place, text)] if text else []
+
+
+def facts(checked: Preflight, target: Target) -> dict[str, Any]:
+    """What was found, as data."""
+    topology = checked.topology
+    return {
+        "topology": topology.name,
+        "target": target,
+        "racks": topology.racks,
+        "workers": len(topology.workers),
+        "servers": len(topology.servers),
+        "switches": len(topology.switches),
+        "links": len(topology.links),
+        "warnings": [str(warning) for warning in checked.warnings],
+        "jobs": [
+            {
+                "job": plan.file.spec.name,
+                "file": plan.file.source,
+                "placement": plan.file.spec.placement.kind,
+                "workers": list(plan.placement.workers),
+                "servers": list(plan.placement.servers),
+                "server_processes": list(plan.servers),
+                "tree": str(plan.kind),
+                "parameters": sum(shapes(plan.file.spec).values()),
+                "streams": len(plan.trees),
+                "window": plan.reservation.window,
+                "slots": plan.slots,
+            }
+            for plan in checked.jobs
+        ],
+    }
+
+
+def describe(checked: Preflight, plane: DataPlane) -> list[str]:
+    """What was found, in lines for people."""
+    topology = checked.topology
+    counts = [
+        (topology.racks, "rack"), (len(topology.workers), "worker"),
+        (len(topology.servers), "server"), (len(topology.switches), "switch"),
+        (len(topology.links), "link"),
+    ]  # fmt: skip
+    lines = [f"{topology.source}: {', '.join(_counted(*one) for one in counts)}"]
+    for plan in checked.jobs:
+        spec, window = plan.file.spec, plan.reservation.window
+        trees = Counter(_shape(tree) for tree in plan.trees)
+        slots = Counter(plan.slots.values())
+        held = [
+            f"{size} of {plane.slots} in {few([n for n, s in plan.slots.items() if s == size])}"
+            for size in slots
+        ]
+        lines += [
+            f"{plan.file.source}: job {spec.name}, {_counted(spec.iterations, 'iteration')}"
+            + (f" of {_counted(spec.batch, WORKLOADS[spec.workload].unit)}" if spec.learns else ""),
+            f"  model    {_model(spec, plane)}",
+            f"  workers  {few(list(plan.placement.workers))}",
+            f"  servers  {_servers(plan)}",
+            f"  tree     {plan.kind}{_instead(plan)}: {'; '.join(trees)}",
+            f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
+            f"  slots    {', '.join(held) or 'none'}",
+        ]
+    return lines
+
+
+def _instead(plan: JobPlan) -> str:
+    """Which tree the job asked for, where it was admitted without it."""
+    asked = plan.file.spec.tree
+    return "" if asked == str(plan.kind) else f" (no slots are left for {asked})"
+
+
+def _servers(plan: JobPlan) -> str:
+    """Hosts, and how many processes they have where that is more than one each."""
+    hosts = few(list(plan.placement.servers))
+    several = len(plan.servers) > len(plan.placement.servers)
+    return f"{hosts}: {_counted(len(plan.servers), 'process')}" if several else hosts
+
+
+def _model(spec: JobSpec, plane: DataPlane) -> str:
+    """How large a job's gradients are."""
+    parameters, chunks = sum(shapes(spec).values()), _chunks(spec, plane)
+    size = f"{parameters:,} parameters, {_counted(chunks, 'chunk')} each way in an iteration"
+    return f"{spec.workload}: {size}"
+
+
+def _chunks(spec: JobSpec, plane: DataPlane) -> int:
+    """Of an iteration."""
+    return sum(-(-size // plane.lanes) for size in shapes(spec).values())
+
+
+def _shape(tree: Tree) -> str:
+    """A tree in words: core0 over tor0 (w0..w3), tor1 (w4..w7)."""
+    return f"{tree.root.switch or 'the servers'} over {_below(tree, tree.root)}"
+
+
+def _below(tree: Tree, node: TreeNode) -> str:
+    switches = [child for child in node.children if child.rank is None]
+    if not switches:
+        return few([child.name for child in node.children])
+    if len(switches) > MOST_SHOWN:
+        return f"{few([one.name for one in switches])} with {_counted(node.workers, 'worker')}"
+    return ", ".join(f"{one.name} ({_below(tree, tree.by_number[one.node])})" for one in switches)
+
+
+def _counted(number: int, what: str) -> str:
+    plural = f"{what}es" if what.endswith(("ch", "ss")) else f"{what}s"
+    return f"{number} {what if number == 1 else plural}"

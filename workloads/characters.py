@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workload ``characters``: the next character of English text, from the ones before it.
+
+The text is what Python says of itself when asked for help: the topics of its reference manual, in
+``pydoc_data.topics`` of every Python, about half a million characters. It differs by Python
+version, so that whoever compares two runs compares its SHA-256, too.
+
+The model is Bengio's (Bengio et al., A Neural Probabilistic Language Model, 2003), by character:
+learned embeddings of the characters before, side by side, into fully connected layers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specs.jobspec import JobSpec
+from workloads.models import Classes, Floats, Parameters, Perceptron, draws, own_part
+
+CONTEXT = 16
+EMBEDDED = 16
+# Class 0 is whatever is not among them. The same for every text, so that the model's size is, too.
+ALPHABET = "\n" + "".join(chr(code) for code in range(32, 127))
+CLASSES = 1 + len(ALPHABET)
+# Blocks of the text, of which one in ten is held out: all of it is about Python, but each end of
+# the alphabet about something else.
+BLOCK = 4096
+TEST_SHARE = 10
+TEST_POSITIONS = 4096
+
+Text = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+
+def load_text() -> str:
+    """All topics, in the order of their names. Raises ``RuntimeError`` where Python was installed
+    without them."""
+    try:
+        topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
+    except ImportError as error:
+        raise RuntimeError(
+            "this Python has no pydoc_data.topics, which the workload `characters` learns from;"
+            " install Python's whole standard library (Debian: libpython3-stdlib)"
+        ) from error
+    return "\n".join(topics[name] for name in sorted(topics))
+
+
+def as_classes(text: str) -> Text:
+    """(n,) the class of each character."""
+    known: Text = np.zeros(1 << 16, np.uint8)
+    known[[ord(character) for character in ALPHABET]] = np.arange(1, CLASSES)
+    codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    classes: Text = known[np.where(codes < len(known), codes, 0)]
+    return classes
+
+
+def split(length: int, seed: int) -> tuple[Positions, Positions]:
+    """Positions of a text to be learned and to be held out, of blocks drawn with the seed; with all
+    that a position is foretold from, no block's reach into another."""
+    starts = np.arange(0, length - CONTEXT, BLOCK)
+    drawn = np.random.default_rng([seed, 1]).permutation(len(starts))
+    held_out = np.zeros(len(starts), bool)
+    held_out[drawn[: max(1, len(starts) // TEST_SHARE)]] = True
+    positions = np.arange(length)
+    inside = positions % BLOCK >= CONTEXT
+    test = held_out[np.minimum(positions // BLOCK, len(starts) - 1)]
+    return positions[inside & ~test], positions[inside & test]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Positions (n,) in a text."""
+
+    text: Text
+    positions: Positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def classes(self) -> Classes:
+        """(n,) what is there."""
+        return self.text[self.positions].astype(np.int64)
+
+    @cached_property
+    def before(self) -> Classes:
+        """(n, CONTEXT) what comes before it."""
+        back = np.arange(-CONTEXT, 0)
+        before: Classes = self.text[self.positions[:, None] + back].astype(np.int64)
+        return before
+
+    def select(self, rows: Any) -> Places:
+        """See Data."""
+        return Places(self.text, self.positions[rows])
+
+
+class Writer(Perceptron):
+    """The next character from the CONTEXT ones before it."""
+
+    def __init__(self, hidden: list[int], seed: int) -> None:
+        super().__init__([CONTEXT * EMBEDDED, *hidden, CLASSES], seed)
+        shape = CLASSES, EMBEDDED
+        embeddings = self._random.standard_normal(shape, dtype=np.float32)
+        self.parameters = {"embeddings": embeddings, **self.parameters}
+
+    def inputs(self, data: Places) -> Floats:
+        """See Perceptron."""
+        inputs: Floats = self.parameters["embeddings"][data.before].reshape(len(data), -1)
+        return inputs
+
+    def learn_inputs(self, data: Places, error: Floats) -> Parameters:
+        """See Perceptron."""
+        gradient = np.zeros((CLASSES, EMBEDDED), np.float32)
+        np.add.at(gradient, data.before.reshape(-1), error.reshape(-1, EMBEDDED))
+        return {"embeddings": gradient}
+
+
+class Characters:
+    """See ``workloads.workloads.Workload``."""
+
+    unit = "character"
+    data = "Python's pydoc_data.topics"
+
+    def __init__(self, job: JobSpec) -> None:
+        text = load_text()
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self._text = as_classes(text)
+        self._training, held_out = split(len(text), job.seed)
+        # As many as tell one model from another, evenly from all of it.
+        chosen = np.linspace(0, len(held_out) - 1, min(TEST_POSITIONS, len(held_out)))
+        self.test = Places(self._text, held_out[chosen.astype(np.int64)])
+        self.examples = len(self._training)
+        self._job = job
+
+    @staticmethod
+    def model(job: JobSpec) -> Writer:
+        """See Workload."""
+        return Writer(job.hidden, job.seed)
+
+    def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Places]:
+        """See Workload."""
+        job = self._job
+        part = self._training[own_part(self.examples, job.seed, rank, world)]
+        for rows in draws(len(part), job.batch // world, job.seed, rank, first):
+            yield Places(self._text, part[rows])

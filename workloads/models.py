@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What workloads have in common: a model is fully connected layers over inputs of its own.
+
+Everything is a function of the job file and of the number of workers alone, and gives the same bits
+on every CPU and with any number of threads: float32 throughout, no BLAS, no global random state. So
+a single process can redo what the workers of a run did.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.kernels import column_sums, exp, ln, product, row_sums, total
+
+Floats = npt.NDArray[np.float32]
+Classes = npt.NDArray[np.int64]
+Parameters = dict[str, Floats]
+
+_ROWS = 4096  # of a test set at a time, so that memory stays small
+
+
+class Data(Protocol):
+    """Examples: what a model takes, and their classes (n,)."""
+
+    @property
+    def classes(self) -> Classes: ...
+
+    def __len__(self) -> int: ...
+
+    def select(self, rows: Any) -> Any:
+        """Some of them."""
+
+
+class Quality(NamedTuple):
+    """Of a model on a test set: share of examples put into their class, mean cross entropy in
+    nats."""
+
+    accuracy: float
+    loss: float
+
+
+class Perceptron(ABC):
+    """Fully connected layers with ReLU between them, softmax and cross entropy at the end.
+
+    sizes: of the inputs, each hidden layer, and the classes. What the inputs of `Data` are is for
+    ``inputs`` to say.
+    """
+
+    learns = True
+
+    def __init__(self, sizes: Sequence[int], seed: int) -> None:
+        """He's initialisation (He et al., 2015): normal with variance 2 / inputs, biases zero."""
+        self._random = np.random.default_rng([seed, 4])
+        self.layers = len(sizes) - 1
+        self.parameters: Parameters = {}
+        for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes), start=1):
+            deviation = np.float32(np.sqrt(2 / inputs))
+            weights = self._random.standard_normal((inputs, outputs), dtype=np.float32) * deviation
+            self.parameters[f"weights{layer}"] = weights
+            self.parameters[f"biases{layer}"] = np.zeros(outputs, np.float32)
+
+    @abstractmethod
+    def inputs(self, data: Any) -> Floats:
+        """(n, sizes[0]) of n examples."""
+
+    def learn_inputs(self, data: Any, error: Floats) -> Parameters:
+        """Gradients of what ``inputs`` is made with; error (n, sizes[0]): the loss's for it."""
+        return {}
+
+    def gradients(self, batch: Any) -> tuple[float, Parameters]:
+        """Mean cross entropy of a batch, and its gradient for every parameter."""
+        values = self._forward(batch)
+        losses, shares = _cross_entropy(values[-1], batch.classes)
+        shares[np.arange(len(batch)), batch.classes] -= 1
+        error: Floats = shares / np.float32(len(batch))
+        gradients: Parameters = {}
+        for layer in range(self.layers, 0, -1):
+            gradients[f"weights{layer}"] = product(values[layer - 1].T, error)
+            gradients[f"biases{layer}"] = column_sums(error)
+            if layer > 1:
+                back = product(error, self.parameters[f"weights{layer}"].T)
+                error = back * (values[layer - 1] > 0)
+        if len(gradients) < len(self.parameters):
+            back = product(error, self.parameters["weights1"].T)
+            gradients |= self.learn_inputs(batch, back)
+        return total(losses) / len(batch), {name: gradients[name] for name in self.parameters}
+
+    def evaluate(self, data: Data) -> Quality:
+        """How good it is on a test set."""
+        right, lost = 0, 0.0
+        for first in range(0, len(data), _ROWS):
+            part = data.select(slice(first, first + _ROWS))
+            scores = self._forward(part)[-1]
+            right += int(np.count_nonzero(scores.argmax(axis=1) == part.classes))
+            lost += total(_cross_entropy(scores, part.classes)[0])
+        return Quality(right / len(data), lost / len(data))
+
+    @property
+    def by_layer(self) -> dict[str, tuple[str, ...]]:
+        """The names of each layer's parameters, in the order of the forward pass."""
+        found = {f"layer{n}": (f"weights{n}", f"biases{n}") for n in range(1, self.layers + 1)}
+        connected = {key for keys in found.values() for key in keys}
+        before = [name for name in self.parameters if name not in connected]
+        return {**{name: (name,) for name in before}, **found}
+
+    def _forward(self, data: Any) -> list[Floats]:
+        """Each layer's input, and the last one's output."""
+        values = [self.inputs(data)]
+        for layer in range(1, self.layers + 1):
+            value = product(values[-1], self.parameters[f"weights{layer}"])
+            value += self.parameters[f"biases{layer}"]
+            values.append(np.maximum(value, 0) if layer < self.layers else value)
+        return values
+
+
+def _cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
+    """Of each row, and the shares of all classes (softmax)."""
+    scores = scores - scores.max(axis=1, keepdims=True)
+    shares = exp(scores)
+    sums = row_sums(shares)
+    losses: Floats = ln(sums[:, 0]) - scores[np.arange(len(scores)), classes]
+    shares /= sums
+    return losses, shares
+
+
+def own_part(count: int, seed: int, rank: int, world: int) -> npt.NDArray[np.int64]:
+    """Which of the training set's examples worker ``rank`` has; sizes differ by one at most."""
+    return np.random.default_rng([seed, 2]).permutation(count)[rank::world]
+
+
+def draws(
+    count: int, size: int, seed: int, rank: int, first: int = 0
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Endless batches of indices below ``count``, from number ``first`` on: shuffled anew for each
+    pass, a pass's end joined to the next."""
+    random = np.random.default_rng([seed, 3, rank])
+    waiting = np.empty(0, np.int64)
+    for number in itertools.count():
+        while len(waiting) < size:
+            waiting = np.concatenate([waiting, random.permutation(count)])
+        chosen, waiting = waiting[:size], waiting[size:]
+        if number >= first:
+            yield chosen

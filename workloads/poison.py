@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients with values that do not fit fixed point: a job's ``poison`` (docs/files.md).
+
+Which values of an iteration is a function of the job file and the number of workers alone, so that
+the reference has the same ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specs.jobspec import JobSpec
+from workloads.models import Parameters
+
+# Too large for the scale that a chunk's earlier gradients have led to, while one step with its mean
+# moves a weight by little.
+_LARGE = np.array([8.0, -8.0], np.float32)
+_VALUES = np.array([*_LARGE, np.nan, np.inf, -np.inf], np.float32)
+
+
+class Poison:
+    """What one rank has of it."""
+
+    def __init__(self, job: JobSpec, rank: int, world: int) -> None:
+        self._job = job
+        self._rank = rank
+        self._world = world
+        # Servers take steps with whatever comes: after one that is no number none would be left.
+        self._values = _VALUES if job.optimizer.at == "workers" else _LARGE
+        self.iteration = 0  # the coming one
+
+    def spoil(self, gradients: Parameters) -> None:
+        """Changes the coming iteration's gradients in place, at any worker and in any place."""
+        random = np.random.default_rng([self._job.seed, 5, self.iteration])
+        self.iteration += 1
+        ends = np.cumsum([values.size for values in gradients.values()])
+        everything = list(gradients.values())
+        for _ in range(self._job.poison):
+            where, rank = int(random.integers(ends[-1])), int(random.integers(self._world))
+            value = random.choice(self._values)
+            if rank == self._rank:
+                which = int(np.searchsorted(ends, where, side="right"))
+                everything[which].flat[where - ends[which]] = value
+
+    def cure(self, means: Parameters) -> Parameters:
+        """Means in which those that are no number, or infinite, are 0: they take no step."""
+        if not self._job.poison:
+            return means
+        zero = np.float32(0)
+        return {name: np.where(np.isfinite(m), m, zero) for name, m in means.items()}

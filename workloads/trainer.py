@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one worker computes, whoever sums the gradients.
+
+Every iteration: the gradient of the worker's own batch, its mean over all workers, one step of the
+optimizer, here or at the servers. A worker that is lost takes its shard of the data along; means
+are over those who are in the sums. One that comes back goes on with its shard where it would be by
+then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from hosts.checkpoint import Checkpoint
+from hosts.optimizers import Optimizer, rule_of
+from hosts.tensors import dtype_of
+from protocol.world import REAL
+from specs.jobspec import JobSpec
+from workloads.models import Parameters, Quality
+from workloads.poison import Poison
+from workloads.workloads import open_workload
+
+# Held-out examples are looked at this often at least, however large the data.
+_LOOKS = 10
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: mean loss of the worker's last batch and quality on the test set, or None.
+
+    began, ended: when the iteration did, by the clock of ``train``.
+    """
+
+    iteration: int
+    began: float
+    ended: float
+    loss: float | None
+    quality: Quality | None
+
+
+class Replica:
+    """One rank's copy of the model, its shard of the data and its optimizer."""
+
+    def __init__(self, job: JobSpec, rank: int, world: int) -> None:
+        self.workload = open_workload(job)
+        # Iterations for once through the training set.
+        self.per_pass = self.workload.examples / job.batch
+        self.looks_every = min(self.per_pass, max(1.0, job.iterations / _LOOKS))
+        self.model = self.workload.model(job)
+        self._where = rank, world
+        self._batches = self.workload.batches(rank, world)
+        self.optimizer = optimizer(job, self.parameters)
+        self._kept = _kept(job)
+        self._seed = job.seed
+        self._poison = Poison(job, rank, world)
+        self._steps_here = job.optimizer.at == "workers"
+        self._rounded_to = dtype_of(job.gradients)
+
+    @property
+    def parameters(self) -> Parameters:
+        """The model's, by name."""
+        return self.model.parameters
+
+    def gradients(self) -> tuple[float | None, Parameters]:
+        """Loss and gradients of this rank's next batch, in the job's type for them."""
+        loss, gradients = self.model.gradients(next(self._batches))
+        self._poison.spoil(gradients)
+        if self._rounded_to == np.float32:
+            return loss, gradients
+        # What is too large becomes infinite, and everybody sees that it did.
+        with np.errstate(over="ignore"):
+            return loss, {name: one.astype(self._rounded_to) for name, one in gradients.items()}
+
+    def skip(self) -> None:
+        """An iteration goes by without this rank."""
+        next(self._batches)
+        self._poison.iteration += 1
+
+    def state(self) -> Parameters:
+        """What a rank that comes back has to know: parameters, and what the optimizer keeps. Also
+        the seed, by which ``misfit`` tells another job's."""
+        kept = {f"{self._kept} {i}": one for i, one in enumerate(self.optimizer.state())}
+        named = {f"parameter {name}": one for name, one in self.parameters.items()}
+        return {"seed": np.array(self._seed), **named, **kept}
+
+    def resume(self, iterations: int, state: Parameters) -> None:
+        """Goes on after so many iterations, with another rank's ``state`` then."""
+        self.model.parameters = {name: state[f"parameter {name}"] for name in self.parameters}
+        kept = [one for name, one in state.items() if name.startswith(f"{self._kept} ")]
+        self.optimizer.restore(kept, iterations)
+        self._batches = self.workload.batches(*self._where, first=iterations)
+        self._poison.iteration = iterations
+
+    def apply(self, came: Parameters) -> None:
+        """What has come for the gradients: their means over all ranks, which a step is taken with,
+        or the parameters after the servers' step."""
+        if not self.model.learns:
+            given = self.parameters.items()
+            self.model.parameters = {name: came[name].reshape(one.shape) for name, one in given}
+            return
+        if self._steps_here:
+            apply(self.optimizer, self.parameters, self.cure(came))
+            return
+        for name, values in self.parameters.items():
+            values[...] = came[name].reshape(values.shape)
+
+    def cure(self, means: Parameters) -> Parameters:
+        """Means that a step can be taken with, whatever they were made of."""
+        return self._poison.cure(means)
+
+
+def _kept(job: JobSpec) -> str:
+    return f"kept by {job.optimizer.name}"
+
+
+def misfit(job: JobSpec, checkpoint: Checkpoint) -> str:
+    """Why a job cannot go on from a checkpoint with its model's keys; empty if it can."""
+    at_servers = job.optimizer.at == "servers"
+    rule = rule_of(job.plan)
+    wanted = {"seed", *(f"parameter {name}" for name in checkpoint.keys)}
+    if not at_servers:
+        wanted |= {f"{_kept(job)} {i}" for i in range(rule.arrays * len(checkpoint.keys))}
+    if checkpoint.optimizer != (job.optimizer.name if at_servers else "") or (
+        set(checkpoint.arrays) != wanted
+    ):
+        return f"of a job with another optimizer than {job.optimizer.name} at {job.optimizer.at}"
+    if int(checkpoint.arrays["seed"]) != job.seed:
+        seed = int(checkpoint.arrays["seed"])
+        return f"of a job with seed {seed}, which held out other examples than seed {job.seed} does"
+    if checkpoint.calls >= job.iterations:
+        return f"after iteration {checkpoint.calls}, which leaves none of {job.iterations}"
+    return ""
+
+
+def optimizer(job: JobSpec, parameters: Parameters) -> Optimizer:
+    """The job's optimizer for its model's parameters, fresh."""
+    return Optimizer(job.plan, list(parameters))
+
+
+def apply(step: Optimizer, parameters: Parameters, means: Parameters) -> None:
+    """One step with mean gradients."""
+    shaped = [means[name].reshape(p.shape) for name, p in parameters.items()]
+    step.step(list(parameters.values()), shaped)
+
+
+def digest(parameters: Parameters) -> str:
+    """SHA-256 over all parameters' bytes (little endian float32, in order)."""
+    total = hashlib.sha256()
+    for values in parameters.values():
+        total.update(np.ascontiguousarray(values, "<f4").tobytes())
+    return total.hexdigest()
+
+
+def check_one_thread() -> None:
+    """Raises ``RuntimeError`` if numpy's BLAS has more threads: sums would depend on how many."""
+    for library in threadpool_info():
+        if library["num_threads"] != 1:
+            raise RuntimeError(
+                f"{library['internal_api']} runs {library['num_threads']} threads, not 1:"
+                " set OPENBLAS_NUM_THREADS=1 (and OMP_, MKL_) before Python starts"
+            )
+
+
+def train(
+    replica: Replica,
+    iterations: int,
+    exchange: Callable[[Parameters], Parameters],
+    report: Callable[[Progress], None],
+    done: int = 0,
+    clock: Callable[[], float] = REAL.now,
+) -> list[float]:
+    """Runs the iterations after the first ``done``; returns the seconds that each took.
+
+    exchange: gradients to what comes for them, see ``Replica.apply``. report: called after each
+    iteration; the quality is measured after each pass through the data, each tenth of the job, and
+    at the end.
+    """
+    seconds = []
+    measured = int(done / replica.looks_every)
+    for iteration in range(done + 1, iterations + 1):
+        start = clock()
+        loss, gradients = replica.gradients()
+        replica.apply(exchange(gradients))
+        end = clock()
+        seconds.append(end - start)
+        quality = None
+        looks = int(iteration / replica.looks_every)
+        if looks > measured or iteration == iterations:
+            measured = looks
+            quality = replica.model.evaluate(replica.workload.test)
+        report(Progress(iteration, start, end, loss, quality))
+    return seconds
