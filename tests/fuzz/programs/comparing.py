@@ -15,6 +15,7 @@ from controller.connection import Connection, SwitchError
 from switch.pipeline import PipelineError
 from switch.program import Program
 from tests.fuzz.programs.reducing import reduced
+from tests.fuzz.programs.rewriting import PREFIX, rewritten
 from tests.packet.differential import Answer, Case, Embedded, Output, by_port, differences, embedded
 from tests.packet.differential_bmv2 import Bmv2
 
@@ -27,7 +28,6 @@ EMPTY = "BMv2 sends a packet of no bytes"
 OPEN = "BMv2 takes no entry for a key whose width P4Info leaves open"
 ALIKE = "not looked at: many more of the same program are different, and explained"
 BEHIND = "not looked at: behind many packets of the same program at which BMv2 ends"
-PREFIX = "BMv2 takes a prefix of a key as if that were whole bytes"
 TRANSLATED = "BMv2 takes values of translated types as if they were the program's"
 FOLLOWS = "another entry of the table or profile is in one target alone"
 UNUSED = "BMv2 takes no entry for an action of which p4c left out parameters"
@@ -249,6 +249,14 @@ def _compare_packets(case: Case, result: Result, again: int = MOST_TIMES) -> Non
         return
     result.filtered[EMPTY] += sum(1 for one in theirs.outputs if len(one) > len(_whole(one)))
     wrong, state = _wrong(ours, theirs), _state_differences(case, ours, theirs)
+    for rule, changed in rewritten(case) if wrong or state else ():
+        mine = embedded(changed)
+        other = answer_of_bmv2(changed, mine.outputs)
+        if other is None:
+            break
+        left, unlike = _wrong(mine, other), _state_differences(changed, mine, other)
+        result.filtered[rule] += len(set(wrong) - set(left)) or bool(state and not unlike)
+        case, ours, wrong, state = changed, mine, left, unlike
     if wrong:
         stale = _explain(case, wrong, result)
         if stale and not result.findings and again:
