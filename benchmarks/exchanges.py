@@ -23,7 +23,7 @@ from hosts.contributions import Contributions
 from hosts.driver import drive
 from hosts.jobservice import Service, create_service
 from hosts.participation import Participation
-from hosts.releases import release
+from hosts.releases import ReadAhead
 from hosts.tensors import Tensors
 from hosts.transport import WorkerTransport
 from simulation.calls import ask
@@ -60,7 +60,7 @@ _STAGES = {
     VirtualEndpoint.ahead.__code__: "hosts: packets that arrive",
     Framing.frames.__code__: "hosts: frames",
     arrived.__code__: "hosts: packets that arrive",
-    release.__code__: "transport: windows, pacing, timers",
+    ReadAhead.release.__code__: "transport: windows, pacing, timers",
     WorkerTransport._take.__code__: "transport: results, dequantised",
     Contributions.packets.__code__: "transport: contributions, quantised",
     WorkerTransport._advance.__code__: "transport: what enters the window",

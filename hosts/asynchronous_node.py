@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from hosts.reports import Failure
 from hosts.served_slots import Indices, Mask
-from hosts.shards import Chunks, Shards
+from hosts.shards import Shards
+from hosts.snapshot import Chunks
 from hosts.steps import Steps
 from hosts.waves import waves
 from protocol.fixed_point import (

@@ -55,7 +55,6 @@ from hosts.errors import (
 )
 from hosts.exchange import Exchange
 from hosts.explanation import Outline, Waiting
-from hosts.follower import WorkerFollower
 from hosts.jobservice import Service, create_service
 from hosts.keys import Keys, Shapes, Types
 from hosts.membership import OUTAGE_SECONDS
@@ -65,6 +64,7 @@ from hosts.patience import Patience, Stall
 from hosts.saving import Restoration, check_whole, save
 from hosts.tensors import Sums
 from hosts.transport import WorkerTransport
+from hosts.worker_epochs import WorkerEpochs
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
@@ -240,7 +240,7 @@ class Client:
                 queue_bytes=self._queue_bytes,
             )
 
-        part.begin(WorkerFollower(exponents, start), tensors.names)
+        part.begin(WorkerEpochs(exponents, start), tensors.names)
         began = self._world.now()
         # The last worker's call also installs the job, which takes as long as the switches do.
         membership.init(

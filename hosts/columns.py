@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hosts.arrivals import Clock, Numbers, Seconds
 from hosts.native import library
+from hosts.pacer import Pacer
 from hosts.questions import Questions
-from hosts.round_trip import RoundTrips
-from hosts.scheduler import Pacer
+from hosts.round_trip import Measured, RoundTrips
 from hosts.slots import Rows, Slots
-from hosts.stepping import Clock, Numbers, Seconds, Steps
 from protocol.exponents import Exponents
 from protocol.header import HEADER_BYTES, PEER, Array, Batch
 from protocol.plan import WorkerPlan
@@ -112,6 +112,30 @@ class Quiet(NamedTuple):
     latest: Seconds | None
 
 
+class Steps(NamedTuple):
+    """What is sent (n,): rows of the slots in their order, bytes on the wire, when they are handed
+    over, when they leave the host, and when to ask about them. taken: by stream, how many entries
+    of its queue entered the window. rings: by stream, the time before which none of its timers
+    rings; -inf: no result of it came. sent: whether anything left at the last result; following:
+    when to ask again. released: rows that were held at first, and became due. after: by stream, of
+    each entry that could enter whether its exponent is what the one before it finds. measured:
+    round trips as they are then (see RoundTrips.take); clear: as of the pacer."""
+
+    rows: Rows
+    sizes: Numbers
+    times: Seconds
+    leave: Seconds
+    deadlines: Seconds
+    taken: list[int]
+    rings: Seconds
+    sent: bool
+    following: float
+    released: Rows
+    after: list[npt.NDArray[np.uint8]]
+    measured: Measured
+    clear: float
+
+
 class Columns:
     """Of one transport. common: (streams,) HEADER, what each one's packets have in common; servers:
     (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none. Only where it
@@ -156,7 +180,10 @@ class Columns:
         return library() is not None and plan.optimizer is None and not exponents.staleness
 
     def plain(self, times: Seconds, batch: Batch) -> Rows:
-        """`_plain` of hosts/releases.py. Headers and peers lie one behind the other."""
+        """The rows of the first results that are nothing but sums of numbers that wait for them.
+
+        Each is there once and at a time of its own, in a transport in which nothing else is to be
+        done meanwhile. Headers and peers lie one behind the other."""
         n, words, numbers = len(times), batch.payloads, self._open()
         rows = np.empty(n, np.intp)
         plain = self._lib.plain_results(
@@ -169,7 +196,10 @@ class Columns:
     def quiet(
         self, times: Seconds, rows: Rows, trips: RoundTrips, questions: Questions
     ) -> Quiet | None:
-        """`_quiet` of hosts/releases.py."""
+        """The streams' lowest round trips behind these results.
+
+        None if a question may come of them, or a timer may ring until the last, of what was sent
+        before or of what is."""
         latest, lowest, numbers = questions.latest.copy(), trips.lowest.copy(), self._open()
         native = _Quiet(
             address(latest), address(lowest), address(trips.smoothed), address(trips.timeouts),
@@ -191,8 +221,8 @@ class Columns:
         sizes: tuple[int, int],
         clock: Clock,
     ) -> Steps | None:
-        """What `_Singly` of hosts/stepping.py comes to; None if something waits for more than these
-        results (`_coming` of hosts/releases.py).
+        """Moves windows, sends what the link has room for, and sets timers, result by result, in
+        numbers alone; None if something waits for more than these results.
 
         times, rows: of the results; trips and pacer: as they are before them; entries: of each
         stream, those that could enter; sizes: bytes on the wire without and with payload.
@@ -222,7 +252,6 @@ class Columns:
             raise MemoryError("no memory for what a worker sends")
         if result != _RELEASED:
             return None
-        pacer = Pacer(pacer.rate, pacer.backlog, native.clear)
         count = native.sent
         return Steps(
             sent[1, :count],
@@ -237,7 +266,7 @@ class Columns:
             sent[0, : native.releases],
             [after[a:b] for a, b in itertools.pairwise(starts)],
             measured,
-            pacer,
+            native.clear,
         )
 
     def take(self, rows: Rows, headers: Array) -> Taken:
@@ -268,7 +297,7 @@ class Columns:
         self._lib.let_go(self._at, self._rows, stage)
 
     def note_sent(self, rows: Rows, times: Seconds, deadlines: Seconds) -> None:
-        """`_account` of hosts/releases.py."""
+        """CONTRIBUTEs were sent, for the first time: `WorkerTransport._account`."""
         self._lib.note_sent(self._at, address(rows), len(rows), address(times), address(deadlines))
 
     def postpone(self, rings: Sequence[float], timeouts: Sequence[float]) -> float:

@@ -35,8 +35,10 @@ class Completion:
         exponents: Exponents,
         statistics: Statistics,
         sums: Sums,
+        columns: Columns | None,
     ) -> None:
         self._plan, self._slots, self._exponents = plan, slots, exponents
+        self._columns = columns
         self._statistics, self._sums = statistics, sums
         self._completed: list[Completed] = []
         self._none = Completed.concatenate([], slots.width)
@@ -103,7 +105,7 @@ class Completion:
     def take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Results that are good, of numbers in this stage: they are done."""
         slots = self._slots
-        columns = slots.columns
+        columns = self._columns
         if columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
             self._take_natively(columns, rows, headers, words)
             return

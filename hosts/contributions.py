@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from hosts.columns import Columns
 from hosts.quantising import quantise_to, sums_of
 from hosts.recycling import Recycler
 from hosts.slots import DIRECT, WAITING, Rows, Slots
@@ -31,7 +32,10 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 
 
 class Contributions:
-    """Builds packets; servers: (n,) PEER by rank. headroom: bytes that are free before each."""
+    """Builds packets; servers: (n,) PEER by rank. headroom: bytes that are free before each.
+
+    columns: writes those without payload; None: numpy does.
+    """
 
     def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array, headroom: int = 0) -> None:
         self._plan = plan
@@ -39,6 +43,7 @@ class Contributions:
         self._servers = servers
         self._headroom = headroom
         self._memory = Recycler()
+        self.columns: Columns | None = None
         # What all packets of a stream have in common.
         self.common = blank(len(plan.streams), Op.CONTRIBUTE)
         self.common["job"] = plan.job
@@ -66,9 +71,9 @@ class Contributions:
         room = self._memory.empty((len(rows), size), np.uint8)
         wire = room[:, self._headroom :]
         headers, payloads = parts_of(wire)
-        if slots.columns is not None and not slots.width and not len(late):
+        if self.columns is not None and not slots.width and not len(late):
             full = np.empty(len(rows), np.bool_)
-            peers = slots.columns.write(rows, headers, full)
+            peers = self.columns.write(rows, headers, full)
             return Batch(headers, payloads, full, peers, wire, room)
         opaque(headers)[:] = opaque(self.common).take(slots.stream[rows])
         headers["seq"] = slots.seq[rows]

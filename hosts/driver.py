@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from hosts.releases import Released
-from hosts.stepping import Clock, Seconds
+from hosts.arrivals import Clock, Released, Seconds
 from protocol.header import Batch
 from protocol.world import REAL
 

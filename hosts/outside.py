@@ -18,8 +18,9 @@ import grpc
 
 from hosts.driver import Attachment
 from hosts.errors import ServiceUnavailableError
-from hosts.scheduler import BACKLOG, WIRE_OVERHEAD
+from hosts.pacer import BACKLOG
 from hosts.udp import worker_endpoint
+from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.plan import Address
@@ -109,7 +110,7 @@ class Outside:
         a little late on a busy machine."""
         if rate <= 0:
             return BACKLOG
-        return max(BACKLOG, 2 * 8 * (payload + HEADER_BYTES + WIRE_OVERHEAD) / rate)
+        return max(BACKLOG, 2 * 8 * (payload + HEADER_BYTES + OVERHEAD) / rate)
 
     def peer(self, address: Address) -> Connection:
         """To another server; it is connected again whenever that is there."""

@@ -14,17 +14,17 @@ import logging
 import math
 from collections.abc import Callable
 
+from hosts.arrivals import Clock, Released, Seconds
 from hosts.boundary import Rounds
 from hosts.calls import Call, Calls
 from hosts.driver import Attachment, drive
+from hosts.epochs import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.explanation import Outline
-from hosts.follower import HopelessError, WorkerFollower
 from hosts.membership import Membership
 from hosts.outside import HERE, Outside
-from hosts.releases import Released
-from hosts.stepping import Clock, Seconds
 from hosts.transport import WorkerTransport
+from hosts.worker_epochs import WorkerEpochs
 from protocol import jobs_pb2
 from protocol.header import Batch
 from protocol.plan import Address
@@ -53,7 +53,7 @@ class Participation:
         outside: Outside = HERE,
     ) -> None:
         self.outside, self._world = outside, outside.world
-        self.follower: WorkerFollower | None = None
+        self.follower: WorkerEpochs | None = None
         self.turn = self._world.condition()
         self.broken: BaseException | None = None
         self._calls = Calls()
@@ -104,7 +104,7 @@ class Participation:
                 "a future's callback makes no calls: it runs in the thread that calls wait for"
             )
 
-    def begin(self, follower: WorkerFollower, names: list[str]) -> None:
+    def begin(self, follower: WorkerEpochs, names: list[str]) -> None:
         """From now on instructions are carried out. names: of the keys, by number."""
         self._rounds = Rounds(follower.gate, len(names))
         self._names = names
@@ -165,7 +165,7 @@ class Participation:
             self._donate(follower, wanted, provide)
         return False
 
-    def _donate(self, follower: WorkerFollower, number: int, provide: Callable[[], Arrays]) -> None:
+    def _donate(self, follower: WorkerEpochs, number: int, provide: Callable[[], Arrays]) -> None:
         """Gives the application's state to one that joins."""
         data, unable = None, ""
         try:
@@ -280,7 +280,7 @@ class Participation:
             self._break(self.membership.failure)
         try:
             self.membership.answer(follower.broken())
-        except HopelessError as error:
+        except UnrecoverableChunkError as error:
             self._break(ClientError(str(error)))
 
     def _look_at_the_clock(self) -> None:

@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 import grpc
 import numpy as np
 
-from hosts.follower import Errand
 from hosts.outside import HERE, Connection, Outside
 from hosts.server import NotHereError, StrangerError, Update
-from hosts.shards import Chunks, Snapshot
+from hosts.server_epochs import FetchTask
+from hosts.snapshot import Chunks, Snapshot, from_message, pages, to_message
 from protocol import shards_pb2
-from protocol.header import HEADER
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
 
@@ -32,7 +31,6 @@ _log = logging.getLogger(__name__)
 _CALL_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
 _WORK_SECONDS = 5.0  # for the thread that has the state machines; then the caller asks again
-_PAGE_BYTES = 1 << 20
 
 Result = TypeVar("Result")
 Later = Callable[[Callable[[], None]], None]
@@ -41,49 +39,11 @@ Get = Callable[[int, int, int, Chunks], Snapshot]
 Put = Callable[[int, int, int, Snapshot], None]
 
 
-def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
-    """A snapshot as other servers get it."""
-    return shards_pb2.Shard(
-        job=job,
-        epoch=epoch,
-        chunks=snapshot.chunks.astype("<u4").tobytes(),
-        levels=snapshot.levels.astype("<u4").tobytes(),
-        headers=np.ascontiguousarray(snapshot.headers, HEADER).tobytes(),
-        parameters=snapshot.parameters.astype("<f4").tobytes(),
-        state=snapshot.state.astype("<f4").tobytes(),
-        ledger=snapshot.rows.astype("<u4").tobytes(),
-    )
-
-
-def from_message(message: shards_pb2.Shard) -> Snapshot:
-    """Raises ValueError for rows of different numbers."""
-    chunks = np.frombuffer(message.chunks, "<u4").astype(np.int64)
-    levels = np.frombuffer(message.levels, "<u4").astype(np.uint32)
-    headers = np.frombuffer(message.headers, HEADER)
-    n = len(chunks)
-    if not n or len(levels) != n or len(headers) != n or len(np.unique(chunks)) != n:
-        raise ValueError(f"{n} chunks with {len(levels)} levels and {len(headers)} headers")
-    parameters = np.frombuffer(message.parameters, "<f4").astype(np.float32).reshape(n, -1)
-    lanes = parameters.shape[1]
-    arrays = len(message.state) // (4 * n * lanes) if lanes else 0
-    state = np.frombuffer(message.state, "<f4").astype(np.float32).reshape(arrays, n, lanes)
-    ledger = np.frombuffer(message.ledger, "<u4").astype(np.uint32).reshape(n, -1)
-    return Snapshot(chunks, levels, headers, parameters, state, ledger)
-
-
-def pages(snapshot: Snapshot) -> Iterator[Snapshot]:
-    """A snapshot in parts that are not too large for a message."""
-    room = 4 * snapshot.parameters.shape[1] * (1 + len(snapshot.state)) + 64
-    rows = max(1, _PAGE_BYTES // room)
-    for first in range(0, len(snapshot), rows):
-        yield snapshot.select(np.arange(first, min(first + rows, len(snapshot))))
-
-
 class ShardServer(ShardServiceServicer):
     """Answers other servers at an address (`stop` ends it).
 
     later: has work done by the thread that has the state machines. replicate, save, load: see
-    ServerState; give: see ServerFollower, with the job first. Raises OSError if the port is taken.
+    ServerState; give: see ServerEpochs, with the job first. Raises OSError if the port is taken.
     """
 
     def __init__(
@@ -212,7 +172,7 @@ class Peers:
     def fetch(
         self,
         job: int,
-        errand: Errand,
+        errand: FetchTask,
         wants: Callable[[], bool],
         take: Callable[[Snapshot], None],
         done: Callable[[], None],

@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.arrivals import EXACT, Clock, Released, Seconds
 from hosts.casting import Cast
 from hosts.merging import Integers, merging, span
 from hosts.native import library
 from hosts.recycling import Recycler
-from hosts.releases import Released
 from hosts.reports import Failure
 from hosts.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
-from hosts.stepping import EXACT, Clock, Seconds
 from hosts.steps import Steps
 from hosts.taking import Taker
 from hosts.waves import Groups, waves

@@ -23,8 +23,7 @@ from hosts import checkpoint
 from hosts.checkpoint import Checkpoint
 from hosts.errors import CheckpointError, ClientError
 from hosts.participation import Participation
-from hosts.replicas import from_message, pages, to_message
-from hosts.shards import STARTED, Chunks, Snapshot
+from hosts.snapshot import STARTED, Chunks, Snapshot, from_message, pages, to_message
 from hosts.tensors import Tensors
 from protocol import shards_pb2
 from protocol.exponents import Exponents

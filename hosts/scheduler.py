@@ -2,13 +2,11 @@
 """What is sent next: first in, first out within a stream, by priority between streams.
 
 A chunk's number in its stream is fixed when it is submitted, so a stream is never reordered;
-urgency is expressed by putting chunks into streams of different priority. `Pacer` keeps what is
-handed to the network close to the link's rate: a packet once handed over cannot be overtaken.
+urgency is expressed by putting chunks into streams of different priority.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -16,11 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.submissions import Submission
-from protocol.header import HEADER_BYTES, Array
+from protocol.header import Array
 from protocol.plan import WorkerPlan
-
-# Ethernet, IPv4 and UDP headers, as a queue on the host's interface counts them.
-WIRE_OVERHEAD = 14 + 20 + 8
 
 # One number in a stream. `row` is that of its chunk in the submission it came with; `own` is the
 # chunk's own exponent, and `unfit` why the data cannot go as integers, whatever their exponent
@@ -39,9 +34,6 @@ ENTRY = np.dtype(
     ],
     align=True,
 )
-
-
-BACKLOG = 0.004  # s
 
 
 class Queue:
@@ -138,50 +130,3 @@ def enqueue(
     streams = plan.stream_of(entries["chunk"])
     for stream in np.unique(streams).tolist():
         queues[stream].push(entries[streams == stream], submission)
-
-
-class Pacer:
-    """Spends a link's rate: at most `backlog` seconds of it are handed over ahead of time.
-
-    rate: bit/s, 0 for no limit. clear: when the link will have sent all it was given.
-    """
-
-    def __init__(self, rate: int, backlog: float = BACKLOG, clear: float = -math.inf) -> None:
-        self.rate = rate
-        self.backlog = backlog
-        self.clear = clear
-
-    def room(self, now: float) -> float:
-        """Bytes that may go now; one packet may exceed it."""
-        if self.rate <= 0:
-            return math.inf
-        return max(0.0, (self.backlog - max(0.0, self.clear - now)) * self.rate / 8)
-
-    def hand_over(self, now: float, wire_bytes: int) -> float:
-        """Accounts for a packet of so many bytes, headers below UDP included, that is handed over
-        now; returns when the link will have sent it."""
-        if self.rate <= 0:
-            return now
-        self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
-        return self.clear
-
-    def hand_over_all(
-        self, now: float, wire_bytes: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float64]:
-        """As `hand_over`, of n packets, one behind the other (n,)."""
-        if self.rate <= 0 or not len(wire_bytes):
-            return np.full(len(wire_bytes), now)
-        spans = wire_bytes * 8 / self.rate
-        spans[0] += max(now, self.clear)
-        leave = np.add.accumulate(spans)
-        self.clear = float(leave[-1])
-        return leave
-
-    def next_time(self) -> float:
-        """When half of the backlog will be gone, so that it is worth asking again."""
-        return self.clear - self.backlog / 2
-
-    @staticmethod
-    def wire_bytes(full: npt.NDArray[np.bool_], lanes: int) -> npt.NDArray[np.int64]:
-        """(n,) bytes on the wire of packets with (`full`) or without a payload."""
-        return np.where(full, 4 * lanes, 0) + (HEADER_BYTES + WIRE_OVERHEAD)

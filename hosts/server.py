@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.arrivals import Clock, Released, Seconds
 from hosts.asynchronous_node import AsynchronousNode
 from hosts.native import alike, library
-from hosts.releases import Released
 from hosts.reports import Failure
 from hosts.root_node import RootNode
-from hosts.scheduler import WIRE_OVERHEAD
 from hosts.server_direct import DirectStream
-from hosts.shards import Chunks, Shards, Snapshot
-from hosts.stepping import Clock, Seconds
+from hosts.shards import Shards
+from hosts.snapshot import Chunks, Snapshot
 from hosts.steps import Steps
+from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
@@ -370,7 +370,7 @@ class ServerState:
         header = batch.headers[0]
         job = self._jobs.get(int(header["job"]))
         root = job.root_for(header) if job is not None else None
-        small = HEADER_BYTES + WIRE_OVERHEAD
+        small = HEADER_BYTES + OVERHEAD
         sizes = small, small + 4 * self.lanes
         return None if root is None else root.on_train(times, batch, clock, sizes)
 

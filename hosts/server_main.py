@@ -25,15 +25,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from hosts.driver import Attachment, drive
+from hosts.epochs import UnrecoverableChunkError
 from hosts.errors import ClientError, JobRefusedError, LeftBehindError
-from hosts.follower import Errand, HopelessError, ServerFollower
 from hosts.membership import Membership
 from hosts.offload import PLAIN
 from hosts.outside import HERE, Outside
 from hosts.replicas import Peers, ShardServer
 from hosts.reports import Failure
 from hosts.server import NotHereError, ServerState, Update
-from hosts.shards import Chunks, Snapshot
+from hosts.server_epochs import FetchTask, ServerEpochs
+from hosts.snapshot import Chunks, Snapshot
 from hosts.udp import Endpoint
 from protocol import jobs_pb2
 from protocol.header import PORT
@@ -59,7 +60,7 @@ class ServerProcess:
         self._service = service
         self._link_rate = link_rate
         self._memberships: dict[str, Membership] = {}  # by nonce
-        self._followers: dict[str, ServerFollower] = {}
+        self._followers: dict[str, ServerEpochs] = {}
         self._failed: list[tuple[int, Failure]] = []
         self._departures: list[Thread] = []
         self._work: deque[Callable[[], None]] = deque()
@@ -129,7 +130,7 @@ class ServerProcess:
             outside=self._outside,
         )
         self._memberships[nonce] = membership
-        self._followers[nonce] = ServerFollower(self.state, membership.job)
+        self._followers[nonce] = ServerEpochs(self.state, membership.job)
         # What the service said before the line above found nobody to tell.
         self._later(lambda: self._follow(nonce))
         return membership.job
@@ -156,7 +157,7 @@ class ServerProcess:
                 return follower.give(epoch, source, chunks)
         raise NotHereError(f"job {job} is not served here")
 
-    def _fetch(self, nonce: str, errand: Errand) -> None:
+    def _fetch(self, nonce: str, errand: FetchTask) -> None:
         """Gets what this server lacks, and says so to the job service when it is here."""
         membership, follower = self._memberships[nonce], self._followers[nonce]
 
@@ -228,7 +229,7 @@ class ServerProcess:
                 continue
             try:
                 membership.answer(self._followers[nonce].broken([failure]))
-            except HopelessError as error:
+            except UnrecoverableChunkError as error:
                 self._depart(nonce, str(error))
 
     def _depart(self, nonce: str, reason: str, outage: float | None = None) -> None:

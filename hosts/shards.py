@@ -14,74 +14,17 @@ parameters, so whoever holds those knows which gradients they are made of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from hosts.optimizers import at_step, rule_of
+from hosts.snapshot import STARTED, Chunks, Ledger, Levels, Snapshot
 from protocol.fixed_point import Floats
 from protocol.header import HEADER, Array
 from protocol.optimizer import OptimizerPlan
 
-Chunks = npt.NDArray[np.int64]
-Levels = npt.NDArray[np.uint32]
-Ledger = npt.NDArray[np.uint32]
-
-STARTED = 2
-"""The level of initial parameters."""
 # In a ledger's first column instead of an epoch: workers are where they are whatever it is.
 _ANY_MEETING = (1 << 32) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """n chunks as they are held.
-
-    chunks, levels (n,); headers (n,) HEADER of their last results; parameters (n, lanes); state
-    (arrays of the rule, n, lanes); ledger (n, 1 + the job's workers), see Shards; none: (n, 0).
-    """
-
-    chunks: Chunks
-    levels: Levels
-    headers: Array
-    parameters: Floats
-    state: Floats
-    ledger: Ledger | None = None
-
-    def __len__(self) -> int:
-        return len(self.chunks)
-
-    def select(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Snapshot:
-        """Some of the chunks."""
-        return Snapshot(
-            self.chunks[rows],
-            self.levels[rows],
-            self.headers[rows],
-            self.parameters[rows],
-            self.state[:, rows],
-            None if self.ledger is None else self.ledger[rows],
-        )
-
-    @staticmethod
-    def concatenate(parts: Sequence[Snapshot]) -> Snapshot:
-        """All of `parts`, of which there must be one."""
-        if len(parts) == 1:
-            return parts[0]
-        return Snapshot(
-            np.concatenate([part.chunks for part in parts]),
-            np.concatenate([part.levels for part in parts]),
-            np.concatenate([part.headers for part in parts], dtype=HEADER),
-            np.concatenate([part.parameters for part in parts]),
-            np.concatenate([part.state for part in parts], axis=1),
-            np.concatenate([part.rows for part in parts]),
-        )
-
-    @property
-    def rows(self) -> Ledger:
-        """The ledger, of no columns if there is none."""
-        return np.zeros((len(self), 0), np.uint32) if self.ledger is None else self.ledger
 
 
 class Shards:

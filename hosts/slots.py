@@ -8,7 +8,7 @@ so at most W rows are open, and the results of the last W numbers are still in t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from hosts.scheduler import ENTRY, Queue
 from hosts.submissions import Places
 from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
-
-if TYPE_CHECKING:
-    from hosts.columns import Columns
 
 Rows = npt.NDArray[np.intp]
 
@@ -54,14 +51,22 @@ _UNSENT = np.zeros((), PROGRESS)
 _UNSENT["state_time"] = np.nan
 
 
+class NativeWindow(Protocol):
+    """Moves windows in C, see `hosts.columns.Columns`."""
+
+    def first_open(self, stream: int, left: int, following: int) -> int: ...
+
+    def enter(self, stream: int, number: int, entries: Array) -> None: ...
+
+
 class Slots:
     """The arrays. Public on purpose: the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values of each, is 0. columns: does in C
-    what goes number by number; None: numpy does.
+    payload: whether chunks have one; else `width`, the values of each, is 0. columns: moves windows
+    number by number; None: numpy does.
     """
 
-    columns: Columns | None = None
+    columns: NativeWindow | None = None
 
     def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
         self.width = plan.lanes if payload else 0

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from hosts.optimizers import mean_of
-from hosts.shards import Chunks, Shards, Snapshot
+from hosts.shards import Shards
+from hosts.snapshot import Chunks, Snapshot
 from protocol.fixed_point import Floats
 from protocol.header import Array, Batch
 from protocol.plan import ServerPlan, backup_of

@@ -24,18 +24,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.arrivals import Clock, Enough, Released, Seconds
 from hosts.columns import Columns
 from hosts.completion import Completion
 from hosts.contributions import Contributions
 from hosts.explanation import Outline, Waiting, explain, streams_of, unanswered
+from hosts.pacer import BACKLOG, Pacer
 from hosts.quantising import exponents_in
 from hosts.questions import Questions
-from hosts.releases import Enough, Released, release
+from hosts.releases import ReadAhead
 from hosts.reports import Completed, Failure, Statistics, Sums
 from hosts.round_trip import RoundTrips
-from hosts.scheduler import BACKLOG, Pacer, Queue, enqueue, entries_of
+from hosts.scheduler import Queue, enqueue, entries_of
 from hosts.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
-from hosts.stepping import Clock, Seconds
 from hosts.submissions import Submission
 from hosts.succession import check_successor, incomplete, kept, lacking, last_kept
 from hosts.verification import Mask, wrong
@@ -112,19 +113,26 @@ class WorkerTransport:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        columns: Columns | None = None
         if Columns.can(plan, exponents):
             common = self._contributions.common
-            self._slots.columns = Columns(
+            columns = Columns(
                 plan, self._slots, exponents, common, self._servers, self._stream_index
             )
-        self.columns = self._slots.columns
+        self._columns = self._contributions.columns = self._slots.columns = columns
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
         self._moved = False  # windows may move or exponents have become known
         self._frozen = False
         self._link_rate = link_rate
-        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums)
+        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, columns)
+        self._ahead: ReadAhead | None = None
+        if columns is not None and ReadAhead.can(plan):
+            self._ahead = ReadAhead(
+                *(plan, self._slots, columns, exponents, self._queues, self._questions),
+                *(self._contributions, self._complete),
+            )
         self._failures: list[Failure] = []
 
     @property
@@ -296,8 +304,8 @@ class WorkerTransport:
         for stream, queue in enumerate(self._queues):
             if len(queue):
                 slots.enter(stream, queue, self.plan)
-        if self.columns is not None:
-            self.columns.let_go(WAITING)
+        if self._columns is not None:
+            self._columns.let_go(WAITING)
             return
         held = (slots.stage == HELD).nonzero()[0]
         if len(held):
@@ -357,8 +365,13 @@ class WorkerTransport:
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
     ) -> Released | None:
-        """See hosts.releases."""
-        return release(self, times, batch, clock, enough)
+        """Takes results at once that arrived at these times (n,), see hosts.releases.
+
+        None: the first has to be taken by itself."""
+        if self._ahead is None or self._frozen or self._moved:
+            return None
+        parts = self.round_trips, self._pacer, self.statistics
+        return self._ahead.release(times, batch, clock, enough, *parts)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; what is not for a number in flight is counted."""
@@ -440,6 +453,11 @@ class WorkerTransport:
         self._incomplete -= len(rows)
         self._moved = True
         self._completion.take(rows, headers, words, stage)
+
+    def _complete(self, rows: Rows, headers: Array, words: Any) -> None:
+        """Integer sums that are good, taken at once."""
+        self._take(rows, headers, words, WAITING)
+        self._advance()
 
     def _to_server(self, rows: Rows) -> None:
         """Integer sums that cannot be: these chunks go to their servers in float32."""

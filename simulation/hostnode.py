@@ -12,10 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from hosts.arrivals import Clock, Released, Seconds
 from hosts.driver import Ahead, Counters
 from hosts.native import library
-from hosts.releases import Released
-from hosts.stepping import Clock, Seconds
 from protocol.ethernet import FRAMING
 from protocol.frames import Interface
 from protocol.header import (

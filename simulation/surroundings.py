@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from hosts.outside import Connection, Outside
-from hosts.scheduler import BACKLOG
+from hosts.pacer import BACKLOG
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, SERVER_PORTS
 from protocol.plan import Address

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker's transport sends, result by result: hosts/stepping.py says what it comes to.
+// Read-ahead of a worker's transport: takes plain results that arrived one after the other and says
+// what is sent meanwhile (hosts/releases.py). Result by result, windows move, data whose exponent round
+// is done becomes due, what the link has room for goes, round trips are measured and timers set.
 
 #include <math.h>
 #include <stdlib.h>
@@ -214,7 +216,7 @@ static void set_deadlines(struct state *state) {
 }
 
 // Of each entry that could enter a window, whether the one before it finds its exponent. Returns
-// whether all that have none yet, in windows as well, wait for that alone: _coming().
+// whether all that have none yet, in windows as well, wait for that alone.
 static int waits_alone(struct state *state) {
     struct releases *r = state->r;
     const struct worker *w = state->w;
@@ -290,7 +292,7 @@ int release_steps(struct releases *r) {
     return made ? RELEASED : NO_MEMORY;
 }
 
-// Rows of results that are plain: _plain(), which says when. `open` has each stream's left and
+// Rows of results that are plain: Columns.plain() says when. `open` has each stream's left and
 // next. Returns how many of the first ones are.
 int64_t plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
                   const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
@@ -353,7 +355,7 @@ static int overtakes(const struct worker *w, const struct quiet *q, int64_t row)
 }
 
 // Whether plain results of these rows, one after the other, lead to no question and meet no timer:
-// _quiet() in hosts/releases.py. `lowest` becomes what it is behind them.
+// Columns.quiet(). `lowest` becomes what it is behind them.
 int stay_quiet(const struct worker *w, const struct quiet *q, const double *times,
                const int64_t *rows, int64_t n, const int64_t *open) {
     for (int64_t i = 0; i < n; i++) {

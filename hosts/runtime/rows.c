@@ -106,7 +106,7 @@ void let_go(const struct worker *w, int64_t rows, int stage) {
 }
 
 // CONTRIBUTEs of these rows leave for the first time at these times, to be asked about at those:
-// hosts/releases.py, _account.
+// Columns.note_sent().
 void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const double *times,
                const double *deadlines) {
     for (uint64_t i = 0; i < n; i++) {

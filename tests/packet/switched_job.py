@@ -14,10 +14,11 @@ import numpy as np
 
 from controller.job import Job, JobError, Key, Role, State
 from controller.trees import TreeKind
-from hosts.follower import Errand, ServerFollower, WorkerFollower
 from hosts.server import NotHereError
-from hosts.shards import Snapshot
+from hosts.server_epochs import FetchTask, ServerEpochs
+from hosts.snapshot import Snapshot
 from hosts.transport import WorkerTransport
+from hosts.worker_epochs import WorkerEpochs
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
@@ -52,7 +53,7 @@ class Member:
         started: StartedJob,
         role: Role,
         rank: int,
-        follower: WorkerFollower | ServerFollower,
+        follower: WorkerEpochs | ServerEpochs,
         process: int = 0,
     ) -> None:
         self.started = started
@@ -106,7 +107,7 @@ class Member:
         before = self.follower.epoch
         self.started.moved += len(instruction.take.results)
         self.answer(self.follower.answer(instruction))
-        if isinstance(self.follower, ServerFollower):
+        if isinstance(self.follower, ServerEpochs):
             for errand in self.follower.take_errands():
                 self._fetch(self.follower, errand)
         if self.follower.epoch != before:
@@ -117,7 +118,7 @@ class Member:
 
     def _donate(self) -> None:
         """The application tells what it knows, when it comes to its next call."""
-        if isinstance(self.follower, ServerFollower) or self.giving:
+        if isinstance(self.follower, ServerEpochs) or self.giving:
             return
         if self.follower.gate.wanted is not None:
             self.giving = True
@@ -126,14 +127,14 @@ class Member:
     def _give(self) -> None:
         self.giving = False
         follower = self.follower
-        assert isinstance(follower, WorkerFollower)
+        assert isinstance(follower, WorkerEpochs)
         if not self.gone and follower.gate.wanted is not None:
             done = np.array([follower.gate.completed])
             follower.gate.give(follower.gate.wanted, follower.state({"done": done}))
             self.answer(follower.said())
             self._donate()
 
-    def _fetch(self, follower: ServerFollower, errand: Errand) -> None:
+    def _fetch(self, follower: ServerEpochs, errand: FetchTask) -> None:
         """Gets what another server has, late but surely."""
 
         def ask() -> None:
@@ -145,7 +146,7 @@ class Member:
             try:
                 if source.gone:
                     raise NotHereError("dead")
-                assert isinstance(source.follower, ServerFollower)
+                assert isinstance(source.follower, ServerEpochs)
                 part = source.follower.give(errand.epoch, caller, errand.chunks)
             except NotHereError:
                 self.network.at(self.network.now + AGAIN_SECONDS, ask)
@@ -185,7 +186,7 @@ class Member:
         if self.gone or self.started.job.state.over:
             return
         unanswered = 0.0
-        if isinstance(self.follower, WorkerFollower):
+        if isinstance(self.follower, WorkerEpochs):
             unanswered = self.follower.unanswered(self.network.now)
         try:
             self.network.jobs.heartbeat(*self.place, self.follower.epoch, unanswered, self.process)
@@ -238,11 +239,11 @@ class StartedJob:
         self._hosts: list[Host | None] = [None] * len(workers)
         self.ports = ports
         self.server_members = [
-            Member(self, Role.SERVER, rank, ServerFollower(state, self.job.number))
+            Member(self, Role.SERVER, rank, ServerEpochs(state, self.job.number))
             for rank, state in enumerate(self._states)
         ]
         self.members = [
-            Member(self, Role.WORKER, rank, WorkerFollower(policy, self._starter(policy)))
+            Member(self, Role.WORKER, rank, WorkerEpochs(policy, self._starter(policy)))
             for rank, policy in enumerate(self.policies)
         ]
         for rank, member in enumerate(self.members):
@@ -284,7 +285,7 @@ class StartedJob:
     def broken(self, member: Member) -> list[jobs_pb2.ResyncRequest]:
         """What a member has to report as failed for good."""
         follower = member.follower
-        if isinstance(follower, WorkerFollower):
+        if isinstance(follower, WorkerEpochs):
             reports = follower.broken()
         else:
             failures = self._states[member.place[2]].take_failures()
@@ -339,7 +340,7 @@ class StartedJob:
         link = self.network.addressing.host_interfaces(self.workers[rank])[0]
         self.ports[rank] += 1000
         policy = Contacts(self.chunks, self.world)
-        follower = WorkerFollower(policy, self._starter(policy))
+        follower = WorkerEpochs(policy, self._starter(policy))
 
         def connect() -> None:
             if not self.job.started:
@@ -409,7 +410,7 @@ class StartedJob:
                 return
             address, process = self._address(node), next(self._processes)
             self.network.jobs.connect(self.job.nonce, Role.SERVER, rank, address, process)
-            follower = ServerFollower(self._states[rank], self.job.number)
+            follower = ServerEpochs(self._states[rank], self.job.number)
             self.server_members[rank] = Member(self, Role.SERVER, rank, follower, process)
             self.server_members[rank]._notice()
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from controller.trees import TreeKind
-from hosts.follower import HopelessError
+from hosts.epochs import UnrecoverableChunkError
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, Op
 from protocol.outcomes import Outcome
@@ -326,7 +326,7 @@ def test_checksum_catches_a_switch_that_corrupts_a_lane(spoiled: int, networks) 
     network.tamper = broken_core
     run.submit(skew=0.0, seed=1)
     if spoiled > 3:
-        with pytest.raises(HopelessError, match=r"chunk 2 .*in 4 epochs"):
+        with pytest.raises(UnrecoverableChunkError, match=r"chunk 2 .*in 4 epochs"):
             network.run(lambda: run.done, LIMIT)
         assert [rank for rank in range(started.world) if run.seen[rank][2]] == []
     else:

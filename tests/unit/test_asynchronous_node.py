@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hosts.server import ServerState
-from hosts.shards import STARTED, Snapshot
+from hosts.snapshot import STARTED, Snapshot
 from protocol.consistency import ASYNCHRONOUS, Consistency
 from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import HEADER, PORT, Batch, Flag, Op, Phase, blank, ops, peer_array, phases

@@ -24,7 +24,8 @@ from hosts.client import Client
 from hosts.errors import CheckpointError, ClientError
 from hosts.optimizers import Optimizer
 from hosts.server import NotHereError, ServerState
-from hosts.shards import STARTED, Shards
+from hosts.shards import Shards
+from hosts.snapshot import STARTED
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.plan import Address, ServerPlan
 from protocol.schedule import Schedule

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from hosts.chunks import Layout
 from hosts.optimizers import Optimizer
+from hosts.pacer import Pacer
 from hosts.round_trip import RoundTrips
-from hosts.scheduler import ENTRY, Pacer, Queue
+from hosts.scheduler import ENTRY, Queue
 from hosts.tensors import DTYPES, Tensors, dtype_of
 from hosts.waves import waves
 from protocol.header import HEADER_BYTES

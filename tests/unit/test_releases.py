@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from controller.dataplane import DataPlane
-from hosts import transport
 from hosts.client import Client
 from hosts.jobservice import Service, create_service
 from hosts.native import VARIABLE
+from hosts.releases import ReadAhead
 from hosts.root_node import RootNode
 from simulation.calls import ask
 from simulation.engine import Engine
@@ -199,9 +199,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int
 def test_many_at_once_are_what_they_are_one_by_one(
     case: Case, native: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    if not native:
-        monkeypatch.setenv(VARIABLE, "1")
-    taken = counting(monkeypatch, transport, "release")
+    taken = counting(monkeypatch, ReadAhead, "release")
     together = Played(case, trains=True)
     # Else this shows nothing. One that has to be looked at by itself does not hold up others.
     results = sum(
@@ -211,6 +209,8 @@ def test_many_at_once_are_what_they_are_one_by_one(
     assert sum(taken) > 0.9 * results
     assert max(taken) > 3
     taken.clear()
+    if not native:
+        monkeypatch.setenv(VARIABLE, "1")
     singly = Played(case, trains=False)
     assert not taken
     assert together.sums == singly.sums
@@ -249,12 +249,12 @@ def test_links_unlike_each_other_change_no_packets_times(
 ):
     """Nodes together as far as they can be, and each by itself, packet by packet, in the other
     order and in short spans."""
-    if not native:
-        monkeypatch.setenv(VARIABLE, "1")
-    taken = counting(monkeypatch, transport, "release")
+    taken = counting(monkeypatch, ReadAhead, "release")
     together = Played(unlike(seed), trains=True)
     assert max(taken) > 1
     taken.clear()
+    if not native:
+        monkeypatch.setenv(VARIABLE, "1")
     apart = Engine(span=SECOND // 10**5, order=lambda nodes: nodes[::-1])
     singly = Played(unlike(seed), trains=False, together=False, engine=apart)
     assert not taken

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from hosts.optimizers import Optimizer
-from hosts.shards import STARTED, Shards
+from hosts.shards import Shards
+from hosts.snapshot import STARTED
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
 
