@@ -10,8 +10,8 @@ import numpy as np
 
 from baselines.members import Report, values_of, wrong
 from hosts.client import Client
-from hosts.jobservice import create_service
-from hosts.outside import HERE, Outside
+from hosts.net.environment import HERE, Outside
+from hosts.session.job_service import create_service
 
 
 class InNetwork:

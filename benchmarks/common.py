@@ -17,7 +17,7 @@ from typing import Any
 import click
 import numpy as np
 
-from hosts.native import library
+from hosts.native.library import library
 from topologies.units import time_text
 
 Message = dict[str, Any]

@@ -24,8 +24,8 @@ import grpc
 import numpy as np
 
 from benchmarks.common import pin
-from hosts.offload import PLAIN, UDP_GRO, available, received_segment_size, segment_size_message
-from hosts.udp import grow_receive_buffer
+from hosts.net.offload import PLAIN, UDP_GRO, available, received_segment_size, segment_size_message
+from hosts.net.udp import grow_receive_buffer
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.header import VERSION, Op
 from protocol.plan import Address, StreamPlan, WorkerPlan

@@ -19,13 +19,13 @@ from benchmarks.common import BenchError, Message, Spread, pinned, two_cores
 from benchmarks.sampling import MainSampler
 from controller.dataplane import DataPlane
 from hosts.client import Client
-from hosts.contributions import Contributions
-from hosts.driver import drive
-from hosts.jobservice import Service, create_service
-from hosts.participation import Participation
-from hosts.releases import ReadAhead
-from hosts.tensors import Tensors
-from hosts.transport import WorkerTransport
+from hosts.data.tensors import Tensors
+from hosts.net.driver import drive
+from hosts.session.job_service import Service, create_service
+from hosts.session.participation import Participation
+from hosts.worker.contributions import Contributions
+from hosts.worker.read_ahead import ReadAhead
+from hosts.worker.transport import WorkerTransport
 from simulation.calls import ask
 from simulation.engine import Engine
 from simulation.frames import Framing, arrived

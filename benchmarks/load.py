@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import BenchError, pin
-from hosts.offload import MAX_SEGMENTS, UDP_GRO, received_segment_size, segment_size_message
-from hosts.udp import grow_receive_buffer
+from hosts.net.offload import MAX_SEGMENTS, UDP_GRO, received_segment_size, segment_size_message
+from hosts.net.udp import grow_receive_buffer
 from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import (
     HEADER,

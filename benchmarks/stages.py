@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.common import BenchError, Message, Spread
-from hosts.contributions import Contributions
-from hosts.offload import PLAIN
-from hosts.quantising import exponents_in, keep_and_dequantise, quantise_to
-from hosts.scheduler import Queue, entries_of
-from hosts.slots import WAITING, Slots
-from hosts.submissions import Submission
-from hosts.udp import Endpoint
-from hosts.verification import wrong
+from hosts.data.submissions import Submission
+from hosts.native.quantization import exponents_in, keep_and_dequantise, quantise_to
+from hosts.net.offload import PLAIN
+from hosts.net.udp import Endpoint
+from hosts.worker.chunk_queues import Queue, entries_of
+from hosts.worker.contributions import Contributions
+from hosts.worker.slots import WAITING, Slots
+from hosts.worker.verification import wrong
 from protocol.header import Batch, Op, peer_array
 from protocol.plan import Address, StreamPlan, WorkerPlan
 

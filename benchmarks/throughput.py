@@ -25,16 +25,16 @@ import numpy as np
 from benchmarks.common import LEAST_BUSY, BenchError, Message
 from benchmarks.counterpart import ADDRESS, NONCE
 from benchmarks.sampling import Sampler
-from hosts.calls import Calls
 from hosts.client import Client
-from hosts.contributions import Contributions
-from hosts.driver import drive
-from hosts.offload import PLAIN_VARIABLE
-from hosts.slots import Slots
-from hosts.trains import send
-from hosts.transport import WorkerTransport
-from hosts.udp import Endpoint
-from hosts.verification import wrong
+from hosts.net.driver import drive
+from hosts.net.offload import PLAIN_VARIABLE
+from hosts.net.trains import send
+from hosts.net.udp import Endpoint
+from hosts.session.calls import Calls
+from hosts.worker.contributions import Contributions
+from hosts.worker.slots import Slots
+from hosts.worker.transport import WorkerTransport
+from hosts.worker.verification import wrong
 from protocol.fixed_point import Floats, dequantise, quantise
 from protocol.header import encode_runs
 from specs.paths import ROOT

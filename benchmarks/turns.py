@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a server's core does, against one that receives the same and only adds it to an array.
 
-Everything is driven as in a server process (``hosts.driver.drive``), and takes turns in one run:
-the server's state machine tall and wide, each sending every result to every worker, the adder, and
-an echo, which is as fast as a server can be whose work takes no time.
+Everything is driven as in a server process (``hosts.net.driver.drive``), and takes turns in one
+run: the server's state machine tall and wide, each sending every result to every worker, the adder,
+and an echo, which is as fast as a server can be whose work takes no time.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from benchmarks.common import (
     two_cores,
 )
 from benchmarks.load import EPOCH, JOB, NODE, Shared, Traffic, send
-from hosts.driver import Counters, Machine, drive
-from hosts.offload import available
-from hosts.server import ServerState
-from hosts.udp import Endpoint
+from hosts.net.driver import Counters, Machine, drive
+from hosts.net.offload import available
+from hosts.net.udp import Endpoint
+from hosts.server.state import ServerState
 from protocol.header import Batch
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import KINDS, TALL, WIDE, Pipeline

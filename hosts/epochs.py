@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from hosts.reports import Failure
+from hosts.data.reports import Failure
 from protocol import jobs_pb2
 
 MOST_ANSWER_BYTES = 4 << 20

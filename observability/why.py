@@ -214,10 +214,10 @@ def explain(
     """Why a job waits, or that it does not: ``waits``, ``reason``, ``chunks``, ``workers``.
 
     workers: ``worker``, ``doing``, ``seconds``, ``iteration`` and ``outline``
-    (``hosts.explanation.Outline``, or None) of each, by rank. trees: of the newest epoch, None if
-    they are not known. server_of: name of a chunk's server. stuck: what is wrong with switches and
-    servers, by name. change: of plan that is under way, and what it waits for. Chunks are the
-    oldest of each stream, the one that is late the longest first.
+    (``hosts.worker.explanation.Outline``, or None) of each, by rank. trees: of the newest epoch,
+    None if they are not known. server_of: name of a chunk's server. stuck: what is wrong with
+    switches and servers, by name. change: of plan that is under way, and what it waits for. Chunks
+    are the oldest of each stream, the one that is late the longest first.
     """
     by_name = {worker["worker"]: worker for worker in workers}
     newest = max((one["outline"]["epoch"] for one in workers if one["outline"]), default=0)

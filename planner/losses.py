@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lost packets cost, by how the transport finds them (``hosts.questions``).
+"""What lost packets cost, by how the transport finds them (``hosts.worker.loss_detection``).
 
 A worker asks about a number as soon as the result of one is there that was sent later, by more than
 a quarter of a round trip; where there is none, a timer has to ring. Windows go on in order, so
@@ -22,8 +22,8 @@ import inspect
 import math
 from dataclasses import dataclass
 
-from hosts.round_trip import LEAST_PACKETS
-from hosts.transport import WorkerTransport
+from hosts.worker.round_trips import LEAST_PACKETS
+from hosts.worker.transport import WorkerTransport
 
 __all__ = ["LEAST_RTO", "Lossy", "lost", "often_again"]
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hosts.arrivals import Clock, Released, Seconds
-from hosts.driver import Ahead, Counters
-from hosts.native import library
+from hosts.native.library import library
+from hosts.net.arrivals import Clock, Released, Seconds
+from hosts.net.driver import Ahead, Counters
 from protocol.ethernet import FRAMING
 from protocol.frames import Interface
 from protocol.header import (
@@ -257,7 +257,7 @@ def _worked_on(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[i
 
 
 class VirtualEndpoint:
-    """See hosts.udp.Endpoint; frames instead of a socket, and nothing is cut into trains.
+    """See hosts.net.udp.Endpoint; frames instead of a socket, and nothing is cut into trains.
 
     A queue of the host's link that is full blocks the sender instead of losing.
     """

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from controller.dataplane import DataPlane
-from hosts.checkpoint import Checkpoint, read
+from hosts.data.checkpoint import Checkpoint, read
 from hosts.errors import ClientError
-from hosts.jobservice import Service, create_service
+from hosts.session.job_service import Service, create_service
 from observability import outcomes, results
 from observability.progress import Progress
 from observability.series import FILE as SERIES

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from controller.dataplane import DataPlane
-from hosts.jobservice import Service
-from hosts.server_main import ServerProcess
+from hosts.server.process import ServerProcess
+from hosts.session.job_service import Service
 from observability.links import Carried
 from planner.expected import Direction
 from protocol.plan import Address

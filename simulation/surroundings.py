@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
-from hosts.outside import Connection, Outside
-from hosts.pacer import BACKLOG
+from hosts.net.environment import Connection, Outside
+from hosts.net.pacer import BACKLOG
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, SERVER_PORTS
 from protocol.plan import Address

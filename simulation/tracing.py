@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from controller.tree import Tree
-from hosts.chunks import Layout
+from hosts.data.chunks import Layout
 from planner.expected import Direction
 from protocol.header import Array
 from simulation.links import Link

@@ -234,7 +234,7 @@ class JobSpec(_Strict):
     compute: Annotated[ComputeSpec, BeforeValidator(_compute)] = ComputeSpec()
 
     def service(self) -> dict[str, Any]:
-        """What ``hosts.jobservice.create_service`` is asked for, beside name and members."""
+        """Options of ``hosts.session.job_service.create_service``, beside name and members."""
         return {
             "tree": self.tree,
             "window": self.window,

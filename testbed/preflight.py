@@ -22,7 +22,7 @@ from controller.entries import EntryError
 from controller.levels import NotJoinedError, join
 from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
 from controller.windows import choose_window
-from hosts.checkpoint import read
+from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError
 from planner.queues import incast
 from specs import jobfile

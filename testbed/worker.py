@@ -26,8 +26,8 @@ import numpy as np
 
 from hosts.client import Client, Stall, Sums
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
-from hosts.explanation import Outline
-from hosts.outside import HERE, Outside
+from hosts.net.environment import HERE, Outside
+from hosts.worker.explanation import Outline
 from observability.scheduling import CpuWatch
 from protocol.world import REAL, World
 from specs.jobfile import JobFile, JobFileError, load

@@ -25,11 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hosts.checkpoint import Checkpoint, read
-from hosts.chunks import Indices, Layout
+from hosts.data.checkpoint import Checkpoint, read
+from hosts.data.chunks import Indices, Layout
+from hosts.data.tensors import as_float32
 from hosts.errors import CheckpointError
 from hosts.optimizers import mean_of
-from hosts.tensors import as_float32
 from protocol.exponents import Exponents, reference_round, reference_start
 from specs.jobfile import JobFileError, load
 from specs.jobspec import JobSpec

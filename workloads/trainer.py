@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from hosts.checkpoint import Checkpoint
+from hosts.data.checkpoint import Checkpoint
+from hosts.data.tensors import dtype_of
 from hosts.optimizers import Optimizer, rule_of
-from hosts.tensors import dtype_of
 from protocol.world import REAL
 from specs.jobspec import JobSpec
 from workloads.models import Parameters, Quality

@@ -19,7 +19,7 @@ from functools import partial
 from emulation.nodes.keeper import JOBS_ADDRESS, MOST_RESTARTS, RESTARTS_SECONDS
 from emulation.nodes.processes import Process, ProcessError, Processes, describe
 from hosts.errors import ClientError
-from hosts.jobservice import report_gone
+from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
 from testbed.errors import CONSEQUENCE
 

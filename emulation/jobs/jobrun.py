@@ -23,9 +23,9 @@ from emulation.jobs.waiting import Waits
 from emulation.jobs.workers import Told, Workers
 from emulation.nodes.keeper import JOBS_ADDRESS
 from emulation.nodes.processes import Process, ProcessError, Processes, python
-from hosts.checkpoint import read
+from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
-from hosts.jobservice import Service, create_service
+from hosts.session.job_service import Service, create_service
 from observability import results, scheduling
 from observability.record import cpu_seconds
 from observability.scheduling import CpuWatch, Share

@@ -26,7 +26,7 @@ from emulation.nodes.forkserver import FRESH, ForkServer
 from emulation.nodes.keeper import JOBS_ADDRESS, Nodes
 from emulation.nodes.processes import ProcessError, Processes, environment
 from emulation.nodes.switchprocess import SwitchProcess, complete_captures
-from hosts.surroundings import ADDRESS, HOST, QUEUE_BYTES, SERVICE
+from hosts.session.testbed_environment import ADDRESS, HOST, QUEUE_BYTES, SERVICE
 from observability import links, outcomes, record, transmissions
 from observability.control import ControlError, Emit, Message
 from observability.pcap import CaptureError
@@ -325,7 +325,7 @@ class Testbed:
             raise ControlError(f"no node {node!r} in {self.run.name}: {names}") from None
 
     def surroundings(self, node: str) -> dict[str, str]:
-        """What a program at a node finds in its environment, see ``hosts.surroundings``."""
+        """The environment of a program at a node (``hosts.session.testbed_environment``)."""
         # By way of this process, which is in the run's directory: that one's own path may be longer
         # than a socket's may be.
         socket = JOBS_ADDRESS.removeprefix("unix:")

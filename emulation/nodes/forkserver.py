@@ -31,7 +31,7 @@ from typing import IO, Any
 
 import setproctitle
 
-from hosts import native
+from hosts.native import library
 
 log = logging.getLogger("forkserver")
 
@@ -39,7 +39,7 @@ log = logging.getLogger("forkserver")
 MODULES = {
     "switch": "switch.__main__",
     "controller": "controller.__main__",
-    "hosts.server_main": "hosts.server_main",
+    "hosts.server": "hosts.server.__main__",
     "testbed.worker": "testbed.worker",
     "workloads.reference": "workloads.reference",
 }
@@ -182,7 +182,7 @@ def main(arguments: Sequence[str]) -> None:
     connection = socket.socket(fileno=int(arguments[0]))
     for module in MODULES.values():
         importlib.import_module(module)
-    native.library()  # compiled, or read from the cache, once for all
+    library.library()  # compiled, or read from the cache, once for all
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         # A lock that another thread holds at the fork is held for good in the child.

@@ -177,7 +177,7 @@ class Nodes:
         server = self.servers.setdefault(name, ServerHost(name if own else f"{name}-server"))
         link = unit.interface.outgoing
         program = python(
-            "hosts.server_main",
+            "hosts.server",
             *("--address", str(unit.address), "--port", str(unit.port), "--service", JOBS_ADDRESS),
             *("--link-rate", str(link.rate)),
             # All cores at an interface fill its queue.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameter server of one host, as the testbed speaks with it (``hosts.server_main``)."""
+"""The parameter server of one host, as the testbed speaks with it (``hosts.server``)."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) ->
         # A server that has joined it dies; the next process joins it again.
         log = rackhub.latest() / "logs" / "s0.log"
         assert log.read_text().count("joined 1\n") == 1
-        os.kill(rackhub.pid("hosts.server_main --address 10.0.1.1 "), signal.SIGKILL)
+        os.kill(rackhub.pid("hosts.server --address 10.0.1.1 "), signal.SIGKILL)
         wait_for(lambda: log.read_text().count("joined 1\n") == 2, "s0 to join again")
         told = tmp_path / "job.json"
         told.write_text(job)

@@ -34,7 +34,7 @@ def servers(rackhub: Rackhub) -> list[int]:
     found = {
         command.partition("--address ")[2]: pid
         for pid, command in rackhub.processes().items()
-        if "-m hosts.server_main --address " in command
+        if "-m hosts.server --address " in command
     }
     return [found[address] for address in sorted(found)]
 

@@ -237,7 +237,7 @@ def test_each_job_of_a_testbed_is_told_by_itself(rackhub: Rackhub) -> None:
         running = rackhub.processes()
         for name, words in (
             ("w1", "testbed.worker"),
-            ("s0", "hosts.server_main"),
+            ("s0", "hosts.server"),
             ("core0", "unix:sockets/core0"),
         ):
             (pid,) = nodes[name]["pids"]

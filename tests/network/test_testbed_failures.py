@@ -211,7 +211,7 @@ def test_a_port_that_is_taken_is_named(rackhub: Rackhub) -> None:
     inject(
         rackhub,
         "import sys\n"
-        "if 'hosts.server_main' in sys.orig_argv and '10.0.1.1' in sys.orig_argv:\n"
+        "if 'hosts.server' in sys.orig_argv and '10.0.1.1' in sys.orig_argv:\n"
         "    import socket\n"
         "    squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "    squatter.bind(('0.0.0.0', 47110))\n",

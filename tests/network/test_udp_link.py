@@ -57,7 +57,7 @@ def test_a_full_queue_blocks_the_sender_and_loses_nothing(plain: bool) -> None:
 def test_a_worker_has_no_port_of_servers() -> None:
     """The kernel is left only these, and one more."""
     script = (
-        "import pathlib; from hosts.udp import worker_endpoint;"
+        "import pathlib; from hosts.net.udp import worker_endpoint;"
         "pathlib.Path('/proc/sys/net/ipv4/ip_local_port_range').write_text('47104 47120');"
         "print([worker_endpoint('127.0.0.1').port for _ in range(8)])"
     )

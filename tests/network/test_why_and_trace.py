@@ -165,7 +165,7 @@ def test_a_job_that_was_stopped_waits_for_nothing(rackhub: Rackhub) -> None:
     servers = [
         pid
         for pid, command in rackhub.processes().items()
-        if command.startswith(f"{sys.executable} -m hosts.server_main ")
+        if command.startswith(f"{sys.executable} -m hosts.server ")
     ]
     assert len(servers) == 2
     for pid in servers:

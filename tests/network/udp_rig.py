@@ -20,8 +20,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hosts.offload import PLAIN
-from hosts.udp import Endpoint
+from hosts.net.offload import PLAIN
+from hosts.net.udp import Endpoint
 from protocol.header import Batch, Op, blank, peer_array
 
 NEAR, FAR, PORT = "10.9.0.1", "10.9.0.2", 47110

@@ -19,8 +19,8 @@ from controller.connection import DeviceConnection
 from controller.fabric import Fabric
 from controller.jobs import JobTable
 from controller.service import JobServer
-from hosts.server_main import ServerProcess
-from hosts.udp import Endpoint
+from hosts.net.udp import Endpoint
+from hosts.server.process import ServerProcess
 from protocol.header import PORT
 from switch.p4runtime import Device
 from tests.packet.targets import build

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from controller.trees import TreeKind
+from hosts.data.reports import Completed
 from hosts.optimizers import Optimizer
-from hosts.reports import Completed
 from protocol.header import Flag
 from protocol.optimizer import OptimizerPlan
 from tests.history import history

@@ -14,11 +14,11 @@ import numpy as np
 
 from controller.job import Job, JobError, Key, Role, State
 from controller.trees import TreeKind
-from hosts.server import NotHereError
-from hosts.server_epochs import FetchTask, ServerEpochs
-from hosts.snapshot import Snapshot
-from hosts.transport import WorkerTransport
-from hosts.worker_epochs import WorkerEpochs
+from hosts.data.snapshot import Snapshot
+from hosts.server.epochs import FetchTask, ServerEpochs
+from hosts.server.state import NotHereError
+from hosts.worker.epochs import WorkerEpochs
+from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan

@@ -22,8 +22,8 @@ from controller.connection import DeviceConnection, SwitchError
 from controller.entries import Update
 from controller.fabric import Fabric
 from controller.jobs import JobTable
-from hosts.server import NotHereError, ServerState
-from hosts.server import Update as Step
+from hosts.server.state import NotHereError, ServerState
+from hosts.server.state import Update as Step
 from protocol.frames import Datagram, Interface, from_frame, from_frames, to_frames
 from protocol.header import Batch
 from protocol.outcomes import Outcome

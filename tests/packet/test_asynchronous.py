@@ -10,7 +10,7 @@ import pytest
 
 from controller.job import JobError
 from controller.trees import TreeKind
-from hosts.snapshot import STARTED
+from hosts.data.snapshot import STARTED
 from protocol.consistency import ASYNCHRONOUS, Consistency
 from tests.packet.apart import CHUNKS, WORLD, Apart
 from tests.packet.switched_network import Faults

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from controller.trees import TreeKind
-from hosts.transport import WorkerTransport
+from hosts.worker.transport import WorkerTransport
 from protocol.fixed_point import sum_checks
 from protocol.frames import OVERHEAD
 from protocol.header import Flag, Op, decode

@@ -16,7 +16,7 @@ from controller.job import Job
 from controller.trees import TreeKind
 from hosts.client import Client
 from hosts.errors import PlanWithdrawnError
-from hosts.jobservice import report_gone
+from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from tests.packet.controller_rig import state
@@ -143,7 +143,7 @@ def test_a_job_leaves_nothing_behind_however_it_ends(
 def test_workers_that_differ_in_their_calls_are_told_so(
     rig: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hosts.membership.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.1)
     nonce = Client.create_service(rig.service, "order", WORKERS, ["s0"], tree="none").nonce
     rig.serve(nonce)
     ones = np.ones(3000, np.float32)
@@ -170,7 +170,7 @@ def test_workers_that_split_their_calls_otherwise_are_in_order(
     rig: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What counts is the order of keys; a slow worker is not one that differs."""
-    monkeypatch.setattr("hosts.membership.HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.02)
     nonce = Client.create_service(rig.service, "order", WORKERS, ["s0"], tree="none").nonce
     rig.serve(nonce)
     ones = np.ones(3000, np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hosts.transport import WorkerTransport
+from hosts.worker.transport import WorkerTransport
 from protocol.exponents import Exponents
 from protocol.header import (
     PORT,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from simulated_network import Impairments, Network, Pair
 
-from hosts.reports import Completed
-from hosts.server import ServerState
-from hosts.transport import WorkerTransport
+from hosts.data.reports import Completed
+from hosts.server.state import ServerState
+from hosts.worker.transport import WorkerTransport
 from protocol.exponents import Exponents, reference_round
 from protocol.fixed_point import ReferenceSums
 from protocol.header import PORT, Flag, Op, decode

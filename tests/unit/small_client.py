@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from small_service import LANES, SmallService
 
-from hosts.chunks import Layout
 from hosts.client import Client
+from hosts.data.chunks import Layout
 from protocol.exponents import Exponents, reference_round
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ class Server:
     """The server process."""
 
     def __init__(self, service: SmallService, *options: str) -> None:
-        command = [sys.executable, "-m", "hosts.server_main", "--address", "127.0.0.1"]
+        command = [sys.executable, "-m", "hosts.server", "--address", "127.0.0.1"]
         self.process = subprocess.Popen(
             [*command, "--service", service.address, *(options or ("--port", "0"))],
             cwd=ROOT,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hosts.server import ServerState
-from hosts.snapshot import STARTED, Snapshot
+from hosts.data.snapshot import STARTED, Snapshot
+from hosts.server.state import ServerState
 from protocol.consistency import ASYNCHRONOUS, Consistency
 from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import HEADER, PORT, Batch, Flag, Op, Phase, blank, ops, peer_array, phases

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from hosts.offload import available
+from hosts.net.offload import available
 
 pytestmark = pytest.mark.unit
 

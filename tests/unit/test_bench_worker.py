@@ -12,7 +12,7 @@ from benchmarks.sampling import REST
 from benchmarks.stages import stages
 from benchmarks.throughput import STAGES, Throughput, worker
 from cli.main import main
-from hosts.offload import probe
+from hosts.net.offload import probe
 
 pytestmark = pytest.mark.unit
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.calibration import LARGE, SMALL, Calibration, frame, of_frames
 from benchmarks.common import Schedule
 from cli.main import main
-from hosts.offload import available
+from hosts.net.offload import available
 from topologies.spec import parse
 
 RACK = "name: rack\nracks: [{workers: 2, servers: 1}]\n"

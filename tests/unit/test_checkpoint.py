@@ -19,13 +19,13 @@ import pytest
 from small_client import ROOT, Server, create
 from small_service import LANES, SmallService
 
-from hosts.checkpoint import MAGIC, Checkpoint, read, write
 from hosts.client import Client
+from hosts.data.checkpoint import MAGIC, Checkpoint, read, write
+from hosts.data.snapshot import STARTED
 from hosts.errors import CheckpointError, ClientError
 from hosts.optimizers import Optimizer
-from hosts.server import NotHereError, ServerState
-from hosts.shards import Shards
-from hosts.snapshot import STARTED
+from hosts.server.shards import Shards
+from hosts.server.state import NotHereError, ServerState
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.plan import Address, ServerPlan
 from protocol.schedule import Schedule
@@ -130,7 +130,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     script = f"""
 import numpy as np
-from hosts.checkpoint import Checkpoint, write
+from hosts.data.checkpoint import Checkpoint, write
 for calls in range(1, 1000):
     write({str(path)!r}, Checkpoint(calls, {{}}, 1, b"", {{"a": np.full(1 << 20, calls)}}))
     print(calls, flush=True)

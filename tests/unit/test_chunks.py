@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.chunks import Layout
+from hosts.data.chunks import Layout
+from hosts.data.tensors import DTYPES, Tensors, dtype_of
+from hosts.net.pacer import Pacer
 from hosts.optimizers import Optimizer
-from hosts.pacer import Pacer
-from hosts.round_trip import RoundTrips
-from hosts.scheduler import ENTRY, Queue
-from hosts.tensors import DTYPES, Tensors, dtype_of
-from hosts.waves import waves
+from hosts.server.conflict_free_batches import waves
+from hosts.worker.chunk_queues import ENTRY, Queue
+from hosts.worker.round_trips import RoundTrips
 from protocol.header import HEADER_BYTES
 from protocol.optimizer import OptimizerPlan
 

@@ -25,7 +25,6 @@ from small_client import (
 )
 from small_service import SmallService
 
-from hosts import surroundings
 from hosts.client import Client
 from hosts.errors import (
     CheckpointError,
@@ -36,6 +35,7 @@ from hosts.errors import (
     UseAfterLeaveError,
     WrongNonceError,
 )
+from hosts.session import testbed_environment
 from protocol import jobs_pb2
 from protocol.optimizer import KeyOptions, OptimizerPlan
 
@@ -47,16 +47,16 @@ __all__ = ["server", "service"]  # fixtures
 def test_the_environment_tells_a_program_of_the_testbed_that_it_runs_on(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(surroundings.SERVICE, raising=False)
+    monkeypatch.delenv(testbed_environment.SERVICE, raising=False)
     for call in (Client, lambda: Client.create_service(None, "test", ["w0"], ["s0"])):
         with pytest.raises(ServiceUnavailableError, match="RACKHUB_SERVICE is not set"):
             call()
-    monkeypatch.setenv(surroundings.SERVICE, service.address)
-    monkeypatch.setenv(surroundings.ADDRESS, "127.0.0.1")
-    monkeypatch.setenv(surroundings.QUEUE_BYTES, "many")
+    monkeypatch.setenv(testbed_environment.SERVICE, service.address)
+    monkeypatch.setenv(testbed_environment.ADDRESS, "127.0.0.1")
+    monkeypatch.setenv(testbed_environment.QUEUE_BYTES, "many")
     with pytest.raises(ValueError, match="RACKHUB_QUEUE_BYTES=many"):
         Client()
-    monkeypatch.setenv(surroundings.QUEUE_BYTES, "131072")
+    monkeypatch.setenv(testbed_environment.QUEUE_BYTES, "131072")
     nonce = Client.create_service(None, "test", ["w0"], ["s0"]).nonce
     assert server.command(f"join {nonce} 0") == "joined 1"
     with Client() as client:
@@ -242,7 +242,7 @@ def test_leaving_with_an_error_tells_the_reason(service: SmallService) -> None:
 def test_members_are_heard_of_while_they_compute(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hosts.membership.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.05)
     nonce = create(service, 1)
     with Client(service.address, address="127.0.0.1") as client:
         client.connect_service(nonce, 0)

@@ -19,10 +19,10 @@ from small_service import SmallService
 
 from hosts.client import Client
 from hosts.errors import ClientError
-from hosts.membership import HEARTBEAT_SECONDS
-from hosts.server import ServerState
-from hosts.server_main import ServerProcess
-from hosts.udp import Endpoint
+from hosts.net.udp import Endpoint
+from hosts.server.process import ServerProcess
+from hosts.server.state import ServerState
+from hosts.session.membership import HEARTBEAT_SECONDS
 from protocol import jobs_pb2
 from protocol.header import Batch
 
@@ -103,7 +103,7 @@ def test_a_mean_is_the_sum_divided_in_double_precision(
 def test_a_job_service_that_is_restarted_is_waited_for(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hosts.membership.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.1)
     nonce, first, second = stuck(service, server)
     service.stop()
     with ThreadPoolExecutor(2) as pool:
@@ -137,7 +137,7 @@ def test_a_job_service_that_is_away_when_members_come_is_waited_for(
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    caplog.set_level("INFO", "hosts.jobservice")
+    caplog.set_level("INFO", "hosts.session.job_service")
     with (
         ThreadPoolExecutor(2) as pool,
         Client(service.address, address="127.0.0.1") as client,
@@ -166,7 +166,7 @@ def test_who_leaves_hands_over_the_last_results(service: SmallService, server: S
 def test_how_long_nothing_was_heard_is_told(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hosts.membership.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.05)
     nonce, waiting, other = stuck(service, server)
     place = nonce, jobs_pb2.WORKER, 0
     server.process.kill()

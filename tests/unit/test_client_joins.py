@@ -14,7 +14,7 @@ from small_service import SmallService
 
 from hosts.client import Client, Stall
 from hosts.errors import StalledError
-from hosts.jobservice import report_gone
+from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
 
 pytestmark = pytest.mark.unit
@@ -183,8 +183,8 @@ def test_an_application_that_fails_to_tell_is_no_reason_for_it_to_fail(
 def test_a_boundary_that_does_not_end_is_told_and_given_up(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hosts.patience._STALL_SECONDS", 0.2)
-    monkeypatch.setattr("hosts.patience._STALL_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("hosts.session.stall_timeout._STALL_SECONDS", 0.2)
+    monkeypatch.setattr("hosts.session.stall_timeout._STALL_AGAIN_SECONDS", 0.1)
     stalls: list[Stall] = []
     first, dead, last = crew(service, server, 3, patience=1.0, on_stall=stalls.append)
     nonce = nonce_of(service)

@@ -15,9 +15,10 @@ from small_client import KEYS, Server, create, gradients, in_parallel, server, s
 from small_service import SmallService
 from test_client_joins import Trainer, crew, nonce_of, together
 
-from hosts.asynchronous import AsyncClient
-from hosts.boundary import Gate, Rounds
 from hosts.client import Client, Sums
+from hosts.client.asynchronous import AsyncClient
+from hosts.data.keys import declared
+from hosts.data.tensors import DTYPES, Tensors
 from hosts.errors import (
     CallOrderError,
     PlanWithdrawnError,
@@ -25,8 +26,7 @@ from hosts.errors import (
     WrongShapeError,
     WrongTypeError,
 )
-from hosts.keys import declared
-from hosts.tensors import DTYPES, Tensors
+from hosts.worker.round_barrier import Gate, Rounds
 from protocol import jobs_pb2
 
 pytestmark = pytest.mark.unit

@@ -107,8 +107,8 @@ def test_a_server_that_never_answers_is_told_from_one_that_waits(
 def test_whoever_waits_says_so_and_goes_on_when_the_straggler_comes(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hosts.patience._STALL_SECONDS", 0.5)
-    monkeypatch.setattr("hosts.patience._STALL_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("hosts.session.stall_timeout._STALL_SECONDS", 0.5)
+    monkeypatch.setattr("hosts.session.stall_timeout._STALL_AGAIN_SECONDS", 0.1)
     stalls: list[Stall] = []
     late = threading.Event()
 

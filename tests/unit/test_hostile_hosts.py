@@ -19,10 +19,10 @@ import pytest
 from hostile_packets import mutated
 from simulated_job import Job
 
-from hosts.offload import PLAIN, Offload, available, segment_size_message
-from hosts.server import ServerState
-from hosts.transport import WorkerTransport
-from hosts.udp import _MOST_DATAGRAMS, Endpoint
+from hosts.net.offload import PLAIN, Offload, available, segment_size_message
+from hosts.net.udp import _MOST_DATAGRAMS, Endpoint
+from hosts.server.state import ServerState
+from hosts.worker.transport import WorkerTransport
 from protocol.header import HEADER_BYTES, decode
 
 pytestmark = [pytest.mark.unit, pytest.mark.timeout(3600)]

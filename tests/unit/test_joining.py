@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.joining import Join
 from controller.members import Membership, Role
-from hosts.boundary import Gate
+from hosts.worker.round_barrier import Gate
 from protocol import jobs_pb2
 from protocol.state import PAGE_BYTES, Collector, Pages, State, StateError, decode, encode
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts import native
-from hosts.casting import Cast
-from hosts.offload import MAX_SEGMENTS, available
-from hosts.recycling import Recycler
-from hosts.server import ServerState
-from hosts.udp import Endpoint
+from hosts.data.array_pool import Recycler
+from hosts.native import library
+from hosts.net.broadcast_batch import Cast
+from hosts.net.offload import MAX_SEGMENTS, available
+from hosts.net.udp import Endpoint
+from hosts.server.state import ServerState
 from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import (
     HEADER_BYTES,
@@ -45,8 +45,8 @@ COMPILER = shutil.which(shlex.split(os.environ.get("CC", "cc"))[0])
 pytestmark = [
     pytest.mark.unit,
     pytest.mark.skipif(
-        COMPILER is None or os.environ.get(native.VARIABLE) == "1",
-        reason=f"no C compiler here, or {native.VARIABLE}=1",
+        COMPILER is None or os.environ.get(library.VARIABLE) == "1",
+        reason=f"no C compiler here, or {library.VARIABLE}=1",
     ),
 ]
 
@@ -81,7 +81,7 @@ PLANS = {
 @contextmanager
 def numpy_only() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(native.VARIABLE, "1")
+        patch.setenv(library.VARIABLE, "1")
         yield
 
 
@@ -285,7 +285,7 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
     counted = []
     for only in (False, True):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(native.VARIABLE, str(int(only)))
+            patch.setenv(library.VARIABLE, str(int(only)))
             sender = Endpoint(("127.0.0.1", 0), lanes=LANES)
         receivers = [Endpoint(("127.0.0.1", 0), lanes=LANES) for _ in range(3)]
         try:
@@ -315,16 +315,16 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
 
 def test_a_compiler_takes_the_sources() -> None:
     """Else numpy does all of it, alike and several times slower, which no other test shows."""
-    assert native.library() is not None
+    assert library.library() is not None
 
 
 def test_without_a_compiler_numpy_does_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    native._loaded.cache_clear()
+    library._loaded.cache_clear()
     try:
-        assert native.library() is None
+        assert library.library() is None
         assert "no-such-compiler" in caplog.text
         packets = Batch.concatenate(
             [contribution((at, r, 0, None, 0), 0) for at in range(WINDOW) for r in range(WORLD)]
@@ -333,4 +333,4 @@ def test_without_a_compiler_numpy_does_it(
         state.on_packets(0.0, packets)
         assert len(told(state)) == WINDOW * WORLD
     finally:
-        native._loaded.cache_clear()
+        library._loaded.cache_clear()

@@ -10,7 +10,7 @@ import pytest
 from simulated_job import Job
 from simulated_network import Impairments
 
-from hosts.server import ServerState
+from hosts.server.state import ServerState
 from protocol.fixed_point import dequantise, float_words, floats_of, header_hashes, word_sums
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, ops, phases
 from protocol.header import peer_array as peers_of

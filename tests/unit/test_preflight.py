@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulation.lifecycle.launcher import program_for
-from hosts.checkpoint import Checkpoint, write
+from hosts.data.checkpoint import Checkpoint, write
 from simulation import session
 from specs import jobfile
 from specs.faultfile import parse, schedule

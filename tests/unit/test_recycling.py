@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hosts.recycling import Recycler
+from hosts.data.array_pool import Recycler
 
 pytestmark = pytest.mark.unit
 

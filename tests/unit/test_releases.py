@@ -12,10 +12,10 @@ import pytest
 
 from controller.dataplane import DataPlane
 from hosts.client import Client
-from hosts.jobservice import Service, create_service
-from hosts.native import VARIABLE
-from hosts.releases import ReadAhead
-from hosts.root_node import RootNode
+from hosts.native.library import VARIABLE
+from hosts.server.root_node import RootNode
+from hosts.session.job_service import Service, create_service
+from hosts.worker.read_ahead import ReadAhead
 from simulation.calls import ask
 from simulation.engine import Engine
 from simulation.network import SERVICE, Network

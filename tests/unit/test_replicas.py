@@ -13,9 +13,9 @@ import grpc
 import numpy as np
 import pytest
 
-from hosts.replicas import Peers, ShardServer
-from hosts.server import NotHereError, ServerState, Update
-from hosts.snapshot import to_message
+from hosts.data.snapshot import to_message
+from hosts.server.replicas import Peers, ShardServer
+from hosts.server.state import NotHereError, ServerState, Update
 from protocol import shards_pb2
 from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import PORT, Batch, Flag, Op, blank, ops, peer_array

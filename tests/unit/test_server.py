@@ -10,7 +10,7 @@ import pytest
 from simulated_job import Job
 from simulated_network import Impairments, Network
 
-from hosts.server import ServerState
+from hosts.server.state import ServerState
 from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import (
     PORT,

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hosts.data.snapshot import STARTED
 from hosts.optimizers import Optimizer
-from hosts.shards import Shards
-from hosts.snapshot import STARTED
+from hosts.server.shards import Shards
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
 

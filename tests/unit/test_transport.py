@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hosts.native import VARIABLE
-from hosts.transport import WorkerTransport
+from hosts.native.library import VARIABLE
+from hosts.worker.transport import WorkerTransport
 from protocol.exponents import Exponents
 from protocol.header import (
     HEADER_BYTES,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simulated_job import Job
 from simulated_network import Impairments
 
-from hosts.transport import WorkerTransport
+from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import NO_EXPONENT, float_words, header_hashes, word_sums

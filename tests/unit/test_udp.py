@@ -12,9 +12,9 @@ import time
 import numpy as np
 import pytest
 
-from hosts.driver import drive
-from hosts.offload import MAX_SEGMENTS, PLAIN, Offload, available, probe
-from hosts.udp import Endpoint
+from hosts.net.driver import drive
+from hosts.net.offload import MAX_SEGMENTS, PLAIN, Offload, available, probe
+from hosts.net.udp import Endpoint
 from protocol.header import Batch, Op, blank, peer_array
 
 pytestmark = pytest.mark.unit

@@ -16,7 +16,7 @@ from controller.dataplane import DataPlane
 from emulation.nodes.processes import environment, python
 from hosts.client import Client
 from hosts.errors import ClientError, WrongNonceError
-from hosts.jobservice import Service, create_service
+from hosts.session.job_service import Service, create_service
 from observability.record import RunDirectory, known
 from observability.trace import read as read_trace
 from simulation.calls import ask

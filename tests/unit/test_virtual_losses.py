@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from test_releases import Case, Played
 
-from hosts.succession import hands_over
+from hosts.worker.epoch_transfer import hands_over
 from simulation.trains import SECOND
 from tests.unit.virtual_session import run
 

@@ -18,7 +18,7 @@ from cli.explained import show_why
 from controller.trees import TreeKind
 from emulation.jobs.inquiry import Inquiry
 from emulation.nodes.processes import Processes
-from hosts.explanation import Outline, StreamOutline, Waiting
+from hosts.worker.explanation import Outline, StreamOutline, Waiting
 from observability.why import LATE, after, explain, sentences
 from protocol.header import Phase
 from specs.paths import ROOT

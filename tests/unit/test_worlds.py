@@ -14,8 +14,8 @@ OWN = {"threading", "time", "queue", "sched", "asyncio"}
 EDGES = {
     "controller/__main__.py": {"threading"},
     "controller/service.py": {"ThreadPoolExecutor"},
-    "hosts/asynchronous.py": {"asyncio", "ThreadPoolExecutor"},
-    "hosts/outside.py": {"ThreadPoolExecutor"},
+    "hosts/client/asynchronous.py": {"asyncio", "ThreadPoolExecutor"},
+    "hosts/net/environment.py": {"ThreadPoolExecutor"},
 }
 
 

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client: a worker's way into a job, blocking or for asyncio."""
+
+from hosts.client.asynchronous import AsyncClient
+from hosts.client.blocking import Client, Joined, Stall, Sums
+
+__all__ = ["AsyncClient", "Client", "Joined", "Stall", "Sums"]

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client for asyncio: the same calls, awaited.
+
+    async with AsyncClient("unix:/run/jobs.sock", address="10.0.0.1") as client:
+        await client.connect_service(nonce, rank=0)
+        await client.init_service({"weights": 7840, "bias": 10})
+        last = await client.push({"bias": gradient_b})      # on its way
+        first = await client.push({"weights": gradient_w})  # another one
+        bias = (await last)["bias"]
+
+A `Client` with one thread, in which calls are made in their order, so the event loop never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from hosts.client.blocking import Client
+from hosts.data.keys import Keys, Shapes, Types
+from hosts.data.tensors import Sums
+from protocol.consistency import Consistency
+from protocol.fixed_point import Floats
+from protocol.optimizer import OptimizerPlan
+from protocol.state import Arrays
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class AsyncClient:
+    """See Client, whose options it takes; `client` is that one, for what it can tell.
+
+    Tasks that make calls at once make them in the order in which they came to them; all workers
+    have to have the same one.
+    """
+
+    def __init__(self, service: str | None = None, **options: Any) -> None:
+        self.client = Client(service, **options)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="calls")
+        self._left = False
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._call(self.client.__exit__, kind, error, traceback)
+        finally:
+            self._end()
+
+    async def connect_service(self, nonce: str, rank: int) -> None:
+        """See Client.connect_service."""
+        await self._call(self.client.connect_service, nonce, rank)
+
+    async def init_service(
+        self,
+        keys: Keys | Iterable[str],
+        shapes: Shapes | None = None,
+        dtypes: Types | None = None,
+        *,
+        optimizer: OptimizerPlan | None = None,
+        state: Callable[[], Arrays] | None = None,
+        restore: str | Path | None = None,
+        consistency: Consistency | str | Mapping[str, int] | None = None,
+        timeout: float | None = None,
+    ) -> Sums:
+        """See Client.init_service; `state` is called by the event loop."""
+        loop = asyncio.get_running_loop()
+        return await self._call(
+            self.client.init_service,
+            keys,
+            shapes,
+            dtypes,
+            optimizer=optimizer,
+            state=functools.partial(_ask, loop, state) if state is not None else None,
+            restore=restore,
+            consistency=consistency,
+            timeout=timeout,
+        )
+
+    async def push(
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> asyncio.Future[Sums]:
+        """Begins it, see Client.push; what is returned is awaited for what comes of it."""
+        future = await self._call(self.client.push, values, average=average, timeout=timeout)
+        return asyncio.wrap_future(future)
+
+    async def pull(
+        self, keys: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> Sums:
+        """See Client.pull. Pushes may begin meanwhile."""
+        return await asyncio.to_thread(self.client.pull, keys, timeout=timeout)
+
+    async def push_pull(
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> Sums:
+        """See Client.push_pull."""
+        return await (await self.push(values, average=average, timeout=timeout))
+
+    async def all_reduce(
+        self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
+    ) -> list[Floats]:
+        """See Client.all_reduce."""
+        named = self.client.named(arrays)
+        sums = await self.push_pull(named, average=average, timeout=timeout)
+        return [sums[name] for name in named]
+
+    async def checkpoint(self, path: str | Path) -> None:
+        """See Client.checkpoint; what `state` gives is had from the event loop."""
+        await self._call(self.client.checkpoint, path)
+
+    async def leave(self, reason: str = "") -> None:
+        """See Client.leave."""
+        try:
+            await self._call(self.client.leave, reason)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._left = True
+        self._thread.shutdown(wait=False)
+
+    async def _call(self, call: Callable[_P, _T], *given: _P.args, **options: _P.kwargs) -> _T:
+        work = functools.partial(call, *given, **options)
+        if self._left:
+            return work()  # which says that it was left, or has nothing to do any more
+        loop = asyncio.get_running_loop()
+        # A task that is cancelled takes no call back: all workers have to make the same ones.
+        return await asyncio.shield(loop.run_in_executor(self._thread, work))
+
+
+def _ask(loop: asyncio.AbstractEventLoop, state: Callable[[], Arrays]) -> Arrays:
+    """What the application knows, which changes it in the event loop's thread only."""
+    answer: Future[Arrays] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(state())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    loop.call_soon_threadsafe(ask)
+    return answer.result()

@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's way into a job: PHub's calls (SoCC'18, section 3.1), then sums over all workers.
+
+    from hosts.client import Client
+
+    # Once, by whoever starts the job; the nonce goes to its workers and servers. (On a testbed,
+    # `rackhub exec` has told service and address: None and Client() do.)
+    nonce = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"]).nonce
+
+    # In each worker:
+    with Client("unix:/run/jobs.sock", address="10.0.0.1") as client:
+        client.connect_service(nonce, rank=0)
+        client.init_service({"weights": 784 * 10, "bias": 10})
+        for step in range(100):
+            gradients = {"weights": gradient_w, "bias": gradient_b}
+            means = client.push_pull(gradients, average=True)
+            weights -= rate * means["weights"]
+
+docs/api.md has an example of each call. Leaving the `with` block leaves the job, with the error as
+the reason if there is one.
+
+**All workers must make the same calls in the same order.** Where they do not, no sum would ever
+come; the job service finds out from what each waits for, and ends the job with the two keys.
+
+A job's plan may change under it: trees, windows, and workers that die, leave or come back. Calls
+only take longer then. Sums are of those who were in the job when they were made; all workers get
+the same ones.
+
+A worker whose process died may be started again, with the job's nonce and its rank. It joins
+between two *rounds* (a round is the calls until a key comes again, so an iteration) if the others'
+applications tell it where they are, see `init_service`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hosts.client.exchange import Exchange
+from hosts.data.keys import Keys, Shapes, Types
+from hosts.data.tensors import Sums
+from hosts.errors import (
+    CallOrderError,
+    ClientError,
+    DoubleInitError,
+    JobRefusedError,
+    UseAfterLeaveError,
+    WrongShapeError,
+)
+from hosts.net.environment import HERE, Outside
+from hosts.session import testbed_environment
+from hosts.session.beginning import Joined, declare, first_transport, with_consistency
+from hosts.session.calls import result_of
+from hosts.session.checkpointing import Restoration, check_whole, save
+from hosts.session.job_service import Service, create_service
+from hosts.session.membership import OUTAGE_SECONDS
+from hosts.session.participation import Participation
+from hosts.session.stall_timeout import Patience, Stall
+from hosts.worker.epochs import WorkerEpochs
+from hosts.worker.explanation import Outline, Waiting
+from hosts.worker.transport import WorkerTransport
+from protocol.consistency import Consistency
+from protocol.exponents import Exponents
+from protocol.fixed_point import Floats
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import WorkerPlan
+from protocol.state import Arrays
+
+__all__ = ["Client", "Joined", "Service", "Stall", "Sums"]
+
+_log = logging.getLogger(__name__)
+_LARGEST_RANK = 2**32 - 1  # that a request can name
+
+
+class Client:
+    """One worker of one job.
+
+    service: the job service's unix socket, `unix:PATH` or the path; None: as the environment says
+        (`hosts.session.testbed_environment`), which `rackhub exec` sets.
+    address: this host's IPv4 address; None: as the environment says where service does, else the
+        one its default route sends from.
+    queue_bytes, link_rate (bit/s; 0: the plan's): of this host's interface, see `Endpoint`.
+        queue_bytes None: likewise.
+    headroom: binary digits by which a chunk may grow from one round to the next before it goes
+        through the server in float32.
+    outage: seconds for which the job service may be away before a call gives up.
+    patience: seconds without any sum after which calls fail with StalledError. A slower worker is
+        no fault, so it should be far longer than a worker may compute.
+    on_stall: called now and then during such a wait, from some seconds on, by another thread.
+    outside: the machine that it runs on; another one is simulated.
+
+    Calls are to come from one thread. Futures may be waited for in any; what is added to them as a
+    callback runs in the client's own thread, which must not wait for anything, so it makes no calls
+    (CallOrderError). Raises ClientError if there is no such service.
+    """
+
+    create_service = staticmethod(create_service)
+
+    def __init__(
+        self,
+        service: str | None = None,
+        *,
+        address: str | None = None,
+        queue_bytes: int | None = None,
+        link_rate: int = 0,
+        headroom: int = 2,
+        outage: float = OUTAGE_SECONDS,
+        patience: float = math.inf,
+        on_stall: Callable[[Stall], None] | None = None,
+        outside: Outside = HERE,
+    ) -> None:
+        if service is None:
+            service, here = testbed_environment.service(), testbed_environment.interface()
+            address = address or here.address
+            queue_bytes = here.queue_bytes if queue_bytes is None else queue_bytes
+        self._outside, self._world = outside, outside.world
+        self._service = service
+        self._patience = patience
+        self._on_stall = on_stall
+        self._link_rate, self._queue_bytes = link_rate, queue_bytes
+        self._headroom = headroom
+        self._outage = outage
+        self._part: Participation | None = None
+        self._exchange: Exchange | None = None
+        self._state: Callable[[], Arrays] | None = None
+        self._optimizer: OptimizerPlan | None = None  # that the servers run
+        self._restoration: Restoration | None = None
+        self._left = False
+        outside.check_service(service)
+        self._endpoint = outside.endpoint(
+            address or testbed_environment.own_address(),
+            link_rate=link_rate,
+            queue_bytes=queue_bytes,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.leave()
+            return
+        # Whoever ends a process had a reason of its own, which is not this worker's.
+        ended = isinstance(error, SystemExit | KeyboardInterrupt)
+        try:
+            self.leave("it was ended" if ended else f"{type(error).__name__}: {error}")
+        except ClientError as second:
+            _log.warning("the job service was not told: %s", second)
+
+    # -- PHub's calls -----------------------------------------------------------------------------
+
+    def connect_service(self, nonce: str, rank: int) -> None:
+        """Joins the job as its worker `rank`.
+
+        Raises WrongNonceError for a nonce of no job (or not for this rank), JobRefusedError for a
+        rank that the job does not have, DoubleInitError, UseAfterLeaveError, ClientError.
+        """
+        self._not_left()
+        if self._part is not None:
+            raise DoubleInitError("connect_service was called before; a Client is in one job")
+        if not 0 <= rank <= _LARGEST_RANK:
+            raise JobRefusedError(f"a job of n workers has workers 0 to n - 1, not {rank}")
+        self._part = Participation(
+            self._service, nonce, rank, self._endpoint, self._outage, self._outside
+        )
+
+    def init_service(
+        self,
+        keys: Keys | Iterable[str],
+        shapes: Shapes | None = None,
+        dtypes: Types | None = None,
+        *,
+        optimizer: OptimizerPlan | None = None,
+        state: Callable[[], Arrays] | None = None,
+        restore: str | Path | None = None,
+        consistency: Consistency | str | Mapping[str, int] | None = None,
+        timeout: float | None = None,
+    ) -> Sums:
+        """Declares the keys, the same at every worker: by name with arrays (for their shapes) or
+        numbers of elements, or names alone with their shapes. Arrays here and in calls may be
+        float32, float16 or bfloat16 (of ml_dtypes); what comes back is float32.
+
+        shapes, dtypes: by name, or in the keys' order; one dtype may stand for all, and None for
+        float32.
+        optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
+        initial parameters. All workers should have the same; those of the first worker count
+        (the first that is left, should it die meanwhile), and are returned. From then on
+        `push_pull` takes gradients and returns parameters. Without it: returns nothing.
+        consistency: with an optimizer, whose gradients a step is taken with: `synchronous`, the
+        mean of all workers' (None: what the optimizer says, which is that if it says nothing);
+        `asynchronous`, each worker's, as it comes; `{"staleness": N}`, likewise, but what comes
+        back waits until no worker is more than N gradients behind. Needs tree none.
+        state: returns the arrays that a worker which joins later has to know, as they are before
+        the next round; called by its first call when there is such a worker (with an optimizer
+        perhaps by this one). None: nobody can join by this worker's help.
+
+        restore: a checkpoint's file, the same at every worker, that the job goes on from: to the
+        last bit as the one would that wrote it. `restored` then has what the application goes on
+        from; with an optimizer, initial parameters are the checkpoint's.
+
+        Blocks until every worker and server of the job is in and it has a plan; in a job that
+        runs already, until this worker has joined it: `joined` then has what it goes on from, and
+        parameters returned are those of now.
+        Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
+        are needed, and an optimizer that is none), UnknownKeyError for an optimizer's options that
+        fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
+        for a consistency that there is not, or not without an optimizer.
+        """
+        part = self._connected()
+        if part.follower is not None:
+            raise DoubleInitError("init_service was called before; a job's keys do not change")
+        optimizer = with_consistency(optimizer, consistency)
+        membership = part.membership
+        tensors, optimizer, initial, self._restoration = declare(
+            keys, shapes, dtypes, optimizer, restore, membership.lanes, self._outside.payload
+        )
+        exchange = self._exchange = Exchange(tensors, optimizer is not None, self._world)
+        self._state, self._optimizer = state, optimizer
+        exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
+        if self._restoration is not None and optimizer is None:
+            self._restoration.scale(exponents)
+
+        def start(plan: WorkerPlan) -> WorkerTransport:
+            return first_transport(
+                plan,
+                exponents,
+                self._endpoint,
+                self._outside,
+                lanes=membership.lanes,
+                link_rate=self._link_rate,
+                queue_bytes=self._queue_bytes,
+            )
+
+        part.begin(WorkerEpochs(exponents, start), tensors.names)
+        began = self._world.now()
+        # The last worker's call also installs the job, which takes as long as the switches do.
+        membership.init(
+            tensors.messages(), timeout, gives_state=state is not None, optimizer=optimizer
+        )
+        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+        part.wait_for_plan(left)
+        if optimizer is None:
+            return Sums()
+        if part.follower is not None and part.follower.gate.completed:  # it has joined after it
+            with part.turn:
+                return exchange.parameters(initial, self._transport)
+        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+        begun = self.push_pull(initial, timeout=left)
+        if self._restoration is not None:
+            self._restoration.bring(part, self._patience)
+            with part.turn:
+                self._restoration.scale(exponents)
+        return begun
+
+    def push(
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> Future[Sums]:
+        """Begins to add each named array over all workers; returns a future of what `push_pull`
+        returns.
+
+        Any number of pushes may be under way, also of one key. Their values are copied; they go out
+        in the order of the calls, and within a call in that of the keys' declaration. A push waits
+        for nothing but a worker that is about to join; it cannot be cancelled. In asyncio:
+        `asyncio.wrap_future`, or AsyncClient.
+        Raises what `push_pull` does of its arguments; the future has the rest.
+        """
+        part, exchange = self._running()
+        if average and exchange.optimized:
+            raise ValueError("parameters come back from the servers' optimizer: no average of them")
+        if not values:
+            none: Future[Sums] = self._world.future()
+            none.set_result(Sums())
+            return none
+
+        def patience(chunks: int) -> Patience:
+            look = part.running_transport
+            return Patience(chunks, timeout, self._patience, self._on_stall, look, self._world.now)
+
+        call, submit = exchange.call(values, average, patience)
+        part.enter(call, submit, self._provide)
+        return call.future
+
+    def pull(self, keys: Iterable[str] | None = None, *, timeout: float | None = None) -> Sums:
+        """The last complete values of these keys (None: of all that were pushed): what came of
+        their last push, with an optimizer the parameters.
+
+        Waits for pushes of them that are under way. Asks nobody: what comes of a push is sent to
+        every worker by itself. The arrays are those that `push_pull` returned, not copies.
+        Raises UnknownKeyError, NoValueError for a key never pushed, TimeoutError after `timeout`
+        seconds (the pushes go on), and what a push that is waited for has failed with.
+        """
+        part, exchange = self._running()
+        names = list(keys) if keys is not None else None
+        numbers = None if names is None else {exchange.tensors.number(name) for name in names}
+        began = self._world.now()
+        for call in part.under_way(numbers):
+            left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+            result_of(call.future, left)
+        return exchange.last(names)
+
+    def push_pull(
+        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+    ) -> Sums:
+        """Adds each named array over all workers; returns the sums in the shapes given.
+
+        average: the mean over the workers that are in each sum instead, float32(float64(sum) /
+        workers), element by element, where sum is what would be returned without. In a job with an
+        optimizer the servers take the mean, and what is returned are the parameters after its
+        step; average is refused there (ValueError).
+        Blocks until the sums are there. Keys go in the order in which they were declared; those
+        left out stay out of this round, at every worker.
+        Raises UnknownKeyError, WrongShapeError, WrongTypeError; ClientError when the job ends under
+        it, StalledError when no sum comes for long, TimeoutError after `timeout` seconds (after
+        these this worker can only leave).
+        """
+        return self.push(values, average=average, timeout=timeout).result()
+
+    def all_reduce(
+        self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
+    ) -> list[Floats]:
+        """The sums (or means) of arrays over all workers, one for each key in the order declared.
+
+        Raises what `push_pull` does, and WrongShapeError for another number of arrays.
+        """
+        named = self.named(arrays)
+        sums = self.push_pull(named, average=average, timeout=timeout)
+        return [sums[name] for name in named]
+
+    def named(self, arrays: Iterable[Floats]) -> dict[str, Floats]:
+        """Arrays, one for each key in the order declared, by name. Raises WrongShapeError for
+        another number of them."""
+        names, given = self._running()[1].tensors.names, list(arrays)
+        if len(given) != len(names):
+            raise WrongShapeError(f"{len(given)} arrays for the {len(names)} keys declared")
+        return dict(zip(names, given, strict=True))
+
+    def checkpoint(self, path: str | Path) -> None:
+        """Writes all that a job needs to go on from here, whole or not at all (`init_service`,
+        `restore`): optimizer state and parameters of the servers, if they run one; what the `state`
+        of `init_service` gives; the scales of gradients. One worker of the job is enough. For
+        between two rounds; pushes under way are waited for.
+
+        Raises CheckpointError if it cannot be written, ClientError, and what a push that is waited
+        for has failed with.
+        """
+        part, exchange = self._running()
+        check_whole(path, self._optimizer)
+        for call in part.under_way():
+            call.future.result()
+        with part.turn:
+            part.check()
+            assert part.follower is not None
+            # All that were begun are complete, but that keys which are left out may still come.
+            calls = self._calls(part.follower.gate.begun)
+        provide, tensors = self._state or dict, exchange.tensors
+        save(path, part, tensors, calls, provide, self._optimizer, self._patience)
+
+    def leave(self, reason: str = "") -> None:
+        """Leaves the job; again: nothing. A `reason` says that the worker gave up.
+
+        Without one, pushes under way are waited for; with one they fail with UseAfterLeaveError.
+        One that fails meanwhile is the reason. Raises ClientError if the job service cannot be
+        told.
+        """
+        if self._left:
+            return
+        part = self._part
+        if part is not None:
+            part.check_thread()
+        if part is not None and not reason:
+            for call in part.under_way():
+                error = call.future.exception()
+                reason = reason or (f"{type(error).__name__}: {error}" if error else "")
+        self._left = True
+        try:
+            if part is not None:
+                part.leave(reason)
+        finally:
+            self._endpoint.close()
+
+    # -- what it can tell, after `leave` too: what was so then ------------------------------------
+
+    @property
+    def job(self) -> int:
+        """The job's number."""
+        return self._known().membership.job
+
+    @property
+    def joined(self) -> Joined | None:
+        """What this worker goes on from, if the job ran when it came; None: from the start."""
+        follower = self._known().follower
+        if follower is None or follower.joined is None:
+            return None
+        return Joined(self._calls(follower.joined.calls), follower.joined.arrays)
+
+    @property
+    def restored(self) -> Joined | None:
+        """What the job went on from, if that was a checkpoint; its calls count in `joined`, too."""
+        if self._restoration is None:
+            return None
+        return Joined(self._restoration.checkpoint.calls, self._restoration.checkpoint.arrays)
+
+    def _calls(self, rounds: int) -> int:
+        """Of so many in this job, those that are the application's, with those before the job."""
+        # That of initial parameters was made by init_service.
+        own = max(0, rounds - (self._optimizer is not None))
+        return own + (self._restoration.checkpoint.calls if self._restoration is not None else 0)
+
+    @property
+    def world(self) -> int:
+        """Number of workers in the job as it is planned now."""
+        part = self._known()
+        return part.membership.world if part.transport is None else part.transport.plan.world
+
+    @property
+    def epoch(self) -> int:
+        """Number of the plan at hand; a job that is planned anew gets the next one."""
+        return self._transport.plan.epoch
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """Counts since the start: those of `hosts.data.reports.Statistics`, and the socket's.
+
+        `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
+        server in float32; `retransmitted` packets were sent again; `socket` has the counters of
+        `hosts.net.driver.Counters`.
+        """
+        counts = self._transport.statistics.counts()
+        return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
+
+    @property
+    def chunks_done(self) -> int:
+        """Chunks since the start whose sums have come, of all calls; from any thread."""
+        statistics = self._transport.statistics
+        return statistics.completed + statistics.completed_direct
+
+    def explain(self) -> list[Waiting]:
+        """What is known of each chunk that this worker waits for."""
+        with self._connected().turn:
+            return self._transport.explain(self._world.now())
+
+    def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
+        """Calls `tell` with what this worker waits for, at most so many chunks of each stream;
+        None: no plan yet. From any thread, also while another is in `push_pull`. Raises
+        UseAfterLeaveError, CallOrderError before connect_service.
+        """
+        tell(self._connected().outline(most))
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _provide(self) -> Arrays:
+        if self._state is None:
+            raise RuntimeError("init_service was called without `state`")
+        return self._state()
+
+    def _not_left(self) -> None:
+        if self._left:
+            raise UseAfterLeaveError(
+                "this worker has left its job; make a new Client to join another"
+            )
+
+    def _connected(self) -> Participation:
+        self._not_left()
+        return self._known()
+
+    def _known(self) -> Participation:
+        """Also of a job that this worker has left."""
+        if self._part is None:
+            self._not_left()
+            raise CallOrderError("call connect_service first")
+        return self._part
+
+    def _running(self) -> tuple[Participation, Exchange]:
+        part = self._connected()
+        part.check_thread()
+        if part.transport is None or self._exchange is None:
+            raise CallOrderError("call init_service first")
+        return part, self._exchange
+
+    @property
+    def _transport(self) -> WorkerTransport:
+        """Of the plan at hand, or the last one."""
+        part = self._known()
+        if part.transport is None:
+            self._not_left()
+        return part.running_transport()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's keys as an application knows them: values in, and what has come of each key last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from hosts.data.tensors import Sums, Tensors
+from hosts.errors import NoValueError
+from hosts.optimizers import mean_of
+from hosts.session.calls import Call, Members, Workers
+from hosts.session.stall_timeout import Patience
+from hosts.worker.transport import WorkerTransport
+from protocol.fixed_point import Floats
+from protocol.world import REAL, World
+
+
+class _Last(NamedTuple):
+    """The last values of a key, from the call with that first ticket."""
+
+    ticket: int
+    values: Floats
+    workers: Workers
+    members: Members
+
+
+class Exchange:
+    """optimized: servers run an optimizer, so that parameters come back."""
+
+    def __init__(self, tensors: Tensors, optimized: bool, world: World = REAL) -> None:
+        self.tensors = tensors
+        self.optimized = optimized
+        self._world = world
+        self._last: dict[str, _Last] = {}
+
+    def call(
+        self, values: Mapping[str, Floats], average: bool, patience: Callable[[int], Patience]
+    ) -> tuple[Call, Callable[[WorkerTransport], int]]:
+        """A call with these values, of at least one key, and what submits it.
+
+        patience: that of a call of so many chunks. Raises UnknownKeyError, WrongShapeError,
+        WrongTypeError.
+        """
+        tensors, given = self.tensors, dict(values)
+        names, chunks, packed = tensors.pack(given)
+        lanes = tensors.layout.lanes_of[chunks]
+
+        def finish(workers: Workers, members: Members, ticket: int) -> Sums:
+            sums = mean_of(packed, workers) if average else packed
+            result = tensors.unpack(names, given, sums, workers)
+            result.members = members
+            self.keep(result, ticket)
+            return result
+
+        numbers = [tensors.number(name) for name in names]
+        counts = [tensors.layout.counts[number] for number in numbers]
+        future = self._world.future()
+        call = Call(numbers, counts, finish, patience(len(chunks)), future)
+        return call, lambda transport: transport.submit(chunks, packed, lanes, packed)
+
+    def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:
+        """Those of now, of a worker that has joined, in the shapes of the initial ones."""
+        names, _, _ = self.tensors.pack(initial)
+        found = self.tensors.unpack(names, initial, *transport.parameters())
+        self.keep(found, -1)
+        return found
+
+    def keep(self, values: Sums, ticket: int) -> None:
+        """What has come of the call with that first ticket; -1: of none."""
+        for name, array in values.items():
+            before = self._last.get(name)
+            # A call of several keys may be done after later ones.
+            if before is None or before.ticket < ticket:
+                self._last[name] = _Last(ticket, array, values.workers[name], values.members)
+
+    def last(self, names: Iterable[str] | None) -> Sums:
+        """What has come last of these keys, or of all that were pushed, in the order declared.
+        Raises NoValueError."""
+        result = Sums()
+        if names is None:
+            names = [name for name in self.tensors.names if name in self._last]
+        for name in names:
+            last = self._last.get(name)
+            if last is None:
+                raise NoValueError(f"{name!r} was never pushed, so there is nothing to pull")
+            result[name], result.workers[name] = last.values, last.workers
+            result.members.update(last.members)
+        return result

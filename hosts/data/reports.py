@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker's transport tells of itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.submissions import Places
+from protocol.fixed_point import Floats
+
+
+@dataclass(slots=True)
+class Completed:
+    """Sums that have arrived, in order of arrival.
+
+    tickets (n,) as `submit` numbered them, chunks (n,), places (n,) of the sums, flags (n,) of the
+    result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons; workers (n,)
+    how many are in each sum: the world of the epoch in which it was made. lanes: of a chunk.
+    """
+
+    tickets: npt.NDArray[np.int64]
+    chunks: npt.NDArray[np.int64]
+    places: Places
+    flags: npt.NDArray[np.uint8]
+    workers: npt.NDArray[np.int64]
+    lanes: int
+
+    def __len__(self) -> int:
+        return len(self.tickets)
+
+    @property
+    def sums(self) -> Floats:
+        """(n, lanes), a copy."""
+        return self.places.sums(self.lanes)
+
+    def select(self, which: Any) -> Completed:
+        """Some of them, or in another order."""
+        return Completed(
+            self.tickets[which],
+            self.chunks[which],
+            self.places.select(which),
+            self.flags[which],
+            self.workers[which],
+            self.lanes,
+        )
+
+    @staticmethod
+    def concatenate(parts: Sequence[Completed], lanes: int) -> Completed:
+        """All of `parts` in order; none gives an empty one."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            none = np.zeros(0, np.int64)
+            places = Places(none.astype(object), none)
+            return Completed(none, none, places, none.astype(np.uint8), none, lanes)
+        return Completed(
+            np.concatenate([part.tickets for part in parts]),
+            np.concatenate([part.chunks for part in parts]),
+            Places(
+                np.concatenate([part.places.submissions for part in parts]),
+                np.concatenate([part.places.rows for part in parts]),
+            ),
+            np.concatenate([part.flags for part in parts]),
+            np.concatenate([part.workers for part in parts]),
+            lanes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A chunk whose sum cannot be had by asking again; its job must be planned anew."""
+
+    stream: int
+    seq: int
+    chunk: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"chunk {self.chunk} (stream {self.stream}, seq {self.seq}): {self.reason}"
+
+
+@dataclass(slots=True)
+class Sums:
+    """Chunks whose integer sum arrived under one plan, and where that one has sums made."""
+
+    epoch: int
+    tree: str
+    roots: tuple[str, ...]
+    chunks: int = 0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of packets and chunks since the start."""
+
+    sent: int = 0  # CONTRIBUTEs, those sent again and DIRECT included
+    retransmitted: int = 0  # CONTRIBUTEs sent again
+    queries: int = 0
+    states: int = 0  # answers to them that were taken
+    # Chunks whose integer sum arrived, or, in a job that is not synchronous, parameters.
+    completed: int = 0
+    completed_direct: int = 0  # chunks that the server summed in float32
+    exponent_rounds: int = 0
+    # Of `completed`, those whose largest value had fewer than `LEAST_DIGITS` binary digits left,
+    # because it was so much smaller than in the round before, by which they were scaled.
+    coarse: int = 0
+    initial: int = 0  # chunks whose initial parameters arrived from servers with an optimizer
+    # By how many contributions to a chunk this worker was ahead of the slowest when answers left,
+    # in all and at most; 0 in a synchronous job.
+    ahead: int = 0
+    most_ahead: int = 0
+    congested: int = 0  # results that a contribution met congestion for (ECN)
+    duplicates: int = 0  # results that were there already
+    wrong_checksum: int = 0
+    # Why other packets were dropped: foreign, wrong_source, stale, other_chunk, unexpected,
+    # unasked, wrong_workers, wrong_lanes, wrong_exponent, frozen (after the halt of an epoch).
+    dropped: Counter[str] = field(default_factory=Counter)
+    plans: list[Sums] = field(default_factory=list)  # those so far: `completed`, by plan
+
+    def counts(self) -> dict[str, Any]:
+        """All of them, by name, as plain values."""
+        # asdict would build a Counter from its items, counting those.
+        counts = asdict(replace(self, dropped=Counter()))
+        counts["dropped"] = dict(self.dropped)
+        return counts

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's tensors by name: what may be given for them, as chunks, and back as sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.array_pool import Recycler
+from hosts.data.chunks import Indices, Layout
+from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
+from protocol import jobs_pb2
+from protocol.fixed_point import Floats
+
+# What gradients may be. bfloat16 is that of ml_dtypes, which numpy knows by its name alone.
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """One of DTYPES by name."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes
+
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
+
+
+def as_float32(name: str, value: Any) -> Floats:
+    """An array of any of DTYPES as float32, which has all their values; itself if it is one.
+
+    Raises WrongTypeError, naming the key, for anything else.
+    """
+    _check_type(name, value)
+    # Signalling NaNs become quiet ones: that is no fault of the caller's.
+    with np.errstate(invalid="ignore"):
+        array: Floats = value.astype(np.float32, copy=False)
+        return array
+
+
+def _check_type(name: str, value: Any) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype.name not in DTYPES:
+        what = getattr(value, "dtype", type(value).__name__)
+        raise WrongTypeError(f"{name}: an array of {', '.join(DTYPES)} is needed, this is {what}")
+
+
+class Sums(dict[str, Floats]):
+    """Arrays by name; `workers` has, for each, how many workers are in each of its chunks, and
+    `members` who they are, by how many: their ranks when the job was created."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.workers: dict[str, npt.NDArray[np.int64]] = {}
+        self.members: dict[int, tuple[int, ...]] = {}
+
+
+class Tensors:
+    """The keys as declared, arrays of DTYPES or numbers of elements. Raises WrongTypeError.
+
+    Whatever type gradients have, they are summed, and come back, as float32. Without payload
+    nothing of them is looked at but their sizes, and what comes back is zero.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, int | Floats], lanes: int, *, payload: bool = True
+    ) -> None:
+        self._shapes = [_shape(name, key) for name, key in keys.items()]
+        self._memory = Recycler()
+        self._keys = {name: number for number, name in enumerate(keys)}
+        self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
+        self._payload = payload
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def names(self) -> list[str]:
+        """In the order declared."""
+        return list(self._keys)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Elements of each key, by name, in the order declared."""
+        return dict(zip(self._keys, self.layout.sizes, strict=True))
+
+    def named(self, chunks: Floats) -> dict[str, Floats]:
+        """Values of all chunks (chunks, lanes) by key, flat."""
+        parts = np.split(chunks, self.layout.first[1:])
+        return {
+            name: self.layout.unpack(key, part)
+            for (name, key), part in zip(self._keys.items(), parts, strict=True)
+        }
+
+    def packed(self, named: Mapping[str, Floats]) -> Floats:
+        """The inverse of `named`. Raises ValueError for another size."""
+        return np.concatenate([self.layout.pack(key, named[n]) for n, key in self._keys.items()])
+
+    def messages(self) -> list[jobs_pb2.Key]:
+        """As they are declared to the job service."""
+        sizes = self.layout.sizes
+        return [jobs_pb2.Key(key=k, name=name, elements=sizes[k]) for name, k in self._keys.items()]
+
+    def number(self, name: str) -> int:
+        """A key's place in the order declared. Raises UnknownKeyError."""
+        if name not in self._keys:
+            known = ", ".join(self._keys)
+            raise UnknownKeyError(f"{name!r} is not a key of this job, those are {known}")
+        return self._keys[name]
+
+    def pack(self, values: Mapping[str, Floats]) -> tuple[list[str], Indices, Floats]:
+        """Names in the order declared, their chunks (n,) and the values in them (n, lanes).
+
+        Raises UnknownKeyError, WrongShapeError, WrongTypeError.
+        """
+        given = {name: self._checked(name, value) for name, value in values.items()}
+        names = sorted(values, key=self._keys.__getitem__)
+        numbers = [self._keys[name] for name in names]
+        counts = [self.layout.counts[number] for number in numbers]
+        width = self.layout.lanes if self._payload else 0
+        packed = self._memory.empty((sum(counts), width), np.float32)
+        at = 0
+        for name, number, count in zip(names, numbers, counts, strict=True) if width else ():
+            self.layout.pack(number, given[name], packed[at : at + count])
+            at += count
+        none = np.zeros(0, np.int64)
+        chunks = np.concatenate([none, *(self.layout.chunks_of(number) for number in numbers)])
+        return names, chunks, packed
+
+    def unpack(
+        self,
+        names: Sequence[str],
+        values: Mapping[str, Floats],
+        sums: Floats,
+        workers: npt.NDArray[np.int64],
+    ) -> Sums:
+        """Sums of chunks, as `pack` arranged them, in the shapes of the `values` given."""
+        result = Sums()
+        at = 0
+        for name in names:
+            number = self._keys[name]
+            here = slice(at, at + self.layout.counts[number])
+            shape = np.shape(values[name])
+            if self._payload:
+                result[name] = self.layout.unpack(number, sums[here], shape)
+            else:
+                result[name] = np.broadcast_to(np.float32(0), shape)  # which takes no memory
+            result.workers[name] = workers[here]
+            at = here.stop
+        return result
+
+    def _checked(self, name: str, value: Any) -> Floats:
+        number = self.number(name)
+        array = as_float32(name, value)
+        shape = self._shapes[number]
+        # A key declared by its number of elements takes any shape of that many.
+        if array.shape != shape and (len(shape) != 1 or array.size != shape[0]):
+            raise WrongShapeError(f"{name}: declared with shape {shape}, given {array.shape}")
+        return array
+
+
+def _shape(name: str, key: int | Floats) -> tuple[int, ...]:
+    """Shape of a key as it was declared."""
+    if isinstance(key, np.ndarray):
+        _check_type(name, key)
+        return key.shape
+    return (int(key),)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts have in C, compiled where it is first needed, and loaded.
+
+Everything of it (``hosts/native``) is also in Python with numpy, which says what it is to come to,
+and which is used where there is no C compiler, or if the environment says RACKHUB_NUMPY=1. It takes
+the passes over packets' bytes; what is decided of them once a batch stays in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from protocol.header import HEADER_BYTES, Array
+from switch.compile import CompilerError
+from switch.native import build
+
+log = logging.getLogger("native")
+
+VARIABLE = "RACKHUB_NUMPY"
+
+_RUNTIME = Path(__file__).parent
+# Each operation rounds by itself, as in Python.
+_FLAGS = ("-ffp-contract=off",)
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+_SOCKET = ctypes.c_int
+_FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
+    "receive_trains": (None, [_SOCKET, _POINTER, *[_SIZE] * 3, *[_POINTER] * 5]),
+    "send_trains": (
+        ctypes.c_int64,
+        [_SOCKET, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, ctypes.POINTER(ctypes.c_uint64)],
+    ),
+    "cast_trains": (
+        ctypes.c_int64,
+        [
+            _SOCKET, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _SIZE,
+            ctypes.POINTER(ctypes.c_uint64),
+        ],
+    ),
+    "take_contributions": (
+        ctypes.c_int64,
+        [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _SIZE, *[_POINTER] * 3],
+    ),
+    "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
+    "write_results": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
+    "plain_results": (
+        ctypes.c_int64,
+        [
+            *[_POINTER] * 4, ctypes.c_int64, _POINTER, _POINTER, ctypes.c_int64, _POINTER,
+            _POINTER,
+        ],
+    ),
+    "stay_quiet": (ctypes.c_int, [*[_POINTER] * 4, ctypes.c_int64, _POINTER]),
+    "release_steps": (ctypes.c_int, [_POINTER]),
+    "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),
+    "first_open": (ctypes.c_int64, [_POINTER, *[ctypes.c_int64] * 3]),
+    "enter_rows": (None, [_POINTER, *[ctypes.c_int64] * 2, _POINTER, _SIZE]),
+    "let_go": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
+    "note_sent": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
+    "postpone": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, *[ctypes.c_double] * 2]),
+    "write_contributions": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, *[_POINTER] * 2]),
+    "read_frames": (
+        ctypes.c_int,
+        [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, ctypes.c_int64, *[_POINTER] * 3],
+    ),
+    "write_envelopes": (
+        None,
+        [_POINTER, _SIZE, _POINTER, ctypes.c_int64, _POINTER, _POINTER, _SIZE, _POINTER],
+    ),
+    "find_room": (
+        ctypes.c_int,
+        [
+            _POINTER, _POINTER, _SIZE, ctypes.c_double, ctypes.c_double, ctypes.c_int64,
+            ctypes.c_int64,
+        ],
+    ),
+    "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
+    "quantise_rows": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER]),
+    "sum_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER]),
+    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, *[_POINTER] * 4]),
+    "alike": (ctypes.c_int, [_POINTER, _SIZE]),
+}  # fmt: skip
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled functions; None where numpy does what they do."""
+    return None if os.environ.get(VARIABLE) == "1" else _loaded()
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL | None:
+    try:
+        lib = ctypes.CDLL(str(build("hosts", _RUNTIME, _RUNTIME, _FLAGS)))
+    except (CompilerError, OSError) as error:
+        log.warning("numpy reads and writes packets, several times slower: %s", error)
+        return None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib
+
+
+def alike(lib: ctypes.CDLL, headers: Array) -> bool:
+    """Whether at least one packet is there, and all are of one job, epoch and stream, ask the same
+    and are alike DIRECT or not. False, too, where that is not quick to see."""
+    if not len(headers) or headers.strides[0] != HEADER_BYTES:
+        return False
+    return bool(lib.alike(headers.ctypes.data, len(headers)))

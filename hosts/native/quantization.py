@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantising chunks natively, one pass over each where `protocol.fixed_point` takes several.
+
+That module says what everything here comes to, to the bit, and does it where there is no compiler,
+and for chunks that are not plain: not finite, too large, or of an extreme scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.submissions import Places, Rows
+from hosts.native.library import library
+from protocol.fixed_point import (
+    FLOAT32_SCALE,
+    Exps,
+    Floats,
+    chunk_exponents,
+    dequantise,
+    exponents_of,
+    quantise,
+    scale,
+    word_sums,
+)
+from protocol.header import Words
+
+Flags = npt.NDArray[np.uint8]
+Sums = npt.NDArray[np.uint32]
+
+_TOO_LARGE = 0x7F000000  # the bits of 2^127, which has no exponent
+
+
+def exponents_in(values: Floats) -> tuple[Exps, Flags]:
+    """`chunk_exponents` of contiguous chunks."""
+    lib, (n, width) = library(), values.shape
+    if lib is None or not (n and width):
+        return chunk_exponents(values)
+    most = np.empty(n, np.uint32)
+    lib.largest_values(values.ctypes.data, n, width, most.ctypes.data)
+    if int(most.max()) >= _TOO_LARGE:
+        return chunk_exponents(values)
+    largest: Floats = most.view(np.float32)
+    return exponents_of(largest), np.zeros(n, np.uint8)
+
+
+def quantise_to(places: Places, exponents: Exps, flags: Flags, world: int, out: Words) -> Sums:
+    """`quantise` of values to `out`, whose rows may lie apart; returns `word_sums` of that. flags:
+    those that it gives, so zero where a chunk fits."""
+    lib, (n, width) = library(), out.shape
+    if not (n and width):
+        return np.zeros(n, np.uint32)
+    digits = scale(exponents, world)
+    plain = out.strides[1] == 4 and not flags.any()
+    if lib is None or not plain or int(np.abs(digits).max()) > FLOAT32_SCALE:
+        words = quantise(places.values(width), exponents, world)[0]
+        out[:] = words
+        return word_sums(words)
+    factors, sums = np.ldexp(np.float32(1), digits), np.empty(n, np.uint32)
+    values_at = places.values_at()
+    lib.quantise_rows(
+        *(values_at.ctypes.data, n, width, factors.ctypes.data),
+        *(_address(out), out.strides[0], sums.ctypes.data),
+    )
+    return sums
+
+
+def keep_and_dequantise(
+    words: Words, exponents: Exps, world: int, places: Places, kept: Words, rows: Rows
+) -> None:
+    """`dequantise`, to where these chunks' sums come; the words to rows of `kept`, contiguous."""
+    lib, (n, width) = library(), words.shape
+    if not (n and width):
+        return
+    digits = scale(exponents, world)
+    plain = words.strides[1] == 4 and words.dtype == kept.dtype
+    if lib is None or not plain or int(np.abs(digits).max()) > FLOAT32_SCALE:
+        kept[rows] = words
+        places.put(dequantise(words, exponents, world))
+        return
+    factors, sums_at = np.ldexp(np.float32(1), -digits), places.sums_at()
+    rows = np.ascontiguousarray(rows, np.int64)
+    lib.dequantise_rows(
+        *(_address(words), words.strides[0], n, width, factors.ctypes.data, sums_at.ctypes.data),
+        *(kept.ctypes.data, rows.ctypes.data),
+    )
+
+
+def sums_of(words: Words) -> Sums:
+    """`word_sums` of rows that may lie apart."""
+    lib, (n, width) = library(), words.shape
+    if lib is None or not (n and width) or words.strides[1] != 4 or words.dtype != ">i4":
+        return word_sums(words)
+    sums = np.empty(n, np.uint32)
+    lib.sum_rows(_address(words), words.strides[0], n, width, sums.ctypes.data)
+    return sums
+
+
+def _address(words: Any) -> int:
+    """Of rows that may lie apart, of which there are some."""
+    return int(words.__array_interface__["data"][0])

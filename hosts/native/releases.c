@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// Read-ahead of a worker's transport: takes plain results that arrived one after the other and says
+// what is sent meanwhile (hosts/worker/read_ahead.py). Result by result, windows move, data whose exponent round
+// is done becomes due, what the link has room for goes, round trips are measured and timers set.
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker.h"
+
+// Of a packet that may go: those of higher priority first, then in the order of submission.
+struct due {
+    int64_t rank, order, row; // rank: less the priority
+};
+
+// _Releases in hosts/worker/native_state.py. By stream; by entry of the streams' queues, those of one behind
+// those of another; by result; and by packet sent.
+struct releases {
+    const struct worker *w;
+    int64_t *left, *next, *taken;
+    const struct entry *const *entries;
+    const int64_t *starts; // where those of a stream begin; one more
+    double *smoothed, *variation, *timeouts, *late, *rings;
+    uint8_t *after; // entries: the one before it finds its exponent
+    const double *times; // results
+    const int64_t *rows;
+    int64_t *released; // rows that were held at first, and are due
+    int64_t *sent_rows, *sent_sizes;
+    double *sent_times, *sent_leave, *sent_deadlines;
+    // From here on numbers.
+    int64_t results;
+    int64_t large, small; // bytes on the wire, with payload and without
+    double rate, backlog, clear, least, most, tick, second;
+    double following;
+    int64_t releases, sent, spent; // rows, packets in all; bytes at the last time
+};
+
+// Of numbers in windows, by row, as they become while results come.
+struct state {
+    struct releases *r;
+    const struct worker *w;
+    uint8_t *done, *held;
+    const struct entry **fresh; // what has entered meanwhile; NULL: nothing
+    struct due *heap;
+    double *ring; // of each result
+    int64_t *arrived; // at each packet sent
+    int64_t size, seen;
+    double wake;
+};
+
+static int before(const struct due *a, const struct due *b) {
+    return a->rank != b->rank ? a->rank < b->rank : a->order < b->order;
+}
+
+static const struct entry *entry_of(const struct state *state, int64_t row) {
+    return state->fresh[row] ? state->fresh[row] : &state->w->entry[row];
+}
+
+static void push(struct state *state, int64_t stream, int64_t row) {
+    struct due one = {-state->w->priorities[stream], entry_of(state, row)->order, row};
+    int64_t at = state->size++;
+    for (; at > 0 && before(&one, &state->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        state->heap[at] = state->heap[(at - 1) / 2];
+    state->heap[at] = one;
+}
+
+static int64_t pop(struct state *state) {
+    struct due *heap = state->heap;
+    int64_t row = heap[0].row, at = 0, child;
+    struct due last = heap[--state->size];
+    while ((child = 2 * at + 1) < state->size) {
+        child += child + 1 < state->size && before(&heap[child + 1], &heap[child]);
+        if (!before(&heap[child], &last))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = last;
+    return row;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+// Pacer.room
+static double room(const struct releases *r, double now) {
+    if (r->rate <= 0)
+        return INFINITY;
+    return larger(0.0, (r->backlog - larger(0.0, r->clear - now)) * r->rate / 8);
+}
+
+// What there is room for goes.
+static void poll(struct state *state, double now) {
+    struct releases *r = state->r;
+    double most = room(r, now);
+    int64_t spent = 0;
+    while (state->size && (double)spent < most) {
+        int64_t row = pop(state), at = r->sent++;
+        int64_t size = entry_of(state, row)->exponent_round ? r->small : r->large;
+        r->sent_rows[at] = row;
+        r->sent_sizes[at] = size;
+        r->sent_times[at] = now;
+        if (r->rate > 0) // Pacer.hand_over
+            r->clear = larger(now, r->clear) + (double)(size * 8) / r->rate;
+        r->sent_leave[at] = r->rate > 0 ? r->clear : now;
+        r->sent_deadlines[at] = r->sent_leave[at] + r->timeouts[state->w->stream[row]];
+        state->arrived[at] = state->seen;
+        spent += size;
+    }
+    r->spent = spent;
+    r->following = state->wake = INFINITY;
+    if (state->size) {
+        r->following = larger(now, r->clear - r->backlog / 2);
+        double wait = larger(spent ? 0.0 : r->tick, r->following - now);
+        state->wake = (rint(now * r->second) + rint(wait * r->second)) / r->second;
+    }
+}
+
+// RoundTrips.sample_one
+static void sample(struct releases *r, double now, int64_t stream, double time) {
+    double smoothed = r->smoothed[stream], variation;
+    double timeout = r->timeouts[stream];
+    if (time > 2 * smoothed || (time > timeout && !isnan(smoothed))) {
+        if (now - time < r->late[stream])
+            return;
+        r->late[stream] = now;
+    }
+    time = time < timeout ? time : timeout;
+    if (isnan(smoothed)) {
+        smoothed = time;
+        variation = time / 2;
+    } else {
+        variation = 0.75 * r->variation[stream] + 0.25 * fabs(smoothed - time);
+        smoothed = 0.875 * smoothed + 0.125 * time;
+    }
+    r->smoothed[stream] = smoothed;
+    r->variation[stream] = variation;
+    timeout = larger(smoothed + larger(4 * variation, smoothed), r->least);
+    r->timeouts[stream] = timeout < r->most ? timeout : r->most;
+}
+
+// Numbers for which there is room in the window now.
+static void enter(struct state *state, int64_t stream) {
+    struct releases *r = state->r;
+    const struct worker *w = state->w;
+    int64_t left = r->left[stream], next = r->next[stream];
+    int64_t at = r->taken[stream], count = r->starts[stream + 1] - r->starts[stream];
+    const struct entry *entries = r->entries[stream];
+    const uint8_t *after = r->after + r->starts[stream];
+    if (at == count)
+        return;
+    while (left < next && state->done[row_of(w, stream, left)])
+        left++;
+    for (; at < count && next < left + w->windows[stream]; at++, next++) {
+        int64_t row = row_of(w, stream, next);
+        state->done[row] = 0;
+        state->fresh[row] = &entries[at];
+        state->held[row] = after[at] && !state->done[row_of(w, stream, next - 1)];
+        if (!state->held[row])
+            push(state, stream, row);
+    }
+    r->left[stream] = left;
+    r->next[stream] = next;
+    r->taken[stream] = at;
+}
+
+static void arrive(struct state *state, int64_t at) {
+    struct releases *r = state->r;
+    const struct worker *w = state->w;
+    double time = r->times[at];
+    int64_t row = r->rows[at], stream = w->stream[row], base = w->bases[stream];
+    const struct progress *progress = &w->progress[row];
+    while (state->wake < time)
+        poll(state, state->wake);
+    state->seen = at + 1;
+    double took = larger(0.0, time - progress->sent_last);
+    if (progress->clean && !entry_of(state, row)->exponent_round)
+        sample(r, time, stream, took);
+    state->ring[at] = time + r->timeouts[stream];
+    state->done[row] = 1;
+    int64_t mask = w->masks[stream], behind = base + ((row - base + 1) & mask);
+    int is_last = ((r->next[stream] - 1 - (row - base)) & mask) == 0;
+    if (entry_of(state, row)->exponent_round && !is_last && state->held[behind]) {
+        state->held[behind] = 0;
+        if (w->stage[behind] == HELD)
+            r->released[r->releases++] = behind;
+        push(state, stream, behind);
+    }
+    enter(state, stream);
+    poll(state, time);
+}
+
+// Of a stream's results the last one's ring counts, which is met first.
+static void ring_last(struct state *state, int64_t result) {
+    double *latest = &state->r->rings[state->w->stream[state->r->rows[result]]];
+    if (!isfinite(*latest))
+        *latest = state->ring[result];
+}
+
+// A stream's timer restarts with every result, those to come included.
+static void set_deadlines(struct state *state) {
+    struct releases *r = state->r;
+    double *latest = r->rings;
+    for (int64_t i = 0; i < state->w->streams; i++)
+        latest[i] = -INFINITY;
+    int64_t result = r->results;
+    for (int64_t i = r->sent - 1; i >= 0; i--) {
+        for (; result > state->arrived[i]; result--)
+            ring_last(state, result - 1);
+        int64_t stream = state->w->stream[r->sent_rows[i]];
+        if (isfinite(latest[stream]))
+            r->sent_deadlines[i] = larger(latest[stream], r->sent_leave[i] + r->timeouts[stream]);
+    }
+    for (; result > 0; result--)
+        ring_last(state, result - 1);
+}
+
+// Of each entry that could enter a window, whether the one before it finds its exponent. Returns
+// whether all that have none yet, in windows as well, wait for that alone.
+static int waits_alone(struct state *state) {
+    struct releases *r = state->r;
+    const struct worker *w = state->w;
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        const struct entry *entries = r->entries[stream];
+        uint8_t *after = r->after + r->starts[stream];
+        int64_t count = r->starts[stream + 1] - r->starts[stream];
+        for (int64_t number = r->left[stream]; number < r->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number), finder = row_of(w, stream, number - 1);
+            if (w->stage[row] == HELD &&
+                !(w->entry[finder].exponent_round && w->stage[finder] == WAITING &&
+                  w->entry[finder].chunk == w->entry[row].chunk))
+                return 0;
+        }
+        const struct entry *finder = &w->entry[row_of(w, stream, r->next[stream] - 1)];
+        for (int64_t i = 0; i < count; finder = &entries[i++]) {
+            const struct entry *one = &entries[i];
+            after[i] = !one->exponent_round && !is_ready(w, one->chunk, one->round);
+            if (after[i] && !(finder->exponent_round && finder->chunk == one->chunk))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+// How windows are at first, and what is due.
+static void look(struct state *state) {
+    struct releases *r = state->r;
+    const struct worker *w = state->w;
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        for (int64_t number = r->left[stream] - 1; number < r->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number);
+            state->done[row] = w->stage[row] == DONE;
+            state->held[row] = w->stage[row] == HELD;
+            if (w->due[row])
+                push(state, stream, row);
+        }
+    }
+}
+
+enum { NO_MEMORY, RELEASED, NOT_ALONE };
+
+// Returns one of these; unless it is RELEASED nothing holds.
+int release_steps(struct releases *r) {
+    const struct worker *w = r->w;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < w->streams; i++)
+        rows += w->masks[i] + 1;
+    struct state state = {.r = r, .w = w, .wake = INFINITY};
+    if (!waits_alone(&state))
+        return NOT_ALONE;
+    // What is due at first and what enters: each is in the heap once.
+    size_t most = (size_t)rows * 2;
+    uint8_t *flags = malloc((size_t)rows * 2);
+    state.done = flags;
+    state.held = flags + rows;
+    state.fresh = calloc((size_t)rows, sizeof *state.fresh);
+    state.heap = malloc(most * sizeof *state.heap);
+    state.ring = malloc((size_t)r->results * sizeof *state.ring);
+    state.arrived = malloc(most * sizeof *state.arrived);
+    int made = flags && state.fresh && state.heap && state.ring && state.arrived;
+    if (made) {
+        look(&state);
+        for (int64_t i = 0; i < r->results; i++)
+            arrive(&state, i);
+        set_deadlines(&state);
+    }
+    free(flags);
+    free(state.fresh);
+    free(state.heap);
+    free(state.ring);
+    free(state.arrived);
+    return made ? RELEASED : NO_MEMORY;
+}
+
+// Rows of results that are plain: Columns.plain() says when. `open` has each stream's left and
+// next. Returns how many of the first ones are.
+int64_t plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
+                  const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
+                  int64_t n, const int64_t *open, int64_t *rows) {
+    for (int64_t stream = 0; stream < w->streams; stream++)
+        for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (w->wanted[row] || (w->due[row] && w->progress[row].sent))
+                return 0;
+        }
+    for (int64_t i = 0; i < n; i++) {
+        const struct header *header = &headers[i];
+        int64_t stream = w->stream_index[header->stream];
+        if ((i && times[i] <= times[i - 1]) || stream < 0 || op_of(header) != RESULT ||
+            header->flags & (OVERFLOW | NONFINITE | DIRECT) || two(header->job) != w->job ||
+            two(header->epoch) != w->epoch || two(header->workers) != w->world)
+            return i;
+        uint32_t seq = four(header->seq);
+        int64_t row = rows[i] = row_of(w, stream, seq);
+        const struct entry *entry = &w->entry[row];
+        if (w->seq[row] != seq || w->stage[row] != WAITING || w->progress[row].sent != 1 ||
+            entry->chunk != four(header->chunk) || entry->lanes != two(header->lanes) ||
+            header->exponent != w->exponent[row] ||
+            memcmp(&peers[i], &w->servers[w->server[row]], sizeof *peers))
+            return i;
+        int64_t before = w->mark[row];
+        if (before >= 0 && before < i && rows[before] == row)
+            return i;
+        w->mark[row] = i;
+        uint32_t sum = w->hash[row] * (uint32_t)w->world;
+        const word *row_words = (const word *)(words + i * stride);
+        for (int64_t j = 0; full[i] && j < w->width; j++)
+            sum += four(row_words[j]);
+        if (sum != four(header->checksum))
+            return i;
+    }
+    return n;
+}
+
+// By way the latest of what has its result (a copy): Questions in hosts/worker/loss_detection.py. By stream as
+// RoundTrips has them.
+struct quiet {
+    double *latest, *lowest;
+    const double *smoothed, *timeouts;
+    double least;
+    int64_t servers;
+};
+
+// Questions._ways
+static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
+    int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;
+    return 3 * (w->stream[row] * q->servers + w->server[row]) + kind;
+}
+
+static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {
+    const struct progress *progress = &w->progress[row];
+    double last = larger(progress->sent_last, progress->asked_last);
+    double heard = fmax(last, progress->state_time);
+    return q->latest[way_of(w, q, row)] > heard + q->lowest[w->stream[row]] / 4;
+}
+
+// Whether plain results of these rows, one after the other, lead to no question and meet no timer:
+// Columns.quiet(). `lowest` becomes what it is behind them.
+int stay_quiet(const struct worker *w, const struct quiet *q, const double *times,
+               const int64_t *rows, int64_t n, const int64_t *open) {
+    for (int64_t i = 0; i < n; i++) {
+        const struct progress *progress = &w->progress[rows[i]];
+        double took = larger(0.0, times[i] - progress->sent_last);
+        double *lowest = &q->lowest[w->stream[rows[i]]];
+        if (progress->clean && took < *lowest)
+            *lowest = took;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = rows[i], way = way_of(w, q, row);
+        if (overtakes(w, q, row))
+            return 0;
+        q->latest[way] = larger(q->latest[way], w->progress[row].sent_last);
+    }
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        double sample = q->smoothed[stream], before = times[0], gap = 0, first = times[n - 1];
+        for (int64_t i = n - 1; i >= 0; i--)
+            if (w->stream[rows[i]] == stream) {
+                if (!w->entry[rows[i]].exponent_round)
+                    sample = fmin(sample, larger(0.0, times[i] - w->progress[rows[i]].sent_last));
+                first = times[i];
+            }
+        for (int64_t i = 0; i < n; i++)
+            if (w->stream[rows[i]] == stream) {
+                gap = larger(gap, times[i] - before);
+                before = times[i];
+            }
+        double timeout = fmin(fmax(2 * sample, q->least), q->timeouts[stream]);
+        if (larger(gap, times[n - 1] - before) >= timeout)
+            return 0;
+        for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
+            int64_t row = row_of(w, stream, number), place = w->mark[row];
+            if (w->deadline[row] <= first)
+                return 0;
+            int taken = place >= 0 && place < n && rows[place] == row;
+            if (!taken && isfinite(w->deadline[row]) && overtakes(w, q, row))
+                return 0;
+        }
+    }
+    return 1;
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of numbers in a worker's slots, one after the other, as the Python says that names
+// each of these (hosts/worker/native_state.py).
+
+#include <math.h>
+
+#include "worker.h"
+
+// protocol/fixed_point.py, scale()
+static int digits_of(int exponent, int64_t world) {
+    int bits = world > 1 ? 64 - __builtin_clzll((uint64_t)world - 1) : 0;
+    int digits = 30 - bits - exponent;
+    return digits < 149 ? digits : 149;
+}
+
+// The exponent after a round whose results report this one: Exponents._fold.
+static void fold(const struct worker *w, int64_t chunk, int64_t round, int reported) {
+    if (reported != NO_EXPONENT) {
+        int64_t raised = reported + w->headroom;
+        w->after[chunk] = (int16_t)(raised < -126 ? -126 : raised > 127 ? 127 : raised);
+    } else if (round == 0) {
+        w->after[chunk] = w->first[chunk];
+    }
+    w->folded[chunk] = round + 1;
+}
+
+struct taken {
+    int64_t *rows, *tickets, *chunks; // of those with data, as are the flags
+    uint8_t *flags;
+    int64_t *places; // which of the results these are
+    int8_t *exponents; // that exponent rounds found, backwards behind the others, with chunks
+    int64_t coarse;
+};
+
+// Integer results, not flagged, of these rows. Returns how many have data; of the others nobody has
+// taken what they found.
+int64_t take_results(const struct worker *w, const int64_t *rows, const struct header *headers,
+                     uint64_t n, struct taken *told) {
+    int64_t data = 0, found = 0;
+    told->coarse = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t row = rows[i];
+        const struct header *header = &headers[i];
+        const struct entry *entry = &w->entry[row];
+        w->stage[row] = DONE;
+        w->due[row] = w->wanted[row] = 0;
+        w->deadline[row] = INFINITY;
+        w->results[row] = *header;
+        int reported = header->max_exponent;
+        if (entry->exponent_round) { // from the end on
+            int64_t at = (int64_t)n - ++found;
+            told->chunks[at] = entry->chunk;
+            told->exponents[at] = header->max_exponent;
+            continue;
+        }
+        told->coarse += reported != NO_EXPONENT &&
+                        reported + digits_of(w->exponent[row], w->world) < 8; // LEAST_DIGITS
+        fold(w, entry->chunk, entry->round, reported);
+        told->rows[data] = row;
+        told->tickets[data] = entry->ticket;
+        told->chunks[data] = entry->chunk;
+        told->flags[data] = header->flags;
+        told->places[data++] = (int64_t)i;
+    }
+    return data;
+}
+
+// The lowest number of a stream from `left` on that has no result.
+int64_t first_open(const struct worker *w, int64_t stream, int64_t left, int64_t next) {
+    while (left < next && w->stage[row_of(w, stream, left)] == DONE)
+        left++;
+    return left;
+}
+
+// Entries get the numbers from this one on: Slots.enter, but for values.
+void enter_rows(const struct worker *w, int64_t stream, int64_t number,
+                const struct entry *entries, uint64_t n) {
+    static const struct progress unsent = {.state_time = NAN};
+    for (uint64_t i = 0; i < n; i++, number++) {
+        int64_t row = row_of(w, stream, number), chunk = entries[i].chunk;
+        w->seq[row] = (uint32_t)number;
+        w->entry[row] = entries[i];
+        w->server[row] = w->chunk_server[chunk < w->chunks ? chunk : w->chunks];
+        w->stage[row] = entries[i].exponent_round ? WAITING : HELD;
+        w->due[row] = entries[i].exponent_round;
+        w->exponent[row] = 0;
+        w->flags[row] = 0;
+        w->failures[row] = 0;
+        w->progress[row] = unsent;
+        w->deadline[row] = INFINITY;
+    }
+}
+
+// Data whose exponent is known is due, in this stage: WorkerTransport._advance.
+void let_go(const struct worker *w, int64_t rows, int stage) {
+    for (int64_t row = 0; row < rows; row++) {
+        if (w->stage[row] != HELD)
+            continue;
+        const struct entry *entry = &w->entry[row];
+        if (!is_ready(w, entry->chunk, entry->round))
+            continue;
+        w->exponent[row] = entry->round ? w->after[entry->chunk] : w->first[entry->chunk];
+        w->stage[row] = (uint8_t)stage;
+        w->due[row] = 1;
+    }
+}
+
+// CONTRIBUTEs of these rows leave for the first time at these times, to be asked about at those:
+// Columns.note_sent().
+void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const double *times,
+               const double *deadlines) {
+    for (uint64_t i = 0; i < n; i++) {
+        struct progress *progress = &w->progress[rows[i]];
+        progress->sent_first = progress->sent_last = times[i];
+        progress->sent++;
+        progress->clean = 1;
+        progress->failed = 0;
+        progress->asked = progress->backoff = 0;
+        w->deadline[rows[i]] = deadlines[i];
+        w->due[rows[i]] = 0;
+    }
+}
+
+// Of numbers between left and next of a stream, those that are to be asked about are not before
+// `ring`, nor before a timeout after they leave: Questions.restart. Returns when the first of them
+// is.
+double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t next, double after,
+                double timeout) {
+    double first = INFINITY;
+    for (; left < next; left++) {
+        int64_t row = row_of(w, stream, left);
+        double *deadline = &w->deadline[row], ring = after;
+        if (isfinite(ring))
+            ring = fmax(ring, w->progress[row].sent_last + timeout);
+        if (*deadline < ring ||
+            (isfinite(ring) && isfinite(*deadline) && !w->progress[row].backoff))
+            *deadline = ring;
+        if (*deadline < first)
+            first = *deadline;
+    }
+    return first;
+}
+
+// CONTRIBUTEs of these rows where chunks have no payload, headers alone: Contributions.packets.
+void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
+                         uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers) {
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t row = rows[i];
+        struct header *header = (struct header *)(headers + i * stride);
+        const struct entry *entry = &w->entry[row];
+        int direct = w->stage[row] == DIRECTLY;
+        *header = w->common[w->stream[row]];
+        header->seq = four(w->seq[row]);
+        header->chunk = four((uint32_t)entry->chunk);
+        header->exponent = (int8_t)w->exponent[row];
+        if (direct) {
+            header->node = 0;
+            header->sender = (uint8_t)w->rank;
+        } else if (!entry->exponent_round) {
+            w->flags[row] = entry->unfit;
+        }
+        header->flags = (uint8_t)(w->flags[row] | (direct ? DIRECT : 0) |
+                                  (w->progress[row].sent > 0 ? RETRANSMIT : 0));
+        header->max_exponent = (int8_t)entry->own;
+        header->lanes = two(entry->lanes);
+        if (w->stage[row] == WAITING)
+            w->hash[row] = chunk_hash(header);
+        header->checksum = four(w->hash[row]);
+        full[i] = entry->lanes != 0 && (direct || !(w->flags[row] & (OVERFLOW | NONFINITE)));
+        peers[i] = w->servers[w->server[row]];
+    }
+}

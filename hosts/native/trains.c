@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains of datagrams into and out of a UDP socket, as hosts/net/udp.py does it, many in one call.
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "packet.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+enum { LARGEST_RECEIVE = 1 << 16 };
+
+// _Arrivals in hosts/net/trains.py.
+struct arrivals {
+    uint64_t trains, packets; // packets: of trains that are nothing but packets with payload
+    int32_t error; // errno of what ended it, 0 if nothing was left or no more would fit
+    int32_t regular; // all trains are such, and every packet is well-formed
+};
+
+// A row of Receiver._trains.
+struct received {
+    uint32_t bytes, segment;
+    struct peer source;
+} __attribute__((packed));
+
+// Packets number `first` and after it, `count` of them, that are for one destination.
+struct span {
+    size_t first, count;
+    struct peer destination;
+};
+
+enum { MOST_SPANS = 64 };
+
+static uint32_t segment_of(struct msghdr *message, uint32_t length) {
+    for (struct cmsghdr *one = CMSG_FIRSTHDR(message); one; one = CMSG_NXTHDR(message, one)) {
+        if (one->cmsg_level == IPPROTO_UDP && one->cmsg_type == UDP_GRO) {
+            int size;
+            memcpy(&size, CMSG_DATA(one), sizeof size);
+            return size > 0 ? (uint32_t)size : 1;
+        }
+    }
+    return length;
+}
+
+// decode_wire() in protocol/header.py: copies headers to where they are close together; full[i]:
+// whether the packet carries its payload. Returns whether all `n` packets are well-formed.
+static int decode(const uint8_t *wire, size_t n, size_t wide, struct header *headers,
+                  uint8_t *full) {
+    int good = 1;
+    for (size_t i = 0; i < n; i++) {
+        struct header *header = &headers[i];
+        memcpy(header, wire + i * wide, sizeof *header);
+        full[i] = (uint8_t)carries_payload(header);
+        int op = op_of(header);
+        good &= header->version_op >> 4 == VERSION && op >= CONTRIBUTE && op <= STATE;
+        good &= full[i] || wide == sizeof *header;
+    }
+    return good;
+}
+
+// Reads into `arena`, one train after the other, until nothing is left, `most` datagrams are there,
+// or the next train might not fit in `room`. `trains` has room for `most`. While trains are nothing
+// but packets of `wide` bytes, these are decoded: `headers`, `full` and `sources` have room for
+// `most` and another LARGEST_RECEIVE / wide.
+void receive_trains(int socket, uint8_t *arena, size_t room, size_t most, size_t wide,
+                    struct received *trains, struct header *headers, uint8_t *full,
+                    struct peer *sources, struct arrivals *told) {
+    size_t at = 0, datagrams = 0;
+    *told = (struct arrivals){.regular = 1};
+    while (at + LARGEST_RECEIVE <= room && datagrams < most) {
+        struct sockaddr_in source = {0};
+        union {
+            char bytes[CMSG_SPACE(sizeof(int))];
+            struct cmsghdr aligned;
+        } control;
+        struct iovec memory = {arena + at, LARGEST_RECEIVE};
+        struct msghdr message = {
+            .msg_name = &source,
+            .msg_namelen = sizeof source,
+            .msg_iov = &memory,
+            .msg_iovlen = 1,
+            .msg_control = control.bytes,
+            .msg_controllen = sizeof control.bytes,
+        };
+        ssize_t length = recvmsg(socket, &message, MSG_DONTWAIT);
+        if (length < 0) {
+            if (errno == EINTR)
+                continue;
+            told->error = errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+            break;
+        }
+        struct received *train = &trains[told->trains++];
+        train->bytes = (uint32_t)length;
+        train->segment = segment_of(&message, (uint32_t)length);
+        train->source = (struct peer){source.sin_addr.s_addr, source.sin_port};
+        size_t count = train->segment ? (size_t)length / train->segment : 0;
+        told->regular &= train->segment == wide && count * wide == (size_t)length;
+        if (told->regular) {
+            size_t first = told->packets;
+            told->regular = decode(arena + at, count, wide, headers + first, full + first);
+            for (size_t i = 0; i < count; i++)
+                sources[first + i] = train->source;
+            told->packets += count;
+        }
+        datagrams += count ? count : 1;
+        at += (size_t)length;
+    }
+}
+
+static int send_train(int socket, const uint8_t *packets, size_t size, size_t count,
+                      const struct peer *destination) {
+    struct sockaddr_in to = {
+        .sin_family = AF_INET,
+        .sin_port = destination->port,
+        .sin_addr.s_addr = destination->ipv4,
+    };
+    union {
+        char bytes[CMSG_SPACE(sizeof(uint16_t))];
+        struct cmsghdr aligned;
+    } control = {{0}};
+    struct iovec memory = {(void *)packets, size * count};
+    struct msghdr message = {
+        .msg_name = &to,
+        .msg_namelen = sizeof to,
+        .msg_iov = &memory,
+        .msg_iovlen = 1,
+    };
+    if (count > 1) {
+        uint16_t segment = (uint16_t)size;
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *told = CMSG_FIRSTHDR(&message);
+        told->cmsg_level = IPPROTO_UDP;
+        told->cmsg_type = UDP_SEGMENT;
+        told->cmsg_len = CMSG_LEN(sizeof segment);
+        memcpy(CMSG_DATA(told), &segment, sizeof segment);
+    }
+    ssize_t sent;
+    do
+        sent = sendmsg(socket, &message, MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    return sent >= 0;
+}
+
+// Finds packets in a row with one peer each. Returns how many spans there are, or 0 if more than
+// `most` or two with the same peer.
+static size_t find_spans(const struct peer *peers, size_t n, struct span *spans, size_t most) {
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i && !memcmp(&peers[i], &peers[i - 1], sizeof *peers)) {
+            spans[found - 1].count++;
+            continue;
+        }
+        if (found == most)
+            return 0;
+        for (size_t k = 0; k < found; k++)
+            if (!memcmp(&peers[i], &spans[k].destination, sizeof *peers))
+                return 0;
+        spans[found++] = (struct span){i, 1, peers[i]};
+    }
+    return found;
+}
+
+// Sends `n` packets of `size` bytes each, in trains of up to `most`, destinations taking turns.
+// Returns how many trains the socket took before the first that it did not take (who sends that one
+// again will hear why), and none where a destination's packets are not in a row; *packets: how many
+// these trains had.
+int64_t send_trains(int socket, const uint8_t *wire, size_t size, const struct peer *destinations,
+                    size_t n, size_t most, uint64_t *packets) {
+    struct span spans[MOST_SPANS];
+    size_t count = find_spans(destinations, n, spans, MOST_SPANS);
+    int64_t trains = 0;
+    *packets = 0;
+    for (size_t at = 0, left = count; left; at += most) {
+        left = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (spans[i].count <= at)
+                continue;
+            size_t rest = spans[i].count - at, together = rest < most ? rest : most;
+            const uint8_t *train = wire + (spans[i].first + at) * size;
+            if (!send_train(socket, train, size, together, &spans[i].destination))
+                return trains;
+            trains++;
+            *packets += together;
+            left |= rest > together;
+        }
+    }
+    return trains;
+}
+
+// Sends the same `n` packets to each of `children` destinations, which take turns; a packet's
+// sender is its destination's index, its node that of `nodes`. Returns as send_trains().
+int64_t cast_trains(int socket, uint8_t *wire, size_t size, size_t n,
+                    const struct peer *destinations, const uint16_t *nodes, size_t children,
+                    size_t most, uint64_t *packets) {
+    struct span spans[MOST_SPANS];
+    int64_t trains = 0;
+    *packets = 0;
+    if (find_spans(destinations, children, spans, MOST_SPANS) != children)
+        return 0;
+    for (size_t at = 0; at < n; at += most) {
+        size_t together = n - at < most ? n - at : most;
+        for (size_t child = 0; child < children; child++) {
+            uint8_t *train = wire + at * size;
+            for (size_t i = 0; i < together; i++) {
+                struct header *header = (struct header *)(train + i * size);
+                header->sender = (uint8_t)child;
+                header->node = two(nodes[child]);
+            }
+            if (!send_train(socket, train, size, together, &destinations[child]))
+                return trains;
+            trains++;
+            *packets += together;
+        }
+    }
+    return trains;
+}

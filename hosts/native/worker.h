@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker's transport as its arrays: the slots (hosts/worker/slots.py), by row, and what they depend on.
+#ifndef RACKHUB_WORKER_H
+#define RACKHUB_WORKER_H
+
+#include "packet.h"
+
+// How far a number is; hosts/worker/slots.py.
+enum { EMPTY, HELD, WAITING, DIRECTLY, DONE };
+enum { NO_EXPONENT = -128 }; // protocol/fixed_point.py
+
+// ENTRY in hosts/worker/chunk_queues.py.
+struct entry {
+    uint8_t exponent_round, unfit;
+    uint16_t lanes;
+    int16_t own;
+    int64_t chunk, round, ticket, order, row;
+};
+
+// PROGRESS in hosts/worker/slots.py.
+struct progress {
+    int64_t sent;
+    double sent_first, sent_last;
+    int64_t backoff, asked;
+    double asked_last;
+    uint8_t clean, failed;
+    uint16_t state_node;
+    uint8_t state_phase;
+    uint32_t state_children;
+    double state_time;
+};
+
+_Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 72, "as numpy has them");
+
+// Columns in hosts/worker/native_state.py, which says what is what.
+struct worker {
+    // By row.
+    uint8_t *stage, *flags, *due, *wanted;
+    uint32_t *seq, *hash;
+    int64_t *server, *failures, *mark;
+    int16_t *exponent;
+    struct entry *entry;
+    struct progress *progress;
+    double *deadline; // when to ask
+    struct header *results;
+    const int64_t *stream;
+    // By stream.
+    const struct header *common; // what its packets have in common
+    const int64_t *bases, *masks, *windows, *priorities;
+    const int64_t *stream_index; // by the number that packets have; -1: none has it
+    // By chunk; what Exponents knows, and the servers.
+    const uint8_t *contacted;
+    const int16_t *first;
+    int16_t *after;
+    int64_t *folded;
+    const int64_t *chunk_server;
+    const struct peer *servers; // by rank
+    // From here on numbers.
+    int64_t streams, chunks, width, headroom, world, rank, job, epoch;
+};
+
+static inline int64_t row_of(const struct worker *w, int64_t stream, int64_t number) {
+    return w->bases[stream] + (number & w->masks[stream]);
+}
+
+// See Exponents.ready() in protocol/exponents.py, without staleness.
+static inline int is_ready(const struct worker *w, int64_t chunk, int64_t round) {
+    return round == 0 ? w->contacted[chunk] : w->folded[chunk] > round - 1;
+}
+
+#endif

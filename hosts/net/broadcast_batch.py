@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same packets for several destinations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.array_pool import Recycler
+from protocol.header import PEER, Array, Batch, Wire, Words, opaque, parts_of
+
+_WRITTEN_OUT = frozenset({"headers", "payloads", "full", "peers", "wire"})
+
+
+class Cast(Batch):
+    """n packets for each of k destinations, one destination's after the other's: a Batch that is
+    written out only when it is looked at. Sent natively it never is: what differs from destination
+    to destination are a few bytes of the headers, which are changed between the trains. So it
+    is only to be read: what somebody changes in what was written out is not what is sent.
+
+    packets: (n, HEADER_BYTES + 4 lanes), as they are sent but for their field sender, which is the
+    destination's index, and node; whole: (n,) which carry their payload; destinations: (k,) PEER;
+    nodes: (k,) uint16; memory: to write them out to.
+    """
+
+    __slots__ = ("_memory", "destinations", "nodes", "packets", "whole")
+
+    def __init__(
+        self,
+        packets: Wire,
+        whole: npt.NDArray[np.bool_],
+        destinations: Array,
+        nodes: npt.NDArray[np.uint16],
+        memory: Recycler,
+    ) -> None:
+        # The fields of a Batch stay unset: `__getattr__` is asked for what is.
+        self.packets, self.whole = packets, whole
+        self.destinations, self.nodes = destinations, nodes
+        self._memory = memory
+
+    def __len__(self) -> int:
+        return len(self.packets) * len(self.destinations)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _WRITTEN_OUT:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        k = len(self.destinations)
+        wire = self._memory.empty((len(self), self.packets.shape[1]), np.uint8)
+        wire.reshape(k, len(self.packets), -1)[:] = self.packets
+        destinations = np.arange(k).repeat(len(self.packets))
+        headers, words, peers = self._addressed(wire, destinations)
+        super().__init__(headers, words, np.tile(self.whole, k), peers, wire)
+        return getattr(self, name)
+
+    def by_packet(self) -> Batch:
+        """The same written out, one packet's destinations after the other's."""
+        k = len(self.destinations)
+        wire = self._memory.empty((len(self), self.packets.shape[1]), np.uint8)
+        wire.reshape(len(self.packets), k, -1)[:] = self.packets[:, None]
+        destinations = np.tile(np.arange(k), len(self.packets))
+        headers, words, peers = self._addressed(wire, destinations)
+        return Batch(headers, words, self.whole.repeat(k), peers, wire)
+
+    def _addressed(
+        self, wire: Wire, destinations: npt.NDArray[np.intp]
+    ) -> tuple[Array, Words, Array]:
+        """Headers, payloads and peers of packets for these destinations."""
+        headers, words = parts_of(wire)
+        headers["sender"] = destinations
+        headers["node"] = self.nodes[destinations]
+        peers = opaque(self.destinations)[destinations].view(PEER)
+        return headers, words, peers

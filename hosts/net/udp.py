@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A UDP socket for batches of aggregation packets, in trains of up to 60 datagrams a system call
+where the kernel can (`hosts.net.offload`). All blocking is in `poll(2)`; nothing spins and nothing
+sleeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import math
+import os
+import select
+import socket
+from collections import Counter, deque
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from hosts.native.library import library
+from hosts.net.driver import Counters
+from hosts.net.offload import (
+    MAX_SEGMENTS,
+    REFUSALS,
+    UDP_GRO,
+    Offload,
+    available,
+    received_segment_size,
+    segment_size_message,
+)
+from hosts.net.trains import LARGEST_RECEIVE, Receiver, send
+from protocol.header import (
+    HEADER_BYTES,
+    LARGEST_DATAGRAM,
+    PEER,
+    SERVER_PORTS,
+    Batch,
+    Run,
+    decode,
+    decode_wire,
+    encode_runs,
+    opaque,
+    peer_array,
+    peer_keys,
+)
+from protocol.world import REAL
+
+# Not named by Python's socket module (asm-generic/socket.h, linux/in.h).
+_SO_RCVBUFFORCE = 33
+_IP_MTU_DISCOVER = 10
+_IP_PMTUDISC_PROBE = 3
+
+_IP_UDP_BYTES = 20 + 8
+_WIRE_OVERHEAD = 14 + _IP_UDP_BYTES
+# An idle token bucket lets a whole train pass at once, so a train is kept to about this much of
+# the link's time.
+_TRAIN_SECONDS = 0.001
+_RECEIVE_BUFFER = 4 << 20
+_ARENA_BYTES = 2 << 20
+# Of one `receive`, whatever their size: a flood of small or empty datagrams must not keep a machine
+# from its other work, nor make it look at more of them at once than of full ones.
+_MOST_DATAGRAMS = 4096
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4)
+# Anyone may send to the socket, so the cache of source addresses is bounded.
+_MOST_SOURCES = 4096
+
+
+class Endpoint:
+    """One UDP socket that sends and receives batches of aggregation packets.
+
+    address: (IPv4, port) to bind, port 0 for any. The bound one is `ipv4` and `port`.
+    lanes: int32 lanes per full payload; set it (`configure`) before packets are expected.
+    link_rate: bit/s of the host's link, 0 if unknown: trains are cut to about 1 ms of it.
+    queue_bytes: limit of the host interface's own queue. The socket's send buffer is kept below
+        it, so a full queue blocks the sender instead of losing silently. None: the kernel's
+        default send buffer.
+    receive_buffer: bytes asked for; `receive_buffer` tells what was obtained (without
+        CAP_NET_ADMIN no more than net.core.rmem_max).
+    offload: what to use of segmentation offload; None: what a probe on loopback shows, or none of
+        it if the environment says RACKHUB_PLAIN=1.
+
+    Raises OSError with the address in its text if it cannot be bound.
+    """
+
+    tick = 0.001  # poll(2)'s
+    more = True  # a socket does not tell
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        lanes: int = 0,
+        link_rate: int = 0,
+        queue_bytes: int | None = None,
+        receive_buffer: int = _RECEIVE_BUFFER,
+        offload: Offload | None = None,
+    ) -> None:
+        self.counters = Counters()
+        self.offload = available() if offload is None else offload
+        self._queue_bytes = queue_bytes
+        self._pending: deque[Run] = deque()
+        self._arena = memoryview(bytearray(_ARENA_BYTES))
+        self._arena_bytes = np.frombuffer(self._arena, np.uint8)
+        self._sources: dict[tuple[str, int], tuple[int, int]] = {}
+        self._native = library()
+        self._receiver = None
+        if self._native is not None:
+            self._receiver = Receiver(self._native, self._arena_bytes, _MOST_DATAGRAMS)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        try:
+            self._socket.setblocking(False)
+            # Set the don't-fragment bit and let nobody's ICMP lower the MTU: only a packet's
+            # first fragment has a UDP header, so a fragmented one could not be aggregated.
+            self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+            self.receive_buffer = grow_receive_buffer(self._socket, receive_buffer)
+            self.configure(lanes, link_rate)
+            if self.offload.coalesce:
+                self._socket.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+            try:
+                self._socket.bind(address)
+            except OSError as error:
+                raise OSError(
+                    error.errno,
+                    f"cannot bind UDP {address[0]}:{address[1]}: {error.strerror}",
+                ) from error
+            self.address, self.port = self._socket.getsockname()
+        except BaseException:
+            self._socket.close()
+            raise
+        self.ipv4 = int.from_bytes(socket.inet_aton(self.address), "big")
+        # Reentrant, for a signal may come in the middle of `wake` or `close`.
+        self._open_or_not = REAL.rlock()
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.poll()
+        self._poller.register(self._wakeup, select.POLLIN)
+        self._poller.register(self._socket, select.POLLIN)
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the socket; trains not yet sent are dropped."""
+        with self._open_or_not:
+            if self._socket.fileno() >= 0:
+                self._socket.close()
+                os.close(self._wakeup)
+        self._pending.clear()
+
+    def configure(self, lanes: int, link_rate: int) -> None:
+        """Sets the payload size (int32 lanes) and the link's rate (bit/s, 0: unknown)."""
+        self.lanes = lanes
+        self._datagram_bytes = HEADER_BYTES + 4 * lanes
+        wire_bytes = self._datagram_bytes + _WIRE_OVERHEAD
+        packets: float = min(MAX_SEGMENTS, LARGEST_DATAGRAM // self._datagram_bytes)
+        if link_rate:
+            packets = min(packets, link_rate / 8 * _TRAIN_SECONDS / wire_bytes)
+        if self._queue_bytes is not None:
+            packets = min(packets, self._queue_bytes / 2 / wire_bytes)
+        self._train_packets = max(1, int(packets))
+        if self._queue_bytes is not None:
+            # The kernel lets one more train in while the buffer is not full, and doubles what
+            # it is told (socket(7)).
+            room = self._queue_bytes - self._train_packets * wire_bytes
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(1, room // 2))
+        self.send_buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+    def capacity(self) -> int:
+        """Full datagrams that surely fit in the receive buffer, to size windows by."""
+        # Each may come alone, and then takes a power of two for its data and headers (the
+        # kernel's allocator) and the bookkeeping of a socket buffer.
+        data = 1 << (self._datagram_bytes + 512 - 1).bit_length()
+        return self.receive_buffer // (data + 256)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether trains wait for room in the socket's send buffer."""
+        return bool(self._pending)
+
+    def wake(self) -> None:
+        """Makes a `wait` return, from any thread or a signal handler; once closed, nothing."""
+        with self._open_or_not:
+            if self._socket.fileno() >= 0:
+                os.eventfd_write(self._wakeup, 1)
+
+    def wait(self, timeout: float) -> None:
+        """Blocks until there is something to read, room to send, a `wake`, or `timeout` (s)."""
+        events = select.POLLIN | (select.POLLOUT if self._pending else 0)
+        self._poller.modify(self._socket, events)
+        # Round up: waking early by a fraction of a millisecond would spin until the deadline.
+        wait_ms = None if math.isinf(timeout) else max(0, math.ceil(timeout * 1000))
+        for descriptor, _ in self._poller.poll(wait_ms):
+            if descriptor == self._wakeup:
+                os.eventfd_read(self._wakeup)
+
+    def send(self, batch: Batch) -> None:
+        """Queues a batch and sends what the socket takes; the rest goes with `flush`.
+
+        Order is kept per destination; several destinations take turns, one train each.
+        Raises OSError, naming the destination, for what waiting does not cure.
+        """
+        most = self._train_packets if self.offload.segment else 1
+        sent = 0 if self._native is None else self._send_natively(self._native, batch, most)
+        if sent is not None:
+            # Whatever the socket did not take, here or before, goes or fails one by one.
+            trains = _in_turns(encode_runs(_by_destination(batch), most))
+            self._pending.extend(trains[sent:])
+            self.flush()
+
+    def _send_natively(self, lib: ctypes.CDLL, batch: Batch, most: int) -> int | None:
+        """Sends packets that are in memory as they are to be sent; returns how many trains of them
+        the socket took, None if all."""
+        if self._pending:
+            return 0
+        trains, packets = send(lib, self._socket.fileno(), batch, most)
+        self.counters.send_calls += trains
+        self.counters.sent += packets
+        return trains if packets < len(batch) else None
+
+    def flush(self) -> bool:
+        """Sends queued trains; returns whether none is left."""
+        while self._pending:
+            train = self._pending[0]
+            if train.count > 1 and not self.offload.segment:
+                self._pending.popleft()
+                self._pending.extendleft(reversed(_pieces(train)))
+                continue
+            try:
+                self._send(train)
+            except BlockingIOError:
+                self.counters.send_blocked += 1
+                return False
+            except OSError as error:
+                if train.count > 1 and error.errno in REFUSALS:
+                    # The interface on this route does no UDP segmentation: plain from now on.
+                    reason = f"refused on send: {error.strerror}"
+                    self.offload = Offload(False, self.offload.coalesce, reason)
+                    continue
+                if error.errno != errno.ENOBUFS:
+                    self._pending.popleft()
+                    raise self._explained(error, train) from error
+                # No memory in the kernel. Nothing says when there is some: as good as lost.
+                self.counters.send_dropped += train.count
+            else:
+                self.counters.sent += train.count
+            self._pending.popleft()
+        return True
+
+    def ahead(self) -> None:
+        """Nobody knows what a socket will get."""
+
+    def receive(self) -> Batch | None:
+        """What has arrived, up to about 2 MiB or 4,096 datagrams of it, in order; None if nothing
+        has.
+
+        Malformed datagrams are counted and left out, so the batch can be empty. It may be a view of
+        the endpoint's own memory: what it says holds until the next call.
+        """
+        if self._receiver is None:
+            return self._receive()
+        found = self._receiver.receive(self._socket.fileno(), self.lanes)
+        if found is None:
+            return None
+        self.counters.receive_calls += found.calls
+        self.counters.received += len(found.batch)
+        self.counters.malformed += found.malformed
+        return found.batch
+
+    def _receive(self) -> Batch | None:
+        buffers: list[memoryview] = []
+        sizes: list[int] = []
+        sources: list[tuple[int, int]] = []
+        at = datagrams = 0
+        while at + LARGEST_RECEIVE <= _ARENA_BYTES and datagrams < _MOST_DATAGRAMS:
+            room = self._arena[at : at + LARGEST_RECEIVE]
+            try:
+                length, ancillary, _, source = self._socket.recvmsg_into([room], _ANCILLARY_BYTES)
+            except BlockingIOError:
+                break
+            self.counters.receive_calls += 1
+            buffers.append(room[:length])
+            sizes.append(received_segment_size(ancillary, length))
+            datagrams += max(1, length // max(1, sizes[-1]))
+            sources.append(self._source(source))
+            at += length
+        if not buffers:
+            return None
+        wide = self._datagram_bytes
+        if all(size == wide and len(b) % wide == 0 for size, b in zip(sizes, buffers, strict=True)):
+            counts = [len(buffer) // wide for buffer in buffers]
+            wire = self._arena_bytes[:at].reshape(-1, wide)
+            peers = opaque(peer_array(sources)).repeat(counts).view(PEER)
+            batch, malformed = decode_wire(wire, peers)
+        else:
+            batch, malformed = decode(buffers, sources, self.lanes, sizes)
+        self.counters.received += len(batch)
+        self.counters.malformed += malformed
+        return batch
+
+    def _send(self, train: Run) -> None:
+        ancillary = [segment_size_message(train.segment)] if train.count > 1 else []
+        self._socket.sendmsg([train.buffer], ancillary, 0, _destination(train.peer))
+        self.counters.send_calls += 1
+
+    def _source(self, source: tuple[str, int]) -> tuple[int, int]:
+        known = self._sources.get(source)
+        if known is None:
+            if len(self._sources) >= _MOST_SOURCES:
+                self._sources.clear()
+            known = int.from_bytes(socket.inet_aton(source[0]), "big"), source[1]
+            self._sources[source] = known
+        return known
+
+    def _explained(self, error: OSError, train: Run) -> OSError:
+        address, port = _destination(train.peer)
+        what = f"cannot send from {self.address}:{self.port} to {address}:{port}"
+        if error.errno == errno.EMSGSIZE:
+            needed = train.segment + _IP_UDP_BYTES
+            why = f"packets of {needed} bytes do not fit the MTU of the interface on that route"
+        else:
+            why = error.strerror or str(error)
+        return OSError(error.errno, f"{what}: {why}")
+
+
+def worker_endpoint(address: str, **options: Any) -> Endpoint:
+    """An Endpoint at any port that is no server's: switches tell workers and servers by that.
+
+    options: of Endpoint, which see.
+    """
+    refused: list[Endpoint] = []  # held meanwhile, so that the kernel gives another one
+    try:
+        while (endpoint := Endpoint((address, 0), **options)).port in SERVER_PORTS:
+            refused.append(endpoint)
+        return endpoint
+    finally:
+        for one in refused:
+            one.close()
+
+
+def _by_destination(batch: Batch) -> Batch:
+    """The batch reordered so that each destination's packets are in a row, in their order.
+
+    A server's results for one chunk go to all its children: as they come, it may be that no two
+    packets in a row have the same destination.
+    """
+    if len(batch) < 2:
+        return batch
+    keys = peer_keys(batch.peers)
+    begins = np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+    if len(set(keys[begins].tolist())) == len(begins):
+        return batch
+    _, first, owner = np.unique(keys, return_index=True, return_inverse=True)
+    return batch.select(np.argsort(first[owner], kind="stable"))
+
+
+def _in_turns(trains: list[Run]) -> list[Run]:
+    """Trains reordered so that destinations take turns, each one's staying in their order."""
+    turns: Counter[tuple[int, int]] = Counter()
+    places = []
+    for number, train in enumerate(trains):
+        places.append((turns[train.peer], number))
+        turns[train.peer] += 1
+    return [trains[number] for _, number in sorted(places)]
+
+
+def _pieces(train: Run) -> list[Run]:
+    """The datagrams of a train, each as a train of one."""
+    size = train.segment
+    return [
+        Run(train.peer, train.buffer[at : at + size], size, 1)
+        for at in range(0, train.count * size, size)
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def _destination(peer: tuple[int, int]) -> tuple[str, int]:
+    return socket.inet_ntoa(peer[0].to_bytes(4, "big")), peer[1]
+
+
+def grow_receive_buffer(sock: socket.socket, size: int) -> int:
+    """Asks for `size` bytes of receive buffer; returns what was obtained, in bytes."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)

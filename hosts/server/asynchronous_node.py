@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of a job that is not synchronous: a step with each worker's gradient, as it comes.
+
+No sum, so no slots: what a packet is about is told by its chunk, its worker and the number that the
+worker has counted its contributions to this chunk with (from 1, the initial parameters; header
+field `children`). A worker sends the next one only when it has the answer to the last, so that one
+number tells all: one more than what is in is a step to take, the same is asked about once more,
+less is a late copy. What is in is counted where the parameters are (`Shards.ledger`), and goes with
+them to the backup and to whoever serves the chunk next. So each gradient is in once, whatever the
+network loses, repeats or reorders, and whoever dies.
+
+An answer has the parameters as they are when it leaves: once the backup holds the step, and, with
+bounded delay, once nobody is more than so many contributions behind. A step that others took since
+may be in it and still be on its way to the backup; if it dies with this server, it is taken again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.reports import Failure
+from hosts.data.snapshot import Chunks
+from hosts.server.conflict_free_batches import waves
+from hosts.server.served_slots import Indices, Mask
+from hosts.server.shards import Shards
+from hosts.server.update_pipeline import Steps
+from protocol.fixed_point import (
+    NO_EXPONENT,
+    chunk_hash,
+    float_words,
+    floats_of,
+    sum_checks,
+    word_sums,
+)
+from protocol.header import PHASE_SHIFT, Array, Batch, Flag, Op, Phase, blank, peer_array
+from protocol.plan import ServerPlan
+
+Counts = npt.NDArray[np.int64]
+
+INITIAL = 1
+"""The number of a worker's contribution that has initial parameters."""
+
+
+class AsynchronousNode:
+    """All streams of one epoch at one server. Outcomes are counted in `counters`, which the caller
+    may share. `failures`: contributions that cannot be, for the caller to take."""
+
+    def __init__(
+        self, plan: ServerPlan, counters: Counter[str], steps: Steps, shards: Shards
+    ) -> None:
+        assert plan.optimizer is not None
+        self._plan = plan
+        self._bound = plan.optimizer.consistency.staleness
+        self._counters = counters
+        self._steps = steps
+        self._shards = shards
+        self._addresses = peer_array([address.pair() for address in plan.workers])
+        members = plan.members or tuple(range(plan.world))
+        self._columns = 1 + np.array(members, np.intp)
+        self._bits = np.uint32(1) << np.arange(plan.world, dtype=np.uint32)
+        # By chunk and rank: what is in and at the backup. Whatever is held when an epoch begins is.
+        self._safe = np.zeros((plan.chunks, plan.world), np.uint32)
+        held = np.flatnonzero(shards.levels)
+        self._safe[held] = self._counted(held)
+        self._waiting = np.zeros((plan.chunks, plan.world), np.bool_)
+        self._seq = np.zeros((plan.chunks, plan.world), np.uint32)
+        self._stream = np.zeros(plan.chunks, np.uint8)
+        self._lanes = np.zeros(plan.chunks, np.uint16)
+        self.failures: list[Failure] = []
+
+    def on_contributions(self, batch: Batch, ranks: Indices) -> list[Batch]:
+        """CONTRIBUTE|DIRECTs from the workers `ranks`; returns RESULTs to send."""
+        headers = batch.headers
+        good = self._well_addressed(headers, ranks)
+        whole = (headers["lanes"] >= 1) & batch.full
+        self._count("direct_malformed", good & ~whole)
+        good &= whole
+        holds = sum_checks(headers, batch.payloads, batch.full)
+        self._count("bad_checksum", good & ~holds)
+        good &= holds
+        batch, ranks = batch.select(good), ranks[good]
+        if not len(batch):
+            return []
+        touched = np.unique(batch.headers["chunk"].astype(np.int64))
+        levels = self._shards.levels[touched]
+        for wave in waves(batch.headers["chunk"]):
+            self._on_wave(batch.select(wave), ranks[wave])
+        changed = self._shards.levels[touched] != levels
+        results = self._release(touched[~changed])
+        if changed.any():
+            results += self._publish(touched[changed])
+        return results
+
+    def on_queries(self, batch: Batch, ranks: Indices) -> list[Batch]:
+        """QUERY|DIRECTs; returns the STATE|DIRECTs to send.
+
+        FINAL: the answer can be had. Else the bitmap has the worker's own bit if it waits for the
+        answer here, and those of the workers that it need not wait for.
+        """
+        good = self._well_addressed(batch.headers, ranks)
+        headers, ranks = batch.headers[good], ranks[good]
+        chunks = headers["chunk"].astype(np.int64)
+        number = headers["children"].astype(np.int64)
+        counted = self._counted(chunks)
+        behind = number - counted[np.arange(len(ranks)), ranks]
+        live = (behind == 0) | (behind == 1)
+        self._count("query_stale", ~live)
+        self._count("query_answered", live)
+        headers, ranks, chunks = headers[live], ranks[live], chunks[live]
+        if not len(headers):
+            return []
+        number, counted, behind = number[live], counted[live], behind[live]
+        mine = np.arange(len(ranks)), ranks
+        final = (behind == 0) & self._answerable(chunks, counted)[mine]
+        there = self._waiting[chunks, ranks] & (self._seq[chunks, ranks] == headers["seq"])
+        near = np.ones_like(counted, np.bool_)
+        if self._bound is not None:
+            near = counted >= (number - self._bound)[:, None]
+        near[mine] = there
+        states = blank(len(headers), Op.STATE)
+        for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
+            states[name] = headers[name]
+        states["children"] = (near * self._bits).sum(axis=1, dtype=np.uint32)
+        phase = np.where(final & ~there, Phase.FINAL, Phase.AGGREGATING)
+        states["flags"] = phase << PHASE_SHIFT | Flag.DIRECT
+        words = np.zeros((len(states), self._plan.lanes), ">i4")
+        full = np.zeros(len(states), np.bool_)
+        return [Batch(states, words, full, self._addresses[ranks])]
+
+    def _well_addressed(self, headers: Array, ranks: Indices) -> Mask:
+        named = (headers["sender"] == (ranks & 0xFF)) & (headers["workers"] == 1)
+        mine = self._plan.server_of(headers["chunk"].astype(np.int64)) == self._plan.rank
+        self._count("not_a_child", ~named)
+        self._count("other_server", named & ~mine)
+        return np.asarray(named & mine, np.bool_)
+
+    def _counted(self, chunks: Chunks) -> Counts:
+        """(n, world) contributions of each worker that are in."""
+        held = self._shards.levels[chunks] > 0
+        ledger = self._shards.ledger[chunks][:, self._columns].astype(np.int64)
+        return np.where(held[:, None], ledger, 0)
+
+    def _on_wave(self, batch: Batch, ranks: Indices) -> None:
+        """Contributions to distinct chunks."""
+        headers, shards = batch.headers, self._shards
+        chunks = headers["chunk"].astype(np.int64)
+        number = headers["children"].astype(np.int64)
+        held = shards.levels[chunks] > 0
+        # Those of the first worker count; all others get them as soon as they are here.
+        first = ~held & (number == INITIAL)
+        start = first & (ranks == 0)
+        if start.any():
+            shards.start(chunks[start], floats_of(batch.payloads[start]))
+        behind = number - self._counted(chunks)[np.arange(len(ranks)), ranks]
+        step = held & (behind == 1)
+        if step.any():
+            shards.step(chunks[step], floats_of(batch.payloads[step]))
+            shards.ledger[chunks[step], self._columns[ranks[step]]] += 1
+        again = held & (behind == 0)
+        asked = first | step | again
+        rows, columns = chunks[asked], ranks[asked]
+        known = self._waiting[rows, columns] & (self._seq[rows, columns] == headers["seq"][asked])
+        self._waiting[rows, columns] = True
+        self._seq[rows, columns] = headers["seq"][asked]
+        self._stream[rows] = headers["stream"][asked]
+        self._lanes[rows] = headers["lanes"][asked]
+        early = (behind > 1) | (~held & (number > INITIAL))
+        self._count("started", start)
+        self._count("stepped", step)
+        self._count("duplicate", known)
+        self._count("stale", held & (behind < 0))
+        for row in np.flatnonzero(early).tolist():
+            self._fail(headers[row], int(ranks[row]), int(number[row] - behind[row]))
+
+    def _fail(self, header: Array, rank: int, counted: int) -> None:
+        """A contribution whose predecessors are not here."""
+        number, seq, chunk = (int(header[name]) for name in ("children", "seq", "chunk"))
+        reason = f"worker {rank}'s contribution {number} came, and {counted} are in"
+        self.failures.append(Failure(int(header["stream"]), seq, chunk, reason))
+
+    def _publish(self, chunks: Chunks) -> list[Batch]:
+        """Steps of these chunks were taken; returns what may be sent at once."""
+        counted = self._counted(chunks)
+
+        def release() -> list[Batch]:
+            self._safe[chunks] = np.maximum(self._safe[chunks], counted.astype(np.uint32))
+            return self._release(chunks)
+
+        # Workers are given no results by other members here, so none is kept.
+        return self._steps.publish(chunks, blank(len(chunks), Op.RESULT), release)
+
+    def _answerable(self, chunks: Chunks, counted: Counts) -> Mask:
+        """(n, world) which workers may have the answer to their last contribution."""
+        may = (counted > 0) & (self._safe[chunks] >= counted)
+        if self._bound is not None:
+            may &= counted <= counted.min(axis=1)[:, None] + self._bound
+        return np.asarray(may, np.bool_)
+
+    def _release(self, chunks: Chunks) -> list[Batch]:
+        """Answers to all who wait for one of these chunks and may have it."""
+        if not len(chunks):
+            return []
+        counted = self._counted(chunks)
+        ready = self._waiting[chunks] & self._answerable(chunks, counted)
+        ranks, rows = ready.T.nonzero()  # what goes to one worker is one train
+        if not len(rows):
+            return []
+        at = chunks[rows]
+        self._waiting[at, ranks] = False
+        self._counters["answered"] += len(at)
+        headers = blank(len(at), Op.RESULT)
+        headers["job"] = self._plan.job
+        headers["epoch"] = self._plan.epoch
+        headers["stream"] = self._stream[at]
+        headers["flags"] = Flag.DIRECT
+        headers["sender"] = ranks & 0xFF
+        headers["seq"] = self._seq[at, ranks]
+        headers["chunk"] = at
+        headers["children"] = counted.min(axis=1)[rows]
+        headers["workers"] = self._plan.world
+        headers["max_exponent"] = NO_EXPONENT
+        headers["lanes"] = self._lanes[at]
+        words = float_words(self._shards.parameters(at))
+        headers["checksum"] = word_sums(words) + chunk_hash(
+            self._plan.job, headers["stream"], headers["seq"], headers["chunk"], 0
+        )
+        return [Batch(headers, words, np.ones(len(at), np.bool_), self._addresses[ranks])]
+
+    def _count(self, outcome: str, packets: Mask) -> None:
+        n = int(np.count_nonzero(packets))
+        if n:
+            self._counters[outcome] += n

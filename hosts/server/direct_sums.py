@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks that integers could not hold, summed by their server in float32, in rank order.
+
+Rank order makes the float32 sum the same whatever the order of arrival; so a chunk is summed when
+its last contribution is there, and until then all are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from hosts.server.conflict_free_batches import waves
+from hosts.server.served_slots import Indices, Mask, ServedSlots
+from hosts.server.update_pipeline import Steps
+from protocol.fixed_point import (
+    Floats,
+    chunk_hash,
+    float_words,
+    floats_of,
+    rank_order_sum,
+    sum_checks,
+    word_sums,
+)
+from protocol.header import FLAGGED, Array, Batch, Flag, peer_array
+from protocol.plan import MOST_CHILDREN, ServerPlan
+
+
+class DirectStream(ServedSlots):
+    """One stream's DIRECT chunks at one server; 2W slots, claimed and kept as a node's are.
+
+    steps: makes parameters of sums, which go out in their stead.
+    """
+
+    def __init__(
+        self,
+        plan: ServerPlan,
+        stream: int,
+        window: int,
+        counters: Counter[str],
+        steps: Steps | None = None,
+    ) -> None:
+        super().__init__(plan, stream, window, counters)
+        self._steps = steps
+        self._addresses = peer_array([address.pair() for address in plan.workers])
+        n = 2 * window
+        self._in = np.zeros((n, plan.world), np.bool_)
+        # The operating system backs these pages only once DIRECT chunks use them.
+        self._values = np.zeros((n, plan.world, plan.lanes), np.float32)
+        self._sums = np.zeros((n, plan.lanes), ">i4")
+
+    def on_contributions(self, batch: Batch, ranks: Indices) -> list[Batch]:
+        """CONTRIBUTE|DIRECTs of this stream from the workers `ranks`; returns RESULTs to send."""
+        headers = batch.headers
+        good = self._well_addressed(batch, ranks)
+        lanes = (headers["lanes"] >= 1) & batch.full
+        self._count("direct_malformed", int(np.count_nonzero(good & ~lanes)))
+        good &= lanes
+        holds = sum_checks(headers, batch.payloads, batch.full)
+        self._count("bad_checksum", int(np.count_nonzero(good & ~holds)))
+        good &= holds
+        batch, ranks = batch.select(good), ranks[good]
+        results: list[Batch] = []
+        for wave in waves(batch.headers["seq"] & self._mask):
+            results += self._on_wave(batch.select(wave), ranks[wave])
+        return results
+
+    def on_queries(self, batch: Batch, ranks: Indices) -> list[Batch]:
+        """QUERY|DIRECTs of this stream; returns the STATE|DIRECTs to send."""
+        good = self._well_addressed(batch, ranks)
+        batch, ranks = batch.select(good), ranks[good]
+        rows, match = self._answerable(batch.headers)
+        ranks = ranks[rows]
+        bit = np.uint32(1) << (ranks % MOST_CHILDREN).astype(np.uint32)
+        children = np.where(self._in[match.slots, ranks], bit, np.uint32(0))
+        states = self._states(batch.headers[rows], match, children, Flag.DIRECT)
+        return self._without_payload(states, self._addresses[ranks])
+
+    def _well_addressed(self, batch: Batch, ranks: Indices) -> Mask:
+        headers = batch.headers
+        named = (headers["sender"] == (ranks & 0xFF)) & (headers["workers"] == 1)
+        mine = self._mine(headers)
+        self._count("not_a_child", int(np.count_nonzero(~named)))
+        self._count("other_server", int(np.count_nonzero(named & ~mine)))
+        return np.asarray(named & mine, np.bool_)
+
+    def _on_wave(self, batch: Batch, ranks: Indices) -> list[Batch]:
+        """Contributions to distinct slots."""
+        headers = batch.headers
+        match = self._match(headers)
+        slots, newer = match.slots, match.newer
+        current = match.current & (self._lanes[slots] == headers["lanes"])
+        replay = current & self._final[slots]
+        seen = self._in[slots, ranks]
+        add = current & ~replay & ~seen
+        for outcome, rows in (
+            ("direct_added", newer | add),
+            ("direct_replayed", replay),
+            ("duplicate", current & ~replay & seen),
+            ("other_chunk", match.same & ~current),
+            ("stale", match.stale),
+        ):
+            self._count(outcome, int(np.count_nonzero(rows)))
+        self._claim(slots[newer], headers[newer])
+        self._in[slots[newer]] = False
+        grown = newer | add
+        rows = slots[grown]
+        self._values[rows, ranks[grown]] = floats_of(batch.payloads[grown])
+        self._in[rows, ranks[grown]] = True
+        self._flags[rows] |= headers["flags"][grown] & np.uint8(FLAGGED)
+        self._max_exponent[rows] = np.maximum(
+            self._max_exponent[rows], headers["max_exponent"][grown]
+        )
+        first = grown & (ranks == 0)  # the exponent reported is rank 0's, in any order of arrival
+        self._exponent[slots[first]] = headers["exponent"][first]
+        results: list[Batch] = []
+        complete = rows[self._in[rows].all(axis=1)]
+        if len(complete):
+            self._count("direct_completed", len(complete))
+            values = self._values[complete].transpose(1, 0, 2)
+            if self._steps is None:
+                self._sums[complete] = float_words(rank_order_sum(values))
+                results += self._finish(complete)
+            else:
+                results += self._optimize(complete, values)
+        if replay.any():
+            results.append(self._results(slots[replay], ranks[replay]))
+        return results
+
+    def _finish(self, slots: Indices) -> list[Batch]:
+        """These sums are the results."""
+        self._final[slots] = True
+        world = self._plan.world
+        return [self._results(np.repeat(slots, world), np.tile(np.arange(world), len(slots)))]
+
+    def _optimize(self, slots: Indices, values: Floats) -> list[Batch]:
+        """Complete chunks become parameters: `values` (world, n, lanes) are gradients, or initial
+        parameters, of which the first worker's count."""
+        steps = self._steps
+        assert steps is not None
+        chunks = self._chunk[slots].astype(np.int64)
+        held = steps.held(chunks)
+        if not held.all():
+            first = values[0, ~held]
+            steps.start(chunks[~held], first)
+            self._sums[slots[~held]] = float_words(first)
+        if held.any():
+            stepped = steps.step(chunks[held], lambda: rank_order_sum(values[:, held]))
+            self._sums[slots[held]] = float_words(stepped)
+        return steps.publish(chunks, self._sum_headers(slots), lambda: self._finish(slots))
+
+    def _results(self, slots: Indices, ranks: Indices) -> Batch:
+        headers = self._sum_headers(slots)
+        headers["sender"] = ranks & 0xFF
+        return Batch(
+            headers, self._sums[slots], np.ones(len(slots), np.bool_), self._addresses[ranks]
+        )
+
+    def _sum_headers(self, slots: Indices) -> Array:
+        """RESULTs of `slots`, but for whom they are for."""
+        headers = self._result_headers(slots)
+        headers["flags"] |= np.uint8(Flag.DIRECT)
+        headers["workers"] = self._plan.world
+        words = self._sums[slots]
+        headers["checksum"] = word_sums(words) + chunk_hash(
+            self._plan.job,
+            self._stream,
+            self._seq[slots],
+            self._chunk[slots],
+            self._exponent[slots],
+        )
+        return headers

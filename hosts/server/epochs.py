@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's part in a change of epoch: instructions in, answers out. See `hosts.epochs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import numpy as np
+
+from hosts.data.reports import Failure
+from hosts.data.snapshot import Chunks, Snapshot
+from hosts.epochs import EpochMember, pages_of
+from hosts.server.shards import Shards
+from hosts.server.state import NotHereError, ServerState
+from hosts.worker.epoch_transfer import batch_of
+from protocol import jobs_pb2
+from protocol.fixed_point import float_words, floats_of, sum_checks
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import Address, ServerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTask:
+    """Chunks (n,) to fetch from another server for an epoch."""
+
+    epoch: int
+    server: Address
+    chunks: Chunks
+
+
+class ServerEpochs(EpochMember):
+    """A job of a server's state machine from epoch to epoch."""
+
+    def __init__(self, state: ServerState, job: int) -> None:
+        super().__init__()
+        self.job = job
+        self.fetches: list[FetchTask] = []
+        self._state = state
+        self._shards: Shards | None = None
+        self._may_fetch: frozenset[int] = frozenset()
+        self._owed = 0  # errands that are not done
+
+    @property
+    def epoch(self) -> int:
+        """Of the plan that is installed; 0: none yet."""
+        return self._state.epoch(self.job)
+
+    def answer(self, instruction: jobs_pb2.Instruction) -> list[jobs_pb2.ResyncRequest]:
+        """Carries out an instruction; returns the answers, to be given in order.
+
+        Raises ValueError (PlanError included) for a plan that cannot be served.
+        """
+        epoch = instruction.epoch
+        if not self._counts(epoch, self.epoch):
+            return []
+        kind = instruction.WhichOneof("what")
+        if kind == "plan":
+            self._may_fetch = frozenset()
+            self._state.install(ServerPlan.from_message(instruction.plan))
+            return []
+        if kind == "halt":
+            return [self._halt(epoch, instruction.halt)]
+        if self._shards is None:
+            raise ValueError(f"a server was told to {kind}; it has no parameters")
+        if kind == "fetch":
+            self.fetches = [
+                FetchTask(
+                    epoch,
+                    Address(source.server.ipv4, source.server.port),
+                    np.frombuffer(source.chunks, "<u4").astype(np.int64),
+                )
+                for source in instruction.fetch.sources
+            ]
+            self._owed = len(self.fetches)
+            return []
+        if kind == "hand":
+            return [
+                jobs_pb2.ResyncRequest(epoch=epoch, handed=handed)
+                for handed in self._hand(self._shards, instruction.hand)
+            ]
+        if kind == "take":
+            return [self._take(self._shards, epoch, instruction.take)]
+        raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
+
+    def take_errands(self) -> list[FetchTask]:
+        """What is to be fetched from other servers; each ends with `fetched`, or is in vain once
+        `wants` says so."""
+        errands, self.fetches = self.fetches, []
+        return errands
+
+    def wants(self, errand: FetchTask) -> bool:
+        """Whether an errand still has a purpose."""
+        return errand.epoch == self._newest and self.epoch < errand.epoch
+
+    def take(self, errand: FetchTask, snapshot: Snapshot) -> None:
+        """A part of what was to be fetched. Raises ValueError if it cannot be."""
+        if self.wants(errand) and self._shards is not None:
+            self._shards.take(snapshot)
+
+    def fetched(self, errand: FetchTask) -> list[jobs_pb2.ResyncRequest]:
+        """An errand is done; returns the answer after the last.
+
+        Raises NotHereError if something that was asked for did not come.
+        """
+        if not self.wants(errand):
+            return []
+        assert self._shards is not None
+        if (self._shards.levels[errand.chunks] == 0).any():
+            raise NotHereError(f"{errand.server} did not have all that was asked for")
+        self._owed -= 1
+        if self._owed:
+            return []
+        return [jobs_pb2.ResyncRequest(epoch=errand.epoch, fetched=jobs_pb2.Fetched())]
+
+    def give(self, epoch: int, source: int, chunks: Chunks) -> Snapshot:
+        """What a server at an IPv4 address fetches while all have halted. Raises NotHereError."""
+        if epoch != self._newest or source not in self._may_fetch or self._shards is None:
+            who = IPv4Address(source)
+            raise NotHereError(f"job {self.job}: nothing for {who} in epoch {epoch}")
+        try:
+            return self._shards.snapshot(chunks)
+        except (KeyError, IndexError) as error:
+            raise NotHereError(f"job {self.job}: {error}") from error
+
+    def _halt(self, epoch: int, halt: jobs_pb2.Halt) -> jobs_pb2.ResyncRequest:
+        if self.epoch:
+            self._state.freeze(self.job)
+        self._may_fetch = frozenset(address.ipv4 for address in halt.servers)
+        if halt.HasField("optimizer"):
+            plan = OptimizerPlan.from_message(halt.optimizer)
+            self._shards = self._state.shards(self.job, plan, halt.chunks, halt.lanes, halt.workers)
+        levels = self._state.levels(self.job)
+        return jobs_pb2.ResyncRequest(epoch=epoch, report=jobs_pb2.Report(levels=levels))
+
+    def _hand(self, shards: Shards, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
+        held = shards.snapshot(np.array([want.chunk for want in hand.wants], np.int64))
+        words = float_words(held.parameters)
+        results = [
+            jobs_pb2.Result(
+                chunk=int(held.chunks[i]),
+                level=int(held.levels[i]),
+                header=held.headers[i].tobytes(),
+                payload=words[i].tobytes(),
+            )
+            for i in range(len(held))
+        ]
+        return pages_of(results, words.shape[1])
+
+    def _take(self, shards: Shards, epoch: int, take: jobs_pb2.Take) -> jobs_pb2.ResyncRequest:
+        """Parameters that a worker has kept, as no server has them: state begins anew."""
+        chunk = take.results[0].chunk if take.results else 0
+        try:
+            batch = batch_of(take.results, shards.lanes)
+            levels = np.array([result.level for result in take.results], np.uint32)
+            holds = sum_checks(batch.headers, batch.payloads, batch.full) & batch.full
+            if not holds.all():
+                raise ValueError("parameters from a worker fail their check")
+            applied = [np.frombuffer(result.applied, "<u4") for result in take.results]
+            shards.restart(
+                np.array([result.chunk for result in take.results], np.int64),
+                levels,
+                batch.headers,
+                floats_of(batch.payloads),
+                np.array(applied, np.uint32),
+            )
+        except ValueError as error:
+            [report] = self._reports(epoch, [Failure(0, 0, chunk, str(error))])
+            return report
+        return jobs_pb2.ResyncRequest(epoch=epoch, taken=jobs_pb2.Taken(page=take.page))
+
+    def broken(self, failures: Sequence[Failure]) -> list[jobs_pb2.ResyncRequest]:
+        """Sums of this job that failed for good, for the job service to plan anew.
+
+        Raises UnrecoverableChunkError when a chunk's has failed in too many epochs.
+        """
+        return self._reports(self.epoch, failures)

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parameter server process: `python -m hosts.server --help`.
+
+One process serves every job of its host, or of one core at one of its interfaces, on a UDP port;
+servers that run an optimizer tell each other of it on the TCP port of that number. Once the socket
+is bound it prints `ready ADDRESS:PORT`. Whoever started it then names the jobs on its standard
+input, so that a job's nonce is in no argument list or environment:
+
+    join NONCE RANK
+
+Each line is answered by one line on standard output, in order: `joined JOB`, or `refused` and the
+reason. The rest comes from the job service: a job is served from its plan on, and from plan to
+plan, until it ends. At the
+end of its input the server goes on with the jobs it has. SIGTERM or SIGINT make it leave them and
+exit with status 0; exit status 1 and a line on standard error say why it could not serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from hosts.data.reports import Failure
+from hosts.data.snapshot import Chunks, Snapshot
+from hosts.epochs import UnrecoverableChunkError
+from hosts.errors import ClientError, JobRefusedError, LeftBehindError
+from hosts.net.driver import Attachment, drive
+from hosts.net.environment import HERE, Outside
+from hosts.net.offload import PLAIN
+from hosts.net.udp import Endpoint
+from hosts.server.epochs import FetchTask, ServerEpochs
+from hosts.server.replicas import Peers, ShardServer
+from hosts.server.state import NotHereError, ServerState, Update
+from hosts.session.membership import Membership
+from protocol import jobs_pb2
+from protocol.header import PORT
+from protocol.plan import Address
+from protocol.world import Thread
+
+_log = logging.getLogger("server")
+
+
+class ServerProcess:
+    """A server's state machine, its socket, and its memberships of jobs.
+
+    link_rate: bit/s of the host's link; 0: what the plans say. Everything that touches the state
+    machine runs in the thread of `run`; other threads hand it work through `_later`.
+    """
+
+    def __init__(
+        self, endpoint: Attachment, service: str, link_rate: int = 0, outside: Outside = HERE
+    ) -> None:
+        self._outside, self._world = outside, outside.world
+        self.state = ServerState(payload=outside.payload)
+        self._endpoint = endpoint
+        self._service = service
+        self._link_rate = link_rate
+        self._memberships: dict[str, Membership] = {}  # by nonce
+        self._followers: dict[str, ServerEpochs] = {}
+        self._failed: list[tuple[int, Failure]] = []
+        self._departures: list[Thread] = []
+        self._work: deque[Callable[[], None]] = deque()
+        self._stopped = False
+        self._joining = self._world.lock()
+        address = Address(endpoint.ipv4, endpoint.port)
+        state = self.state
+        self._shards = ShardServer(
+            address, self._later, state.replicate, self._give, state.save, state.load, outside
+        )
+        self._peers = Peers(self._later, outside)
+
+    def run(self) -> None:
+        """Serves until `stop`, then leaves all jobs. Raises OSError if it cannot send."""
+        reason = "the server was told to stop"
+        try:
+            while not self._stopped:
+                drive(
+                    self.state,
+                    self._endpoint,
+                    self._interrupted,
+                    clock=self._world.now,
+                    on_train=self.state.on_train,
+                )
+                for update in self.state.take_updates():
+                    self._replicate(update)
+                while self._work:
+                    self._work.popleft()()
+                while self._failed:
+                    self._give_up(*self._failed.pop())
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._peers.close()
+            self._shards.stop()
+            for nonce in list(self._memberships):
+                # Whoever stops everything may have stopped the job service first.
+                self._depart(nonce, reason, outage=1.0)
+            for departure in self._departures:
+                departure.join()
+
+    def stop(self) -> None:
+        """Makes `run` return; callable from any thread and from signal handlers."""
+        self._stopped = True
+        self._endpoint.wake()
+
+    def join(self, nonce: str, rank: int) -> int:
+        """Joins a job as its server `rank`; returns the job's number.
+
+        The job is served once its plan comes. Raises ClientError if the job service refuses or is
+        not there.
+        """
+        with self._joining:
+            return self._join(nonce, rank)
+
+    def _join(self, nonce: str, rank: int) -> int:
+        if nonce in self._memberships:
+            raise JobRefusedError(f"job {self._memberships[nonce].job} is served here already")
+        membership = Membership(
+            self._service,
+            nonce,
+            jobs_pb2.SERVER,
+            rank,
+            Address(self._endpoint.ipv4, self._endpoint.port),
+            lambda: self._later(lambda: self._follow(nonce)),
+            outside=self._outside,
+        )
+        self._memberships[nonce] = membership
+        self._followers[nonce] = ServerEpochs(self.state, membership.job)
+        # What the service said before the line above found nobody to tell.
+        self._later(lambda: self._follow(nonce))
+        return membership.job
+
+    def _later(self, work: Callable[[], None]) -> None:
+        self._work.append(work)
+        self._endpoint.wake()
+
+    def _interrupted(self) -> bool:
+        self._failed += self.state.take_failures()
+        return bool(self._stopped or self._work or self._failed or self.state.has_updates)
+
+    def _replicate(self, update: Update) -> None:
+        self._peers.replicate(
+            update,
+            lambda: self.state.waits(update),
+            lambda: self.state.replicated(update),
+        )
+
+    def _give(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
+        """What another server fetches."""
+        for follower in self._followers.values():
+            if follower.job == job:
+                return follower.give(epoch, source, chunks)
+        raise NotHereError(f"job {job} is not served here")
+
+    def _fetch(self, nonce: str, errand: FetchTask) -> None:
+        """Gets what this server lacks, and says so to the job service when it is here."""
+        membership, follower = self._memberships[nonce], self._followers[nonce]
+
+        def done() -> None:
+            if self._memberships.get(nonce) is not membership:
+                return
+            try:
+                membership.answer(follower.fetched(errand))
+            except NotHereError as error:
+                _log.warning("job %d: %s; it is asked again", follower.job, error)
+                self._fetch(nonce, errand)
+
+        _log.info("job %d: %d chunks from %s", follower.job, len(errand.chunks), errand.server)
+        self._peers.fetch(
+            follower.job,
+            errand,
+            lambda: follower.wants(errand),
+            lambda part: follower.take(errand, part),
+            done,
+        )
+
+    def _follow(self, nonce: str) -> None:
+        """Does what the job service last said of a job."""
+        membership = self._memberships.get(nonce)
+        if membership is None:
+            return
+        if membership.failure is not None:
+            _log.info("job %d is over: %s", membership.job, membership.failure)
+            self._depart(nonce, "")
+            if isinstance(membership.failure, LeftBehindError):
+                self._come_back(nonce, membership.rank)
+            return
+        follower = self._followers[nonce]
+        while (instruction := membership.take_instruction()) is not None:
+            before = follower.epoch
+            try:
+                membership.answer(follower.answer(instruction))
+            except ValueError as error:  # PlanError included
+                _log.error("job %d: an instruction cannot be followed: %s", membership.job, error)
+                self._depart(nonce, f"an instruction cannot be followed: {error}")
+                return
+            for errand in follower.take_errands():
+                self._fetch(nonce, errand)
+            if follower.epoch != before:
+                plan = instruction.plan
+                if plan.HasField("optimizer") and len(plan.servers) == 1:
+                    _log.warning("job %d: one server alone, so nothing is replicated", plan.job)
+                self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
+                membership.runs(follower.epoch)
+                _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
+
+    def _come_back(self, nonce: str, rank: int) -> None:
+        """This process was stopped for longer than the job's lease: it joins as one that holds
+        nothing."""
+
+        def join() -> None:
+            try:
+                _log.info("job %d is joined again", self.join(nonce, rank))
+            except ClientError as error:
+                _log.warning("a job that went on without this server: %s", error)
+
+        self._world.thread(join, name="come-back", daemon=True).start()
+
+    def _give_up(self, job: int, failure: Failure) -> None:
+        """A chunk of a job failed for good: only another plan can help."""
+        _log.error("job %d: %s", job, failure)
+        for nonce, membership in list(self._memberships.items()):
+            if membership.job != job:
+                continue
+            try:
+                membership.answer(self._followers[nonce].broken([failure]))
+            except UnrecoverableChunkError as error:
+                self._depart(nonce, str(error))
+
+    def _depart(self, nonce: str, reason: str, outage: float | None = None) -> None:
+        """Stops serving a job and leaves it; the calls that takes keep no other job waiting."""
+        membership = self._memberships.pop(nonce)
+        if self._followers.pop(nonce).epoch:
+            _log.info("job %d: %s", membership.job, self.state.counters(membership.job))
+        self.state.remove(membership.job)
+
+        def leave() -> None:
+            try:
+                membership.leave(reason, outage=outage)
+            except ClientError as error:
+                _log.warning("job %d: the job service was not told: %s", membership.job, error)
+
+        self._departures = [thread for thread in self._departures if thread.is_alive()]
+        self._departures.append(self._world.thread(leave))
+        self._departures[-1].start()
+
+
+def obey(server: ServerProcess, lines: Iterable[bytes]) -> None:
+    """Carries out commands, answering each by a line on standard output."""
+    for line in lines:
+        match line.decode(errors="replace").split():
+            case ["join", nonce, rank] if rank.isdecimal():
+                try:
+                    answer = f"joined {server.join(nonce, int(rank))}"
+                except (ClientError, ValueError) as error:
+                    answer = f"refused {' '.join(str(error).split())}"
+            case []:
+                continue
+            case _:
+                answer = "refused a command is: join NONCE RANK"
+        print(answer, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs until told to stop; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        endpoint = Endpoint(
+            (options.address, options.port),
+            link_rate=options.link_rate,
+            queue_bytes=options.queue_bytes,
+            offload=PLAIN if options.offload == "off" else None,
+        )
+    except OSError as error:
+        print(f"server: {error.strerror}", file=sys.stderr)
+        return 1
+    with endpoint:
+        try:
+            server = ServerProcess(endpoint, options.service, options.link_rate)
+        except OSError as error:
+            print(f"server: {error.strerror}", file=sys.stderr)
+            return 1
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: server.stop())
+        _log.info("receive buffer %d bytes; %s", endpoint.receive_buffer, endpoint.offload)
+        print(f"ready {endpoint.address}:{endpoint.port}", flush=True)
+        # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
+        commands = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+        HERE.world.thread(obey, args=(server, commands), daemon=True).start()
+        try:
+            server.run()
+        except OSError as error:
+            print(f"server: {error.strerror}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m hosts.server.__main__",
+        description="A parameter server. Takes `join NONCE RANK` lines on standard input.",
+    )
+    parser.add_argument("--address", required=True, metavar="IPV4", help="address to serve on")
+    parser.add_argument(
+        "--port", type=int, default=PORT, help="UDP port: %(default)s + its core, 0 to 9"
+    )
+    parser.add_argument("--service", required=True, metavar="unix:PATH", help="the job service")
+    parser.add_argument(
+        "--link-rate",
+        type=int,
+        default=0,
+        metavar="BIT/S",
+        help="rate of this host's link, to size trains by (default: what the plans say)",
+    )
+    parser.add_argument(
+        "--queue-bytes",
+        type=int,
+        metavar="BYTES",
+        help="limit of the host interface's queue; the send buffer is kept below it",
+    )
+    parser.add_argument(
+        "--offload",
+        choices=["auto", "off"],
+        default="auto",
+        help="UDP segmentation offload: where a probe shows that it works, or never",
+    )
+    return parser

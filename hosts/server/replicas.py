@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers of a job with an optimizer among themselves: gRPC over TCP, across the data network.
+
+`ShardServer` answers other servers; `Peers` calls them. Both only carry: who may do what is for
+the state machines to say, by the caller's address, which edge ports vouch for.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from ipaddress import IPv4Address
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+
+from hosts.data.snapshot import Chunks, Snapshot, from_message, pages, to_message
+from hosts.net.environment import HERE, Connection, Outside
+from hosts.server.epochs import FetchTask
+from hosts.server.state import NotHereError, StrangerError, Update
+from protocol import shards_pb2
+from protocol.plan import Address
+from protocol.shards_pb2_grpc import ShardServiceServicer
+
+_log = logging.getLogger(__name__)
+
+# A call that takes longer was lost with its connection (a switch that restarts): it is made again.
+_CALL_SECONDS = 2.0
+_AGAIN_SECONDS = 0.2
+_WORK_SECONDS = 5.0  # for the thread that has the state machines; then the caller asks again
+
+Result = TypeVar("Result")
+Later = Callable[[Callable[[], None]], None]
+# With job, epoch and the caller's IPv4 address.
+Get = Callable[[int, int, int, Chunks], Snapshot]
+Put = Callable[[int, int, int, Snapshot], None]
+
+
+class ShardServer(ShardServiceServicer):
+    """Answers other servers at an address (`stop` ends it).
+
+    later: has work done by the thread that has the state machines. replicate, save, load: see
+    ServerState; give: see ServerEpochs, with the job first. Raises OSError if the port is taken.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        later: Later,
+        replicate: Put,
+        give: Get,
+        save: Get,
+        load: Put,
+        outside: Outside = HERE,
+    ) -> None:
+        self._world = outside.world
+        self._later = later
+        self._replicate = replicate
+        self._give = give
+        self._save = save
+        self._load = load
+        self._stop = outside.answer(address, self)
+
+    def stop(self) -> None:
+        """Ends all calls."""
+        self._stop()
+
+    def Replicate(  # noqa: N802
+        self, request: shards_pb2.Shard, context: grpc.ServicerContext
+    ) -> shards_pb2.Held:
+        """See shards.proto."""
+        return self._put(self._replicate, request, context)
+
+    def Load(  # noqa: N802
+        self, request: shards_pb2.Shard, context: grpc.ServicerContext
+    ) -> shards_pb2.Held:
+        """See shards.proto."""
+        return self._put(self._load, request, context)
+
+    def _put(
+        self, put: Put, request: shards_pb2.Shard, context: grpc.ServicerContext
+    ) -> shards_pb2.Held:
+        source = _source(context)
+        self._do(context, lambda: put(request.job, request.epoch, source, from_message(request)))
+        return shards_pb2.Held()
+
+    def Fetch(  # noqa: N802
+        self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[shards_pb2.Shard]:
+        """See shards.proto."""
+        yield from self._get(self._give, request, context)
+
+    def Save(  # noqa: N802
+        self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[shards_pb2.Shard]:
+        """See shards.proto."""
+        yield from self._get(self._save, request, context)
+
+    def _get(
+        self, get: Get, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[shards_pb2.Shard]:
+        source = _source(context)
+
+        def give() -> Snapshot:
+            chunks = np.frombuffer(request.chunks, "<u4").astype(np.int64)
+            return get(request.job, request.epoch, source, chunks)
+
+        for part in pages(self._do(context, give)):
+            yield to_message(request.job, request.epoch, part)
+
+    def _do(self, context: grpc.ServicerContext, work: Callable[[], Result]) -> Result:
+        """Work of the thread that has the state machines; ends the call with why it cannot be."""
+        done: Future[Result] = self._world.future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except ValueError as error:  # NotHereError included
+                done.set_exception(error)
+
+        self._later(run)
+        try:
+            return done.result(_WORK_SECONDS)
+        except StrangerError as error:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except NotHereError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except concurrent.futures.TimeoutError:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"busy for {_WORK_SECONDS:g} s")
+        raise AssertionError("abort returned")
+
+
+def _source(context: grpc.ServicerContext) -> int:
+    """IPv4 address of the caller; the call ends if there is none."""
+    kind, _, rest = context.peer().partition(":")
+    if kind != "ipv4":
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{kind} callers are no servers")
+    return int(IPv4Address(rest.rpartition(":")[0]))
+
+
+class Peers:
+    """Calls other servers, from the address that this one is known by, until they have answered.
+
+    later: has work done by the thread that has the state machines.
+    """
+
+    def __init__(self, later: Later, outside: Outside = HERE) -> None:
+        self._later = later
+        self._outside, self._world = outside, outside.world
+        self._connections: dict[Address, Connection] = {}
+        self._over = self._world.event()
+
+    def close(self) -> None:
+        """Ends all calls."""
+        self._over.set()
+        for connection in self._connections.values():
+            connection.close()
+
+    def replicate(
+        self, update: Update, waits: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        """Has a backup hold an update, then does `done`; tries as long as the state machine
+        `waits` for it."""
+        message = to_message(update.job, update.epoch, update.snapshot)
+        self._send(update, message, waits, done)
+
+    def fetch(
+        self,
+        job: int,
+        errand: FetchTask,
+        wants: Callable[[], bool],
+        take: Callable[[Snapshot], None],
+        done: Callable[[], None],
+    ) -> None:
+        """Has a thread get what an errand is about: `take` gets each part, `done` ends it.
+
+        Tries again as long as the follower `wants` it; those are called where state machines are.
+        """
+        stub = self._stub(errand.server)
+        request = shards_pb2.FetchRequest(
+            job=job, epoch=errand.epoch, chunks=errand.chunks.astype("<u4").tobytes()
+        )
+
+        def again() -> None:
+            while not self._over.is_set() and wants():
+                try:
+                    for message in stub.Fetch(request, timeout=30.0):
+                        part = from_message(message)
+                        self._later(lambda part=part: take(part))  # type: ignore[misc]
+                    self._later(done)
+                    return
+                except (grpc.RpcError, ValueError) as error:
+                    if self._over.is_set():
+                        return
+                    _log.info("job %d: fetching from %s: %s", job, errand.server, _words(error))
+                self._over.wait(_AGAIN_SECONDS)
+
+        self._world.thread(again, name=f"fetch-{errand.server}", daemon=True).start()
+
+    def _send(
+        self,
+        update: Update,
+        message: shards_pb2.Shard,
+        waits: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        call = self._stub(update.backup).Replicate.future(message, timeout=_CALL_SECONDS)
+
+        def ended(call: Any) -> None:
+            if self._over.is_set():
+                return
+            error = call.exception()
+            if error is None:
+                self._later(done)
+                return
+            _log.info("job %d: replica at %s: %s", update.job, update.backup, _words(error))
+            self._world.timer(_AGAIN_SECONDS, lambda: self._later(again)).start()
+
+        def again() -> None:
+            if waits() and not self._over.is_set():
+                self._send(update, message, waits, done)
+
+        call.add_done_callback(ended)
+
+    def _stub(self, address: Address) -> Any:
+        if address not in self._connections:
+            self._connections[address] = self._outside.peer(address)
+        return self._connections[address].stub
+
+
+def _words(error: Any) -> str:
+    if isinstance(error, grpc.Call):
+        return f"{error.code().name.lower()}, {error.details()}"
+    return str(error)

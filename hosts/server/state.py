@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter server's side of the protocol, for many jobs at once.
+
+A state machine without socket, clock or thread, of the same shape as a worker's transport. A
+server sums DIRECT chunks in float32, and is the root of the streams whose plan says so. Where the
+plan has an optimizer, it makes parameters of the sums (`hosts.server.update_pipeline`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.reports import Failure
+from hosts.data.snapshot import Chunks, Snapshot
+from hosts.native.library import alike, library
+from hosts.net.arrivals import Clock, Released, Seconds
+from hosts.server.asynchronous_node import AsynchronousNode
+from hosts.server.direct_sums import DirectStream
+from hosts.server.root_node import RootNode
+from hosts.server.shards import Shards
+from hosts.server.update_pipeline import Steps
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER_BYTES, VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import Address, ServerPlan, backup_of
+
+# As numbers of numpy's own: an enumeration's member costs a look-up.
+_DIRECT = np.uint8(Flag.DIRECT)
+_CONTRIBUTE = np.uint8(Op.CONTRIBUTE)
+_QUERY = np.uint8(Op.QUERY)
+_SUMMED = VERSION << 4 | Op.CONTRIBUTE
+
+
+class NotHereError(ValueError):
+    """What another server asks for or brings is not to be had, or held, here and now."""
+
+
+class StrangerError(NotHereError):
+    """Nothing here is for whoever has this address: to ask again does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What the server at `backup` is to hold before results of an epoch of a job go out."""
+
+    job: int
+    epoch: int
+    number: int
+    backup: Address
+    snapshot: Snapshot
+
+
+class _Job:
+    """One job's plan, streams and counters."""
+
+    def __init__(self, plan: ServerPlan, shards: Shards | None) -> None:
+        self.plan = plan
+        self.counters: Counter[str] = Counter()
+        self.frozen = False
+        self.steps = Steps(plan, shards) if shards is not None else None
+        self.roots: dict[int, RootNode] = {}
+        self.direct: dict[int, DirectStream | AsynchronousNode]
+        self.alone: AsynchronousNode | None = None
+        if plan.alone:
+            assert shards is not None
+            assert self.steps is not None
+            self.alone = AsynchronousNode(plan, self.counters, self.steps, shards)
+            self.direct = dict.fromkeys(plan.windows, self.alone)
+        else:
+            self.roots = {
+                root.stream: RootNode(plan, root, self.counters, self.steps) for root in plan.roots
+            }
+            self.direct = {
+                stream: DirectStream(plan, stream, window, self.counters, self.steps)
+                for stream, window in plan.windows.items()
+            }
+        keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
+        self._ranks = np.argsort(keys)
+        self._keys = keys[self._ranks]
+
+    def on_packets(self, batch: Batch) -> list[Batch]:
+        """Packets of this job; returns what to send."""
+        if self.frozen:
+            self._count("frozen", len(batch))
+            return []
+        headers = batch.headers
+        current = headers["epoch"] == self.plan.epoch
+        self._count("other_epoch", int(np.count_nonzero(~current)))
+        if not current.all():
+            batch = batch.select(current)
+            headers = batch.headers
+        kind = ops(headers)
+        direct = (headers["flags"] & _DIRECT) != 0
+        useful = (kind == _CONTRIBUTE) | (kind == _QUERY)
+        self._count("unexpected", int(np.count_nonzero(~useful)))
+        results: list[Batch] = []
+        states: list[Batch] = []
+        for stream in _distinct(headers["stream"][useful]):
+            mine = useful & (headers["stream"] == stream)
+            for of_direct in (False, True):
+                part = mine & (direct == of_direct)
+                if not part.any():
+                    continue
+                contributions = batch.select(part & (kind == _CONTRIBUTE))
+                queries = batch.select(part & (kind == _QUERY))
+                if of_direct:
+                    self._on_direct(stream, contributions, queries, results, states)
+                elif stream not in self.roots:
+                    self._count("no_such_node", len(contributions) + len(queries))
+                else:
+                    if len(contributions):
+                        results += self.roots[stream].on_contributions(contributions)
+                    if len(queries):
+                        states += self.roots[stream].on_queries(queries)
+        # Results first: whoever gets the one it asked about needs no STATE any more.
+        return results + states
+
+    def root_for(self, header: Any) -> RootNode | None:
+        """The node that a packet is for, if it is a contribution of this epoch to one."""
+        current = header["epoch"] == self.plan.epoch and not self.frozen
+        summed = header["version_op"] == _SUMMED and not header["flags"] & _DIRECT
+        return self.roots.get(int(header["stream"])) if current and summed else None
+
+    def _on_direct(
+        self,
+        stream: int,
+        contributions: Batch,
+        queries: Batch,
+        results: list[Batch],
+        states: list[Batch],
+    ) -> None:
+        if stream not in self.direct:
+            self._count("no_such_node", len(contributions) + len(queries))
+            return
+        machine = self.direct[stream]
+        for packets, answer, out in (
+            (contributions, machine.on_contributions, results),
+            (queries, machine.on_queries, states),
+        ):
+            sources = peer_keys(packets.peers)
+            at = np.minimum(np.searchsorted(self._keys, sources), len(self._keys) - 1)
+            known = self._keys[at] == sources
+            self._count("wrong_source", int(np.count_nonzero(~known)))
+            if known.any():
+                out += answer(packets.select(known), self._ranks[at[known]])
+
+    def _count(self, outcome: str, n: int) -> None:
+        if n:
+            self.counters[outcome] += n
+
+
+class ServerState:
+    """The state machine of one server.
+
+    payload: whether chunks have one; else there is nothing to add up but their headers.
+    All jobs share the payload size of the data plane: `lanes`, 0 before the first `install`.
+    `foreign` counts packets of no job that is installed.
+    """
+
+    def __init__(self, *, payload: bool = True) -> None:
+        self.lanes = 0
+        self.foreign = 0
+        self._payload = payload
+        self._jobs: dict[int, _Job] = {}
+        self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
+        self._output: list[Batch] = []
+        self._native = library()
+
+    @property
+    def jobs(self) -> list[int]:
+        """Numbers of the jobs installed."""
+        return sorted(self._jobs)
+
+    def install(self, plan: ServerPlan) -> None:
+        """Starts (or, in a newer epoch, starts over) a job; its counters go on.
+
+        Raises ValueError for an epoch that is not newer, or other lanes than the jobs at hand.
+        """
+        before = self._jobs.get(plan.job)
+        if before is not None and plan.epoch <= before.plan.epoch:
+            raise ValueError(
+                f"job {plan.job} is in epoch {before.plan.epoch}; epoch {plan.epoch} is not newer"
+            )
+        others = [job for number, job in self._jobs.items() if number != plan.job]
+        if others and plan.lanes != self.lanes:
+            raise ValueError(
+                f"job {plan.job} has {plan.lanes} lanes per chunk, the jobs at hand {self.lanes}"
+            )
+        shards = None
+        if plan.optimizer is not None:
+            # The first plan has all workers; who comes later was told of them by Halt.
+            shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes, plan.world)
+            shards.meet(*plan.met)
+            primary = plan.server_of(np.arange(plan.chunks))
+            backup = backup_of(primary, len(plan.servers))
+            shards.forget((primary != plan.rank) & (backup != plan.rank))
+        job = _Job(plan if self._payload else replace(plan, lanes=0), shards)
+        if before is not None:
+            job.counters.update(before.counters)
+        self._jobs[plan.job] = job
+        self.lanes = plan.lanes
+
+    def freeze(self, job: int) -> None:
+        """Takes no packet of a job (they are counted) until `install` of a newer epoch.
+
+        Raises KeyError if it is not installed.
+        """
+        self._jobs[job].frozen = True
+        steps = self._jobs[job].steps
+        if steps is not None:
+            steps.drop()
+
+    def shards(
+        self, job: int, optimizer: OptimizerPlan, chunks: int, lanes: int, workers: int = 0
+    ) -> Shards:
+        """What is held of a job whose optimizer runs here, from its first plan (or earlier) on.
+        workers: that it was created with."""
+        if job not in self._shards:
+            self._shards[job] = Shards(optimizer, chunks, lanes, workers)
+        return self._shards[job]
+
+    def levels(self, job: int) -> bytes:
+        """Levels of all chunks as a Report has them; nothing if none is held."""
+        shards = self._shards.get(job)
+        if shards is None or not shards.levels.any():
+            return b""
+        return shards.levels.astype("<u4").tobytes()
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether `take_updates` would give one."""
+        return any(job.steps is not None and job.steps.pending for job in self._jobs.values())
+
+    def take_updates(self) -> list[Update]:
+        """What backups are to hold, for `replicated` once they do."""
+        updates = []
+        for number, job in self._jobs.items():
+            update = job.steps.take_update() if job.steps is not None else None
+            if job.steps is not None and update is not None:
+                assert job.steps.backup is not None
+                backup = job.plan.servers[job.steps.backup]
+                updates.append(Update(number, job.plan.epoch, update[0], backup, update[1]))
+        return updates
+
+    def waits(self, update: Update) -> bool:
+        """Whether results still wait for an update."""
+        job = self._jobs.get(update.job)
+        if job is None or job.steps is None or job.plan.epoch != update.epoch:
+            return False
+        return job.steps.waits(update.number)
+
+    def replicated(self, update: Update) -> None:
+        """The backup holds an update: the results go out."""
+        if self.waits(update):
+            steps = self._jobs[update.job].steps
+            assert steps is not None
+            self._output += steps.replicated(update.number)
+
+    def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
+        """Holds what the primary that calls from an IPv4 address has stepped. (Processes of a host
+        share it, and are not told apart.)
+
+        Raises NotHereError unless this server is its backup in this epoch, ValueError for chunks
+        that cannot be.
+        """
+        current = self._jobs.get(job)
+        if current is None or current.plan.epoch != epoch or current.frozen:
+            raise NotHereError(f"job {job} is not in epoch {epoch} here")
+        plan = current.plan
+        ranks = np.unique(plan.server_of(snapshot.chunks)).tolist()
+        for rank in ranks:
+            if rank < 0:
+                raise ValueError(f"job {job} has chunks 0..{plan.chunks - 1}")
+            mine = backup_of(rank, len(plan.servers)) == plan.rank
+            if not (mine and plan.calls_from(rank, source)):
+                address = IPv4Address(source)
+                raise NotHereError(f"job {job}: {address} has no replica of these chunks here")
+        self._shards[job].take(snapshot)
+
+    def save(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
+        """What a worker at an IPv4 address needs for a checkpoint.
+
+        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
+        its workers is there), and all is held here.
+        """
+        shards = self._of_worker(job, epoch, source)
+        try:
+            return shards.snapshot(chunks)
+        except (KeyError, IndexError) as error:
+            raise NotHereError(f"job {job}: {error}") from error
+
+    def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
+        """What a worker at an IPv4 address has of a checkpoint.
+
+        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
+        its workers is there), and chunks have begun here; ValueError for what they did not begin
+        with.
+        """
+        shards = self._of_worker(job, epoch, source)
+        try:
+            shards.resume(snapshot)
+        except KeyError as error:
+            raise NotHereError(f"job {job}: {error}") from error
+
+    def _of_worker(self, job: int, epoch: int, source: int) -> Shards:
+        current = self._jobs.get(job)
+        if current is None or current.plan.epoch != epoch or current.frozen:
+            raise NotHereError(f"job {job} is not in epoch {epoch} here")
+        if current.steps is None or source not in {worker.ipv4 for worker in current.plan.workers}:
+            raise StrangerError(f"job {job}: nothing for {IPv4Address(source)} here")
+        return self._shards[job]
+
+    def epoch(self, job: int) -> int:
+        """Of the plan that is installed for a job; 0: none."""
+        return self._jobs[job].plan.epoch if job in self._jobs else 0
+
+    def remove(self, job: int) -> None:
+        """Forgets a job, installed or not."""
+        self._jobs.pop(job, None)
+        self._shards.pop(job, None)
+
+    def counters(self, job: int) -> dict[str, int]:
+        """How often each outcome was a packet's (or a chunk's). Raises KeyError."""
+        return dict(self._jobs[job].counters)
+
+    def take_failures(self) -> list[tuple[int, Failure]]:
+        """Chunks that have failed for good since the last call, with their jobs."""
+        failures: list[tuple[int, Failure]] = []
+        for number, job in self._jobs.items():
+            roots: list[RootNode | AsynchronousNode] = list(job.roots.values())
+            if job.alone is not None:
+                roots.append(job.alone)
+            for root in roots:
+                failures += [(number, failure) for failure in root.failures]
+                root.failures = []
+        return failures
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """Takes packets that have arrived. `now` (seconds) is not needed: a server never waits."""
+        if self._native is not None and alike(self._native, batch.headers):
+            # Nearly always: then there is nothing to be sorted.
+            header = batch.headers[0]
+            job = self._jobs.get(int(header["job"]))
+            root = job.root_for(header) if job is not None else None
+            if root is not None:
+                self._output += root.on_contributions(batch)
+                return
+        jobs = batch.headers["job"]
+        numbers = _distinct(jobs)
+        self.foreign += len(batch)
+        # Anyone may send numbers of no job, as many as there are: what they cost is the line above.
+        for number in [number for number in numbers if number in self._jobs]:
+            mine = jobs == number
+            part = batch if mine.all() else batch.select(mine)
+            self.foreign -= len(part)
+            self._output += self._jobs[number].on_packets(part)
+
+    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+        """Takes packets that arrive at these times (n,), the first ones, see `RootNode.on_train`;
+        None: the first is to be taken by itself."""
+        if self._native is None or self._output or not alike(self._native, batch.headers):
+            return None
+        header = batch.headers[0]
+        job = self._jobs.get(int(header["job"]))
+        root = job.root_for(header) if job is not None else None
+        small = HEADER_BYTES + OVERHEAD
+        sizes = small, small + 4 * self.lanes
+        return None if root is None else root.on_train(times, batch, clock, sizes)
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """Packets to send now; a server has no timers, so it wants to be asked after packets."""
+        output, self._output = self._output, []
+        return (Batch.concatenate(output) if output else None), math.inf
+
+
+def _distinct(column: npt.NDArray[Any]) -> list[int]:
+    """The values in it, of which there is mostly one."""
+    first = column[:1]
+    found: list[int] = (first if (column == first).all() else np.unique(column)).tolist()
+    return found

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job service as its callers see it: how it is reached and asked, what its refusals mean, and
+the calls of those who are no member of a job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import grpc
+
+from hosts.errors import (
+    ClientError,
+    JobRefusedError,
+    LeftBehindError,
+    NamespaceTakenError,
+    NoRoomError,
+    PlanWithdrawnError,
+    ServiceUnavailableError,
+    WrongNonceError,
+)
+from hosts.net.environment import HERE, Outside
+from hosts.session import testbed_environment
+from protocol import jobs_pb2
+from protocol.pipeline import TALL, Pipeline
+from protocol.world import REAL, World
+
+_log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 10.0
+RETRY_SECONDS = (0.1, 0.5)  # after the first failure, and at most; doubling
+
+TREES: Mapping[str, jobs_pb2.Tree] = {
+    "two-level": jobs_pb2.TWO_LEVEL,
+    "tor": jobs_pb2.TOR,
+    "core": jobs_pb2.CORE,
+    "none": jobs_pb2.NONE,
+    "two-level-server": jobs_pb2.TWO_LEVEL_SERVER,
+    "core-server": jobs_pb2.CORE_SERVER,
+}
+
+
+_TREE_NAMES = {number: name for name, number in TREES.items()}
+ADMISSIONS: Mapping[str, jobs_pb2.Admission] = {
+    "network": jobs_pb2.NETWORK,
+    "servers": jobs_pb2.SERVERS,
+}
+
+
+class Service(NamedTuple):
+    """What CreateService returns: the secret that admits to the job, the job's number, the tree
+    that it was admitted with, and the names of its server processes by rank (the hosts', or s0.0,
+    s0.1.. of those that have several)."""
+
+    nonce: str
+    job: int
+    tree: str
+    servers: tuple[str, ...]
+
+
+_REFUSALS = {
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.NOT_FOUND,
+}
+
+
+def create_service(
+    service: str | None,
+    namespace: str,
+    workers: Iterable[str],
+    servers: Iterable[str],
+    *,
+    tree: str = "two-level",
+    window: int = 0,
+    streams: int = 0,
+    lease: float = 0.0,
+    admission: str = "network",
+    slice_bytes: int = 0,
+    pipeline: str = TALL,
+    ablate: Iterable[str] = (),
+    outage: float = 10.0,
+    outside: Outside = HERE,
+) -> Service:
+    """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
+    host is in it with all its processes): CreateService.
+
+    service: the job service's unix socket; None: as the environment says
+    (`hosts.session.testbed_environment`).
+    tree: one of TREES. window: chunks in flight per stream, a power of two; 0:
+    the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
+    a member counts as dead; 0: the controller's default. admission: of a job that switches have no
+    slots for: `network` refuses it, `servers` lets it run with tree none. slice_bytes: of a key,
+    which have a server and a stream to themselves; 0: 32 KiB. pipeline, ablate: how servers work
+    and what they leave out, for comparison (protocol.pipeline). outage: seconds to wait for a
+    service that is away.
+
+    Raises NamespaceTakenError if a job of that name is alive, NoRoomError with what would fit,
+    ClientError; ValueError for another tree, admission, pipeline or ablation.
+    """
+    for what, given, known in (("tree", tree, TREES), ("admission", admission, ADMISSIONS)):
+        if given not in known:
+            raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
+    work = Pipeline(pipeline, tuple(ablate))
+    with outside.service(testbed_environment.service() if service is None else service) as stub:
+        reply = call(
+            stub.CreateService,
+            jobs_pb2.CreateServiceRequest(
+                namespace=namespace,
+                workers=[jobs_pb2.Member(host=h, rank=i) for i, h in enumerate(workers)],
+                servers=[jobs_pb2.Member(host=h, rank=i) for i, h in enumerate(servers)],
+                tree=TREES[tree],
+                window=window,
+                streams=streams,
+                lease=lease,
+                admission=ADMISSIONS[admission],
+                slice_bytes=slice_bytes,
+                pipeline=work.to_message(),
+            ),
+            outage + _ANSWER_SECONDS,
+            # Not asked again once it was: the job may be there.
+            wait_for_ready=True,
+            taken=NamespaceTakenError,
+        )
+    ranked = sorted(reply.servers, key=lambda server: int(server.rank))
+    names = tuple(server.host for server in ranked)
+    return Service(reply.nonce, reply.job, _TREE_NAMES.get(reply.tree, tree), names)
+
+
+def report_gone(
+    service: str,
+    nonce: str,
+    role: jobs_pb2.Role,
+    rank: int,
+    reason: str,
+    outage: float = 10.0,
+    outside: Outside = HERE,
+) -> None:
+    """Tells the job service that a member's process is dead, and how it ended ("was killed by
+    SIGKILL"), so that the others need not wait for its lease to end.
+
+    For whoever has started it. outage: seconds to wait for a service that is away. Raises
+    ClientError.
+    """
+    request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
+
+    def tell() -> None:
+        with outside.service(service) as stub:
+            call(stub.Gone, request)
+
+    patiently(tell, outage, outside.world)
+
+
+def patiently(attempt: Callable[[], Any], outage: float, world: World = REAL) -> Any:
+    """Calls a service that may be away for so many seconds; raises ClientError."""
+    began = world.now()
+    wait, longest = RETRY_SECONDS
+    while True:
+        try:
+            return attempt()
+        except ServiceUnavailableError as error:
+            if world.now() - began > outage:
+                raise
+            _log.info("%s; it is asked again", error)
+        world.sleep(wait)  # nothing but the service's return can end this wait
+        wait = min(2 * wait, longest)
+
+
+def call(
+    method: Any,
+    request: Any,
+    timeout: float | None = _ANSWER_SECONDS,
+    *,
+    wait_for_ready: bool = False,
+    taken: type[JobRefusedError] = JobRefusedError,
+) -> Any:
+    """One unary call; raises the ClientError that fits what the service answers.
+
+    wait_for_ready: a service that does not listen is waited for, within the timeout. taken: raised
+    for what somebody else has.
+    """
+    try:
+        return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
+    except grpc.RpcError as error:
+        # It says all that gRPC's does, whose traceback is long and of nobody's program.
+        raise explained(error, taken) from None
+
+
+def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> ClientError:
+    """The ClientError for a gRPC error (`grpc.RpcError` that is also a `grpc.Call`)."""
+    code, details = error.code(), error.details() or "no reason given"
+    if code == grpc.StatusCode.ALREADY_EXISTS:
+        return taken(details)
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return NoRoomError(details)
+    if code == grpc.StatusCode.UNAVAILABLE:
+        return ServiceUnavailableError(f"the job service is not available: {details}")
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return ServiceUnavailableError(f"the job service does not answer: {details}")
+    if code == grpc.StatusCode.CANCELLED:  # not by us: a service that stops cuts its calls off
+        return ServiceUnavailableError(f"the job service cut the call off: {details}")
+    if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+        return WrongNonceError(details)
+    if code in _REFUSALS:
+        return JobRefusedError(details)
+    if code == grpc.StatusCode.ABORTED:
+        # (Not where another process is in its place.)
+        left_behind = "goes on without" in details and ", which " in details
+        return LeftBehindError(details) if left_behind else PlanWithdrawnError(details)
+    return ClientError(f"the job service failed ({code.name}): {details}")

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's or server's membership of a job: its calls of the job service, and what they tell.
+
+`Membership` holds the gRPC channel and two threads: one gets instructions (`Watch`), so the end of
+the job is known at once; one sends heartbeats and the answers to instructions. Neither touches the
+state machines: they queue instructions or set `failure`, and call `on_change`.
+
+A job service that is away for a while (its controller is restarted) is waited for; members go on
+with the plan that they have.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import grpc
+
+from hosts.errors import ClientError, JobRefusedError, PlanWithdrawnError, ServiceUnavailableError
+from hosts.net.environment import HERE, Outside
+from hosts.session.job_service import RETRY_SECONDS, call, explained, patiently
+from protocol import jobs_pb2
+from protocol.optimizer import OptimizerPlan
+from protocol.plan import Address
+
+_log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 2.0
+OUTAGE_SECONDS = 60.0
+
+
+class Membership:
+    """One member (role, rank) of one job, from ConnectService to Leave.
+
+    on_change: called, from other threads, whenever there is an instruction or `failure` is set.
+    unanswered: seconds, awaited: place and name of a key, for heartbeats, see HeartbeatRequest;
+    called from another thread.
+    outage: seconds for which the job service may be away, from the first call on.
+    Raises ClientError if there is no service at `service`, not even a socket, or it refuses.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        nonce: str,
+        role: jobs_pb2.Role,
+        rank: int,
+        address: Address,
+        on_change: Callable[[], None],
+        *,
+        unanswered: Callable[[], float] = lambda: 0.0,
+        awaited: Callable[[], tuple[int, str]] = lambda: (0, ""),
+        outage: float = OUTAGE_SECONDS,
+        outside: Outside = HERE,
+    ) -> None:
+        self._world = world = outside.world
+        self.role, self.rank = role, rank
+        self._nonce = nonce
+        self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
+        self._on_change = on_change
+        self._unanswered = unanswered
+        self._awaited = awaited
+        self._outage = outage
+        self._instructions: deque[jobs_pb2.Instruction] = deque()
+        self._answers: deque[jobs_pb2.ResyncRequest] = deque()
+        self._failure: ClientError | None = None
+        self._lock = world.lock()  # of the failure
+        self._left = world.event()
+        self._over = world.event()  # it has left, or failed
+        self._beat_now = world.event()
+        self._epoch = 0  # of the plan that this member runs
+        self._connection = outside.service(service)
+        self._stub = self._connection.stub
+        request = jobs_pb2.ConnectServiceRequest(
+            nonce=nonce,
+            role=role,
+            rank=rank,
+            address=jobs_pb2.Address(ipv4=address.ipv4, port=address.port),
+            process=self._process,
+        )
+        try:
+            # Whoever asks again with the same number of its own is known already.
+            reply = patiently(lambda: call(self._stub.ConnectService, request), outage, world)
+        except BaseException:
+            self._connection.close()
+            raise
+        self.job: int = reply.job
+        self.world: int = reply.world
+        self.lanes: int = reply.lanes
+        self._heard = self._world.now()  # when a call last succeeded
+        self._watching: Any = None
+        who = "server" if role == jobs_pb2.SERVER else "worker"
+        name = f"job-{self.job}-{who}-{rank}"
+        self._threads = [
+            world.thread(self._watch, name=f"{name}-watch", daemon=True),
+            world.thread(self._beat, name=f"{name}-heartbeat", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def failure(self) -> ClientError | None:
+        """Why this membership is over; None while it is not, and after `leave`."""
+        return self._failure
+
+    @property
+    def pending(self) -> bool:
+        """Whether `take_instruction` would give one."""
+        return bool(self._instructions)
+
+    def take_instruction(self) -> jobs_pb2.Instruction | None:
+        """The next instruction to carry out, in order; None: none for now."""
+        try:
+            return self._instructions.popleft()
+        except IndexError:
+            return None
+
+    def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
+        """Gives answers (that lack only who gives them) in order, from another thread."""
+        if not answers:
+            return
+        for answer in answers:
+            answer.nonce, answer.role, answer.rank = self._nonce, self.role, self.rank
+            answer.process = self._process
+        self._answers.extend(answers)
+        self._beat_now.set()
+
+    def init(
+        self,
+        keys: Iterable[jobs_pb2.Key],
+        timeout: float | None = None,
+        gives_state: bool = False,
+        optimizer: OptimizerPlan | None = None,
+    ) -> None:
+        """InitService: keys (in the same order) and optimizer of every worker. ClientError.
+
+        gives_state: this worker can tell one that joins later what its application has to know.
+        """
+        request = jobs_pb2.InitServiceRequest(
+            nonce=self._nonce,
+            rank=self.rank,
+            keys=keys,
+            process=self._process,
+            gives_state=gives_state,
+        )
+        if optimizer is not None:
+            request.optimizer.CopyFrom(optimizer.to_message())
+        self._insist(self._stub.InitService, request, timeout)
+
+    def runs(self, epoch: int) -> None:
+        """Tells the service, soon and from another thread, which epoch's plan this member runs."""
+        self._epoch = epoch
+        self._beat_now.set()
+
+    def fail(self, failure: ClientError) -> None:
+        """Ends the membership, as if the job service had; the first failure counts."""
+        # After a leave the end of the job is no failure.
+        with self._lock:
+            if self._failure is not None or self._left.is_set():
+                return
+            self._failure = failure
+        self._over.set()
+        self._beat_now.set()
+        self._on_change()
+
+    def leave(
+        self,
+        reason: str = "",
+        results: Sequence[jobs_pb2.Result] = (),
+        levels: bytes = b"",
+        outage: float | None = None,
+    ) -> None:
+        """Leave, once: `reason` empty means finished. Frees channel and threads in any case.
+
+        results, levels: what a worker that finished hands over, see LeaveRequest. outage: seconds
+        to wait for a service that is away, None: as always. Raises ClientError if the service
+        cannot be told; a job that is over needs no telling.
+        """
+        if self._left.is_set():
+            return
+        self._left.set()
+        self._over.set()
+        self._beat_now.set()
+        request = jobs_pb2.LeaveRequest(
+            nonce=self._nonce,
+            role=self.role,
+            rank=self.rank,
+            reason=reason,
+            results=results,
+            levels=levels,
+            process=self._process,
+        )
+        try:
+            if self._failure is None:
+                self._insist(self._stub.Leave, request, None, outage)
+        finally:
+            self._connection.close()
+            for thread in self._threads:
+                if thread is not self._world.current():
+                    thread.join()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _insist(
+        self, method: Any, request: Any, timeout: float | None, outage: float | None = None
+    ) -> None:
+        """A unary call, made again while the service is away. Raises ClientError."""
+        most = self._outage if outage is None else outage
+        wait, longest = RETRY_SECONDS
+        began = self._world.now()
+        while True:
+            try:
+                call(method, request, timeout)
+                self._heard = self._world.now()
+                return
+            except ServiceUnavailableError as error:
+                late = timeout is not None and self._world.now() - began > timeout
+                if late or self._failure or self._world.now() - began > most:
+                    raise
+                _log.info("job %d: %s; it is asked again", self.job, error)
+            if self._left.is_set():
+                self._world.sleep(wait)  # nothing but the service's return can end this wait
+            else:
+                self._over.wait(wait)
+            wait = min(2 * wait, longest)
+
+    def _away(self, error: ClientError) -> ClientError:
+        return ServiceUnavailableError(f"{error}; waited {self._outage:g} s for it")
+
+    def _watch(self) -> None:
+        wait, most = RETRY_SECONDS
+        request = jobs_pb2.WatchRequest(
+            nonce=self._nonce, role=self.role, rank=self.rank, process=self._process
+        )
+        while not self._over.is_set():
+            try:
+                for instruction in self._stub.Watch(request):
+                    self._heard = self._world.now()
+                    wait = RETRY_SECONDS[0]
+                    self._instructions.append(instruction)
+                    self._on_change()
+                self.fail(PlanWithdrawnError(f"job {self.job} has ended"))
+            except grpc.RpcError as error:
+                self._lost(explained(error))
+            except ValueError as error:
+                if not self._over.is_set():  # else the channel is closed, as grpc calls it
+                    self.fail(ClientError(f"an instruction could not be carried out: {error}"))
+                    raise
+            self._over.wait(wait)
+            wait = min(2 * wait, most)
+
+    def _beat(self) -> None:
+        wait, most = RETRY_SECONDS
+        while not self._over.is_set():
+            self._beat_now.wait(HEARTBEAT_SECONDS)
+            self._beat_now.clear()
+            try:
+                while self._answers and not self._over.is_set():
+                    call(self._stub.Resync, self._answers[0])
+                    self._answers.popleft()
+                if not self._over.is_set():
+                    call(self._stub.Heartbeat, self._heartbeat())
+            except ClientError as error:
+                self._lost(error)
+                self._over.wait(wait)
+                wait = min(2 * wait, most)
+                if self._answers:
+                    self._beat_now.set()
+            except ValueError:  # what grpc raises for a channel that is closed
+                return
+            else:
+                self._heard = self._world.now()
+                wait = RETRY_SECONDS[0]
+
+    def _heartbeat(self) -> jobs_pb2.HeartbeatRequest:
+        awaited, key = self._awaited()
+        return jobs_pb2.HeartbeatRequest(
+            nonce=self._nonce,
+            role=self.role,
+            rank=self.rank,
+            epoch=self._epoch,
+            unanswered=self._unanswered(),
+            process=self._process,
+            awaited=awaited,
+            awaited_key=key,
+        )
+
+    def _lost(self, failure: ClientError) -> None:
+        """A call failed: the service may only be away for a while."""
+        if isinstance(failure, ServiceUnavailableError):
+            if self._world.now() - self._heard <= self._outage:
+                return
+            failure = self._away(failure)
+        elif self._epoch and isinstance(failure, JobRefusedError):
+            failure = PlanWithdrawnError(str(failure))
+        self.fail(failure)

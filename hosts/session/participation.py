@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker in a job: its membership, its transport from epoch to epoch, and its calls under way.
+
+A thread of its own, the driver, feeds the transport from the socket, carries out what the job
+service says and settles calls, from `begin` to `leave`, whatever the application does meanwhile: so
+sums come in while it computes, and a worker that computes does not hold up a change for all others.
+Whoever else touches the state machines takes `turn`; the driver has it for a step at a time, and
+never while it waits or runs what the application has asked to be called.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+
+from hosts.epochs import UnrecoverableChunkError
+from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
+from hosts.net.arrivals import Clock, Released, Seconds
+from hosts.net.driver import Attachment, drive
+from hosts.net.environment import HERE, Outside
+from hosts.session.calls import Call, Calls
+from hosts.session.membership import Membership
+from hosts.worker.epochs import WorkerEpochs
+from hosts.worker.explanation import Outline
+from hosts.worker.round_barrier import Rounds
+from hosts.worker.transport import WorkerTransport
+from protocol import jobs_pb2
+from protocol.header import Batch
+from protocol.plan import Address
+from protocol.state import Arrays
+
+_log = logging.getLogger(__name__)
+
+_HEARTBEAT_WAIT = 0.5  # s
+
+Submit = Callable[[WorkerTransport], int]
+
+
+class Participation:
+    """See Membership. `turn` is held by whoever touches `follower`, its transport or the calls.
+
+    broken: why this worker can only leave; None: it can go on.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        nonce: str,
+        rank: int,
+        endpoint: Attachment,
+        outage: float,
+        outside: Outside = HERE,
+    ) -> None:
+        self.outside, self._world = outside, outside.world
+        self.follower: WorkerEpochs | None = None
+        self.turn = self._world.condition()
+        self.broken: BaseException | None = None
+        self._calls = Calls()
+        self._names: list[str] = []
+        self._rounds: Rounds | None = None
+        self._endpoint = endpoint
+        self._settled: list[tuple[Call, BaseException | None]] = []  # to be told so
+        self._untold: list[Call] = []  # all that nobody has been told of yet
+        self._due = math.inf  # when `drive` is to return
+        self._told = self._world.event()  # for a driver that does not drive any more
+        self._stopped = False
+        self._driver = self._world.thread(self._run, name=f"worker-{rank}", daemon=True)
+        self.membership = Membership(
+            service,
+            nonce,
+            jobs_pb2.WORKER,
+            rank,
+            Address(endpoint.ipv4, endpoint.port),
+            self._on_change,
+            unanswered=self._unanswered,
+            awaited=self._awaited,
+            outage=outage,
+            outside=outside,
+        )
+
+    @property
+    def transport(self) -> WorkerTransport | None:
+        """Of the plan at hand; None before the first."""
+        return self.follower.transport if self.follower is not None else None
+
+    def running_transport(self) -> WorkerTransport:
+        """Its transport. Raises CallOrderError before the first plan."""
+        transport = self.transport
+        if transport is None:
+            raise CallOrderError("call init_service first")
+        return transport
+
+    def outline(self, most: int) -> Outline | None:
+        """What the transport knows of at most so many chunks of each stream; None: no plan yet."""
+        with self.turn:
+            transport = self.transport
+            return None if transport is None else transport.outline(self._world.now(), most)
+
+    def check_thread(self) -> None:
+        """Raises CallOrderError in the driver's thread, which nothing may keep waiting."""
+        if self._world.current() is self._driver:
+            raise CallOrderError(
+                "a future's callback makes no calls: it runs in the thread that calls wait for"
+            )
+
+    def begin(self, follower: WorkerEpochs, names: list[str]) -> None:
+        """From now on instructions are carried out. names: of the keys, by number."""
+        self._rounds = Rounds(follower.gate, len(names))
+        self._names = names
+        self.follower = follower
+        self._driver.start()
+
+    def wait_for_plan(self, timeout: float | None) -> None:
+        """Blocks until the first plan. Raises ClientError, or TimeoutError after `timeout` s."""
+        with self.turn:
+            there = self.turn.wait_for(
+                lambda: self.membership.failure or self.broken or self.transport, timeout
+            )
+            if not there:
+                raise TimeoutError(
+                    f"job {self.membership.job} has no plan after {timeout} s: not every worker "
+                    "and server has connected and named its keys"
+                )
+            self.check()
+
+    def enter(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> None:
+        """Begins a call when there is no boundary before it; from then on it is driven.
+
+        submit: submits its chunks, returns the first ticket. provide: the application's arrays for
+        a worker that joins; called in this thread, before the call begins. Raises what Patience
+        does, ClientError.
+        """
+        try:
+            while not self._begin(call, submit, provide):
+                call.patience.look()
+        except BaseException as error:
+            # The others have made this call, or will.
+            with self.turn:
+                self._break(error, call)
+            self._settle()
+            raise
+        self._endpoint.wake()
+
+    def _begin(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> bool:
+        """Begins it if that may be, else waits for a while."""
+        with self.turn:
+            self.check()
+            follower, rounds = self.follower, self._rounds
+            assert follower is not None
+            assert follower.transport is not None
+            assert rounds is not None
+            before = follower.gate.pushed
+            number = rounds.begin(call.numbers)
+            if number is not None:
+                call.start(submit(follower.transport), number, before)
+                self._calls.open.append(call)
+                self._untold.append(call)
+                return True
+            self.membership.answer(follower.said())
+            wanted = follower.gate.wanted
+            if wanted is None:
+                self.turn.wait(max(0.0, call.patience.next - self._world.now()))
+        if wanted is not None:
+            self._donate(follower, wanted, provide)
+        return False
+
+    def _donate(self, follower: WorkerEpochs, number: int, provide: Callable[[], Arrays]) -> None:
+        """Gives the application's state to one that joins."""
+        data, unable = None, ""
+        try:
+            data = follower.state(provide())
+        except Exception as error:  # the application's own: whoever wants to join is told
+            _log.exception("job %d: a worker that joins gets no state", self.membership.job)
+            unable = f"{type(error).__name__}: {error}"
+        with self.turn:
+            follower.gate.give(number, data, unable)
+            self.membership.answer(follower.said())
+
+    def under_way(self, keys: set[int] | None = None) -> list[Call]:
+        """Calls whose futures are not done; of these keys, or of any."""
+        with self.turn:
+            calls = self._untold
+            return [one for one in calls if keys is None or not keys.isdisjoint(one.numbers)]
+
+    def leave(self, reason: str) -> None:
+        """See Membership; a worker that finished hands over what others may lack. Calls that are
+        under way fail."""
+        self._stopped = True
+        self._told.set()
+        self._endpoint.wake()
+        if self._driver.is_alive():
+            self._driver.join()
+        results: list[jobs_pb2.Result] = []
+        levels = b""
+        with self.turn:
+            self._break(UseAfterLeaveError("this worker has left its job, and did not wait"))
+            transport = self.transport
+            if transport is not None:
+                transport.freeze()
+                if not reason:
+                    results = transport.results()
+                    levels = transport.levels().astype("<u4").tobytes()
+        self._settle()
+        self.membership.leave(reason, results, levels)
+
+    # -- what drives, and is driven ---------------------------------------------------------------
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """See WorkerTransport."""
+        assert self.follower is not None
+        with self.turn:
+            self.follower.on_packets(now, batch)
+
+    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+        """See WorkerTransport. Only with the last of what is taken may a call be done."""
+        assert self.follower is not None
+        with self.turn:
+            if not self._calls.open or float(times[-1]) >= self._due:
+                return None
+            return self.follower.on_train(times, batch, clock, self._calls.until_done)
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """See WorkerTransport."""
+        assert self.follower is not None
+        with self.turn:
+            return self.follower.poll(now)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                with self.turn:
+                    self._due = self._calls.next
+                drive(
+                    self,
+                    self._endpoint,
+                    self._attend,
+                    deadline=self._due,
+                    clock=self._world.now,
+                    on_train=self.on_train,
+                )
+                self._look_at_the_clock()
+        except BaseException as error:
+            _log.error("job %d: this worker can only leave: %s", self.membership.job, error)
+            with self.turn:
+                self._break(error)
+            self._settle()
+        # It may not be able to send, but others need not wait for it in a change of plan.
+        while not self._stopped:
+            self._told.wait()
+            self._told.clear()
+            with self.turn:
+                self._obey()
+
+    def _attend(self) -> bool:
+        """Does what there is to do between packets; whether `drive` is to return."""
+        with self.turn:
+            self._obey()
+            self._collect()
+            due = self._calls.next
+        self._settle()
+        return self._stopped or due < self._due
+
+    def _collect(self) -> None:
+        """Takes sums, and ends calls that cannot have theirs; with the turn."""
+        follower, rounds = self.follower, self._rounds
+        assert follower is not None
+        assert rounds is not None
+        if not self._calls.open or follower.transport is None:
+            return
+        done = self._calls.take(follower.transport.take_completed())
+        for call in done:
+            # Nobody joins within a round, so those of one number are the same ones.
+            call.members = {number: follower.members[number] for number in call.workers}
+            rounds.complete(call.round)
+            self._settled.append((call, None))
+        if done:
+            self.membership.answer(follower.said())
+        if self._calls.open and self.membership.failure is not None:
+            self._break(self.membership.failure)
+        try:
+            self.membership.answer(follower.broken())
+        except UnrecoverableChunkError as error:
+            self._break(ClientError(str(error)))
+
+    def _look_at_the_clock(self) -> None:
+        late = self._calls.overdue()  # tells the application, so without the turn
+        if late is not None:
+            with self.turn:
+                self._break(late[1], late[0])
+            self._settle()
+
+    def _obey(self) -> None:
+        """Carries out what the job service says; with the turn."""
+        follower, membership = self.follower, self.membership
+        assert follower is not None
+        told = membership.failure is not None
+        while (instruction := membership.take_instruction()) is not None:
+            told = True
+            before = follower.epoch
+            try:
+                membership.answer(follower.answer(instruction))
+            except (ValueError, KeyError) as error:  # PlanError included
+                text = f"what the job service says cannot be done: {error}"
+                membership.fail(JobRefusedError(text))
+                break
+            if follower.epoch != before:
+                _log.info("job %d: epoch %d", membership.job, follower.epoch)
+                membership.runs(follower.epoch)
+        if told:
+            self.turn.notify_all()
+
+    def check(self) -> None:
+        """Raises ClientError if no call can begin; with the turn."""
+        if self.broken is not None:
+            raise self._earlier() from self.broken
+        if self.membership.failure is not None:
+            raise self.membership.failure
+
+    def _earlier(self) -> ClientError:
+        return ClientError(f"an earlier call failed and this worker can only leave: {self.broken}")
+
+    def _break(self, error: BaseException, of: Call | None = None) -> None:
+        """No sums come any more: all calls fail, with this error those that it is about (None: all
+        of them); with the turn."""
+        if self.broken is None:
+            self.broken = error
+        for call in self._calls.clear():
+            about = of is None or call is of
+            self._settled.append((call, error if about else self._earlier()))
+        self.turn.notify_all()
+
+    def _settle(self) -> None:
+        """Tells whoever waits for calls that are done; without the turn."""
+        if self._settled:
+            with self.turn:
+                settled, self._settled = self._settled, []
+            for call, error in settled:
+                call.settle(error)
+                with self.turn:
+                    self._untold.remove(call)
+
+    def _on_change(self) -> None:
+        self._told.set()
+        self._endpoint.wake()
+
+    def _unanswered(self) -> float:
+        # Read from another thread as it is at the moment: a sign of life may just come in.
+        return self.follower.unanswered(self._world.now()) if self.follower is not None else 0.0
+
+    def _awaited(self) -> tuple[int, str]:
+        # A heartbeat is not held up by whoever has the turn for long; the next one tells as well.
+        if not self.turn.acquire(timeout=_HEARTBEAT_WAIT):
+            return 0, ""
+        try:
+            awaited = self._calls.awaited
+        finally:
+            self.turn.release()
+        return (0, "") if awaited is None else (awaited[0], self._names[awaited[1]])

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker's results come to: sums in their places, and exponents of the chunks' next rounds.
+
+In a job whose servers optimize each chunk's last result is kept as well, should all servers die.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.reports import Completed, Statistics, Sums
+from hosts.native.quantization import keep_and_dequantise
+from hosts.worker.epoch_transfer import kept, last_of
+from hosts.worker.native_state import Columns
+from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
+from hosts.worker.verification import coarse
+from protocol import jobs_pb2
+from protocol.exponents import Exponents
+from protocol.fixed_point import Floats, floats_of
+from protocol.header import HEADER, HEADER_BYTES, Array, Words, opaque
+from protocol.plan import WorkerPlan
+
+
+class Completion:
+    """Of the numbers in `slots`. sums: of this plan, among those that `statistics` has."""
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        slots: Slots,
+        exponents: Exponents,
+        statistics: Statistics,
+        sums: Sums,
+        columns: Columns | None,
+    ) -> None:
+        self._plan, self._slots, self._exponents = plan, slots, exponents
+        self._columns = columns
+        self._statistics, self._sums = statistics, sums
+        self._completed: list[Completed] = []
+        self._none = Completed.concatenate([], slots.width)
+        held = exponents.chunks if plan.optimizer is not None else 0
+        self._last_headers: Array = np.zeros(held, HEADER)
+        self._last_words: Words = np.zeros((held, slots.width), ">i4")
+
+    def inherit(self, former: Completion) -> None:
+        """Goes on where the one of the epoch before has ended: its counts, what nobody has
+        collected yet, and the last results."""
+        self._statistics = former._statistics
+        self._statistics.plans.append(self._sums)
+        self._completed, former._completed = former._completed, []
+        if self._plan.optimizer is not None:
+            self._last_headers, self._last_words = former._last_headers, former._last_words
+
+    def collect(self) -> Completed:
+        """The sums that have come since the last call."""
+        if not self._completed:
+            return self._none
+        completed = Completed.concatenate(self._completed, self._slots.width)
+        self._completed = []
+        return completed
+
+    # -- last results -----------------------------------------------------------------------------
+
+    def results(self, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result]:
+        """The results that lead to these (chunk, level). Raises KeyError, naming the chunk, for one
+        that is not at hand."""
+        if self._plan.optimizer is None:
+            return kept(self._slots, wants)
+        levels = self._exponents.levels()
+        results = []
+        for chunk, level in wants:
+            if level == levels[chunk] > 1:
+                header, words = self._last_headers[chunk], self._last_words[chunk]
+                results.append(
+                    jobs_pb2.Result(
+                        chunk=chunk, level=level, header=header.tobytes(), payload=words.tobytes()
+                    )
+                )
+            else:
+                results += kept(self._slots, [(chunk, level)])
+        return results
+
+    def last_results(self) -> tuple[bytes, bytes]:
+        """Headers and payloads of each chunk's last one."""
+        return self._last_headers.tobytes(), self._last_words.tobytes()
+
+    def keep(self, headers: bytes, payloads: bytes) -> None:
+        """What `last_results` of another worker was. Raises ValueError if it does not hold."""
+        kept_headers, words = last_of(headers, payloads, self._exponents.levels())
+        if words.shape != self._last_words.shape:
+            raise ValueError(f"last results {words.shape}, of a job {self._last_words.shape}")
+        self._last_headers, self._last_words = kept_headers, words
+
+    def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """(chunks, lanes) as the last results have them, and (chunks,) how many workers took part
+        in each."""
+        return floats_of(self._last_words), self._last_headers["workers"].astype(np.int64)
+
+    # -- results that come ------------------------------------------------------------------------
+
+    def take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
+        """Results that are good, of numbers in this stage: they are done."""
+        slots = self._slots
+        columns = self._columns
+        if columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
+            self._take_natively(columns, rows, headers, words)
+            return
+        slots.finish(rows)
+        opaque(slots.result_headers)[rows] = opaque(headers)
+        places = slots.places(rows)
+        slots.submission[rows] = None
+        found = slots.exponent_round[rows]
+        if found.any():
+            self._exponents.contact(slots.chunk[rows[found]], headers["max_exponent"][found])
+            self._statistics.exponent_rounds += int(np.count_nonzero(found))
+            rows, headers, words = rows[~found], headers[~found], words[~found]
+            places = places.select(~found)
+        if not len(rows):
+            return
+        initial = np.zeros(len(rows), np.bool_)
+        if stage == DIRECT and self._plan.optimizer is not None:
+            initial = slots.round[rows] == 0
+        self._count(rows, headers, initial, stage)
+        if stage == DIRECT or self._plan.optimizer is not None:
+            slots.result_words[rows] = words
+            places.put(floats_of(words))
+        else:
+            exponents, world = slots.exponent[rows], self._plan.world
+            keep_and_dequantise(words, exponents, world, places, slots.result_words, rows)
+        chunks = slots.chunk[rows]
+        self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
+        if self._plan.optimizer is not None:
+            self._last_headers[chunks], self._last_words[chunks] = headers, words
+        flags = headers["flags"].copy()
+        workers = np.full(len(rows), self._plan.world)
+        tickets = slots.ticket[rows]
+        self._completed.append(Completed(tickets, chunks, places, flags, workers, slots.width))
+
+    def _count(
+        self, rows: Rows, headers: Array, initial: npt.NDArray[np.bool_], stage: int
+    ) -> None:
+        slots, plan, statistics = self._slots, self._plan, self._statistics
+        done = int(np.count_nonzero(~initial))
+        statistics.initial += len(rows) - done
+        if stage == DIRECT and not plan.alone:
+            statistics.completed_direct += done
+        else:
+            statistics.completed += done
+            self._sums.chunks += done
+        if stage == WAITING:
+            statistics.coarse += coarse(slots.exponent[rows], headers["max_exponent"], plan.world)
+        if plan.alone:
+            ahead = (slots.round[rows] + 1 - headers["children"].astype(np.int64))[~initial]
+            statistics.ahead += int(ahead.sum())
+            statistics.most_ahead = max(statistics.most_ahead, *ahead.tolist(), 0)
+
+    def _take_natively(self, columns: Columns, rows: Rows, headers: Array, words: Any) -> None:
+        """As `take`, of integer sums."""
+        slots, world = self._slots, self._plan.world
+        places = slots.places(rows)
+        slots.submission[rows] = None
+        taken = columns.take(rows, headers)
+        done = len(taken.rows)
+        if len(taken.found):
+            self._exponents.contact(taken.found, taken.exponents)
+            self._statistics.exponent_rounds += len(taken.found)
+        if not done:
+            return
+        self._statistics.completed += done
+        self._sums.chunks += done
+        self._statistics.coarse += taken.coarse
+        if done < len(rows):
+            places = places.select(taken.places)
+        if slots.width:
+            data = words if done == len(rows) else words[taken.places]
+            exponents, keep = slots.exponent[taken.rows], slots.result_words
+            keep_and_dequantise(data, exponents, world, places, keep, taken.rows)
+        workers = np.full(done, world)
+        self._completed.append(
+            Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)
+        )

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes from one epoch of a job to the next: results to those who lack them, and work.
+
+A chunk's *level* is the number of its results that are complete at a worker: 1 the exponent
+round's, then one more for each round of data. Within an epoch no two workers are more than one
+apart, and whoever is ahead still has the result in its rows: a worker sends a number only once the
+results of all that came W before it are there. So results move and contributions do not: what is
+still incomplete when all have the same is contributed anew, in the order of submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.submissions import Submission
+from hosts.worker.chunk_queues import ENTRY, Queue
+from hosts.worker.slots import DIRECT, DONE, EMPTY, WAITING, Rows, Slots
+from hosts.worker.verification import wrong
+from protocol import jobs_pb2
+from protocol.fixed_point import sum_checks
+from protocol.header import (
+    FLAGGED,
+    HEADER,
+    HEADER_BYTES,
+    PEER,
+    VERSION,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    Words,
+    carries_payload,
+)
+from protocol.plan import WorkerPlan
+
+Levels = npt.NDArray[np.int64]
+
+# At least so many workers hand over a result that has no payload, if there are so many.
+_HOLDERS = 8
+
+_RESULT = np.uint8(VERSION << 4 | Op.RESULT)
+
+
+def levels_of(slots: Slots, rows: Rows) -> Levels:
+    """(n,) the level that the result of each row's number leads to."""
+    return np.where(slots.exponent_round[rows], 1, slots.round[rows] + 2)
+
+
+def last_kept(
+    plan: WorkerPlan, slots: Slots, levels: npt.NDArray[np.uint32]
+) -> list[tuple[int, int]]:
+    """(chunk, level) of the chunks whose last result is among the last W of its stream, and which
+    this worker is one of those to hand over: all of them if there are few workers or a payload.
+
+    levels: (chunks,). Older results have reached everybody: their numbers' successors are sent.
+    """
+    rows = np.flatnonzero(slots.stage == DONE)
+    following = np.array(slots.next, np.int64)[slots.stream[rows]]
+    age = (following - slots.seq[rows]) & 0xFFFFFFFF
+    recent = age <= np.array(slots.windows)[slots.stream[rows]]
+    last = rows[recent & (levels_of(slots, rows) == levels[slots.chunk[rows]])]
+    if not slots.width:
+        last = last[hands_over(slots.chunk[last], plan.rank, plan.world)]
+    return list(zip(slots.chunk[last].tolist(), levels_of(slots, last).tolist(), strict=True))
+
+
+def hands_over(chunks: npt.NDArray[Any], rank: int, world: int) -> npt.NDArray[np.bool_]:
+    """(n,) whether a worker hands over results of these chunks, which have no payload: there may be
+    a thousand workers in one process then, most with the same results. Those who do are far apart,
+    as losses come by rack."""
+    return np.asarray((chunks + rank) % max(1, world // _HOLDERS) == 0)
+
+
+def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result]:
+    """The results that lead to these (chunk, level). Raises KeyError for one not at hand."""
+    wants = list(wants)
+    rows = np.flatnonzero(slots.stage == DONE)
+    rows = rows[np.isin(slots.chunk[rows], [chunk for chunk, _ in wants])]
+    names = zip(slots.chunk[rows].tolist(), levels_of(slots, rows).tolist(), strict=True)
+    row_of = dict(zip(names, rows.tolist(), strict=True))
+    results = []
+    for chunk, level in wants:
+        row = row_of.get((chunk, level))
+        if row is None:
+            raise KeyError(f"chunk {chunk}: the result that leads to level {level} is not here")
+        headers = slots.result_headers[row : row + 1]
+        payload = slots.result_words[row].tobytes() if carries_payload(headers)[0] else b""
+        results.append(
+            jobs_pb2.Result(chunk=chunk, level=level, header=headers.tobytes(), payload=payload)
+        )
+    return results
+
+
+def lacking(
+    plan: WorkerPlan,
+    slots: Slots,
+    levels: npt.NDArray[np.uint32],
+    results: Sequence[jobs_pb2.Result],
+) -> tuple[Rows, Batch]:
+    """Those of `results` that are not complete here, with their rows, checked as on arrival.
+
+    levels: (chunks,) that are complete. Raises ValueError, naming chunk and cause, if one is not
+    what this worker waits for.
+    """
+    news = [result for result in results if _is_news(result, levels)]
+    batch = batch_of(news, slots.width)
+    headers = batch.headers
+    numbers = np.array([stream.stream for stream in plan.streams])
+    stream = np.minimum(np.searchsorted(numbers, headers["stream"]), len(numbers) - 1)
+    rows = slots.bases[stream] + (headers["seq"].astype(np.int64) & slots.masks[stream])
+    direct = (headers["flags"] & Flag.DIRECT) != 0
+    chunks = np.array([result.chunk for result in news], np.int64)
+    reached = np.array([result.level for result in news], np.int64)
+    stage = slots.stage[rows]
+    for cause, holds in (
+        ("it is of another job or epoch", _belongs(headers, plan)),
+        ("this worker has no such stream", numbers[stream] == headers["stream"]),
+        ("its header is of another chunk", headers["chunk"] == chunks),
+        (
+            "this worker does not wait for it under this number",
+            (slots.seq[rows] == headers["seq"])
+            & (slots.chunk[rows] == chunks)
+            & (levels_of(slots, rows) == reached)
+            & ((stage == WAITING) | (stage == DIRECT) & direct)
+            & (slots.sent[rows] > 0),
+        ),
+        ("a flagged sum is no result", direct | ((headers["flags"] & FLAGGED) == 0)),
+    ):
+        _need(news, holds, cause)
+    for of_server in (False, True):
+        mine = np.flatnonzero(direct == of_server)
+        causes = wrong(plan, slots, batch.select(mine), rows[mine], of_server)
+        for cause, failed in causes.items():
+            _need([news[i] for i in mine.tolist()], ~failed, cause.replace("_", " "))
+    first = slots.first_of_each(rows)
+    return rows[first], batch.select(first)
+
+
+def _is_news(result: jobs_pb2.Result, levels: npt.NDArray[np.uint32]) -> bool:
+    if result.chunk >= len(levels):
+        raise ValueError(f"chunk {result.chunk}: this job has chunks 0..{len(levels) - 1}")
+    return bool(result.level > levels[result.chunk])
+
+
+def batch_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
+    """Results as packets without source. Raises ValueError, naming the chunk, for other sizes."""
+    headers = np.zeros(len(results), HEADER)
+    words = np.zeros((len(results), lanes), ">i4")
+    for i, result in enumerate(results):
+        if len(result.header) != HEADER_BYTES:
+            raise ValueError(f"chunk {result.chunk}: a header of {len(result.header)} bytes")
+        headers[i] = np.frombuffer(result.header, HEADER)[0]
+        needed = 4 * lanes if carries_payload(headers[i : i + 1])[0] else 0
+        if len(result.payload) != needed:
+            raise ValueError(
+                f"chunk {result.chunk}: a payload of {len(result.payload)} bytes, not {needed}"
+            )
+        if needed:
+            words[i] = np.frombuffer(result.payload, ">i4")
+    return Batch(headers, words, carries_payload(headers), np.zeros(len(results), PEER))
+
+
+def last_of(headers: bytes, payloads: bytes, levels: npt.NDArray[np.uint32]) -> tuple[Array, Words]:
+    """Each chunk's last result (chunks,), (chunks, lanes), as another worker has kept it.
+
+    levels: (chunks,) that they lead to; below 2 there is none. Raises ValueError, naming the chunk,
+    for one that does not hold, and for other numbers of them.
+    """
+    n = len(levels)
+    if len(headers) != n * HEADER_BYTES or len(payloads) % (4 * n):
+        raise ValueError(
+            f"{len(headers)} B of headers and {len(payloads)} B of payloads are no results of"
+            f" {n} chunks"
+        )
+    kept_headers = np.frombuffer(headers, HEADER).copy()
+    words = np.frombuffer(payloads, ">i4").reshape(n, -1).copy()
+    there = levels > 1
+    holds = sum_checks(kept_headers, words, there) & (kept_headers["chunk"] == np.arange(n))
+    bad = np.flatnonzero(there & ~holds)
+    if len(bad):
+        raise ValueError(f"chunk {bad[0]}: its last result fails its check")
+    return kept_headers, words
+
+
+def _belongs(headers: Array, plan: WorkerPlan) -> npt.NDArray[np.bool_]:
+    ours = (headers["version_op"] == _RESULT) & (headers["job"] == plan.job)
+    return np.asarray(ours & (headers["epoch"] == plan.epoch), np.bool_)
+
+
+def _need(results: Sequence[jobs_pb2.Result], holds: npt.NDArray[np.bool_], otherwise: str) -> None:
+    bad = np.flatnonzero(~holds)
+    if len(bad):
+        result = results[bad[0]]
+        raise ValueError(
+            f"chunk {result.chunk}: the result that leads to level {result.level} cannot be "
+            f"taken: {otherwise}"
+        )
+
+
+def incomplete(slots: Slots, queues: Iterable[Queue]) -> list[tuple[Array, Submission]]:
+    """ENTRY of what has no result, by submission, in order of submission."""
+    found: dict[Submission, list[Array]] = {}
+    for row in np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE)).tolist():
+        found.setdefault(slots.submission[row], []).append(slots.entry[row : row + 1])
+    for queue in queues:
+        for entries, submission in queue.pending():
+            found.setdefault(submission, []).append(entries)
+    pieces = []
+    for submission, parts in found.items():
+        every = np.concatenate(parts, dtype=ENTRY)
+        pieces.append((every[np.argsort(every["order"])], submission))
+    return sorted(pieces, key=lambda piece: int(piece[0]["order"][0]))
+
+
+def check_successor(before: WorkerPlan, after: WorkerPlan) -> None:
+    """Raises ValueError if a worker cannot go from one plan to the other."""
+    if after.job != before.job or after.lanes != before.lanes:
+        raise ValueError(
+            f"job {before.job} with {before.lanes} lanes per chunk cannot go on as job "
+            f"{after.job} with {after.lanes}"
+        )
+    if after.epoch <= before.epoch:
+        raise ValueError(
+            f"job {before.job} is in epoch {before.epoch}; epoch {after.epoch} is not newer"
+        )

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's part in a change of epoch: instructions in, answers out. See `hosts.epochs`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from hosts.data.reports import Failure
+from hosts.epochs import EpochMember, pages_of
+from hosts.net.arrivals import Clock, Enough, Released, Seconds
+from hosts.worker.epoch_transfer import last_of
+from hosts.worker.round_barrier import Gate
+from hosts.worker.transport import WorkerTransport
+from protocol import jobs_pb2
+from protocol.exponents import Exponents
+from protocol.header import Batch
+from protocol.plan import WorkerPlan
+from protocol.state import Arrays, Collector, State, StateError, decode, encode
+
+
+class WorkerEpochs(EpochMember):
+    """A worker's transport from epoch to epoch.
+
+    exponents: the policy that outlives them; start: makes the transport of the first plan, with
+    that policy. `transport` is None before it. To a driver this is the machine that outlives the
+    transports.
+
+    gate: which rounds may begin. joined: what this worker was told when it joined a running job;
+    None if it was in from the start. members: who is in sums of so many workers, by the newest
+    plan of so many.
+    """
+
+    def __init__(
+        self, exponents: Exponents, start: Callable[[WorkerPlan], WorkerTransport]
+    ) -> None:
+        super().__init__()
+        self.transport: WorkerTransport | None = None
+        self.gate = Gate()
+        self.joined: State | None = None
+        self.members: dict[int, tuple[int, ...]] = {}
+        self._exponents = exponents
+        self._start = start
+        self._collector = Collector()
+
+    @property
+    def exponents(self) -> Exponents:
+        """The policy; with the turn (see Participation)."""
+        return self._exponents
+
+    @property
+    def epoch(self) -> int:
+        """Of the plan that this worker runs, or ran until the change at hand; 0: none yet."""
+        return self.transport.plan.epoch if self.transport is not None else 0
+
+    def answer(self, instruction: jobs_pb2.Instruction) -> list[jobs_pb2.ResyncRequest]:
+        """Carries out an instruction; returns the answers, to be given in order.
+
+        Raises ValueError (PlanError included) for a plan that cannot be followed and KeyError for
+        a result to hand over that this worker does not have.
+        """
+        epoch = instruction.epoch
+        kind = instruction.WhichOneof("what")
+        if self.transport is not None and epoch == self.epoch >= self._newest:
+            # What holds between two changes.
+            if kind == "boundary":
+                self.gate.told(instruction.boundary)
+            elif kind == "donate":
+                self.gate.asked(instruction.donate)
+            elif kind == "plan":
+                self.gate.release()
+            return self.said()
+        if not self._counts(epoch, self.epoch):
+            return []
+        if kind == "plan":
+            self._run(WorkerPlan.from_message(instruction.plan))
+            return []
+        if self.transport is not None:
+            self.transport.freeze()
+        if kind == "halt":
+            levels = self._exponents.levels().astype("<u4").tobytes()
+            return [jobs_pb2.ResyncRequest(epoch=epoch, report=jobs_pb2.Report(levels=levels))]
+        if kind == "hand":
+            return [
+                jobs_pb2.ResyncRequest(epoch=epoch, handed=handed)
+                for handed in self._hand(instruction.hand)
+            ]
+        if kind == "take":
+            return [self._take(epoch, instruction.take)]
+        if kind == "restore":
+            return [self._restore(epoch, instruction.restore)]
+        raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
+
+    def said(self) -> list[jobs_pb2.ResyncRequest]:
+        """What there is to say of a boundary since the last call."""
+        answers = self.gate.take_answers()
+        for answer in answers:
+            answer.epoch = self.epoch
+        return answers
+
+    def state(self, arrays: Arrays) -> bytes:
+        """What one that joins has to know, with the application's `arrays`. Raises ValueError
+        (StateError included) if that cannot be told, or not now."""
+        assert self.transport is not None
+        exponents, last = self._exponents.export(), self.transport.last_results()
+        calls, keys = self.gate.completed, self.gate.pushed
+        return encode(State(calls, exponents, dict(arrays), *last, keys))
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """See WorkerTransport; without one they are for nobody."""
+        if self.transport is not None:
+            self.transport.on_packets(now, batch)
+
+    def on_train(
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
+    ) -> Released | None:
+        """See WorkerTransport."""
+        if self.transport is None:
+            return None
+        return self.transport.on_train(times, batch, clock, enough)
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """See WorkerTransport; without one there is nothing to send."""
+        return self.transport.poll(now) if self.transport is not None else (None, math.inf)
+
+    def unanswered(self, now: float) -> float:
+        """See WorkerTransport; 0 without one."""
+        return self.transport.unanswered(now) if self.transport is not None else 0.0
+
+    def broken(self) -> list[jobs_pb2.ResyncRequest]:
+        """Sums that failed for good since the last call, for the job service to plan anew.
+
+        Raises UnrecoverableChunkError when a chunk's has failed in too many epochs.
+        """
+        if self.transport is None:
+            return []
+        return self._reports(self.epoch, self.transport.take_failures())
+
+    def _run(self, plan: WorkerPlan) -> None:
+        if self.transport is not None:
+            self.transport = self.transport.successor(plan)
+        else:
+            transport = self._start(plan)
+            if self.joined is not None and plan.optimizer is not None:
+                transport.keep(self.joined.headers, self.joined.payloads)
+                self.joined = self.joined._replace(headers=b"", payloads=b"")
+            self.transport = transport
+        self.members[plan.world] = plan.members or tuple(range(plan.world))
+        self.gate.release()
+
+    def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
+        if self.transport is None:
+            raise KeyError("results are asked of a worker that has run no plan")
+        results = self.transport.results([(want.chunk, want.level) for want in hand.wants])
+        return pages_of(results, self.transport.lanes)
+
+    def _take(self, epoch: int, take: jobs_pb2.Take) -> jobs_pb2.ResyncRequest:
+        if self.transport is None:
+            raise ValueError("results are given to a worker that has run no plan")
+        try:
+            self.transport.take_results(take.results)
+        except ValueError as error:
+            # Spoiled on its way, or not what its holder made of it: another round of the change
+            # may find another holder, and plans what no result can be had for.
+            chunk = take.results[0].chunk if take.results else 0
+            [report] = self._reports(epoch, [Failure(0, 0, chunk, str(error))])
+            return report
+        return jobs_pb2.ResyncRequest(epoch=epoch, taken=jobs_pb2.Taken(page=take.page))
+
+    def _restore(self, epoch: int, restore: jobs_pb2.Restore) -> jobs_pb2.ResyncRequest:
+        """A page of what this worker needs to join; with the last one it has all."""
+        page = restore.page
+        restored = jobs_pb2.Restored(number=restore.number, page=page.page)
+        try:
+            if self.transport is not None:
+                raise StateError("it runs a plan already")
+            data = self._collector.take(page)
+            if data is not None:
+                state = decode(data)
+                self._exponents.restore(state.exponents)
+                if state.headers or state.payloads:
+                    last_of(state.headers, state.payloads, self._exponents.levels())
+                self.joined = state
+                self.gate.begun = self.gate.completed = state.calls
+                self.gate.pushed = state.keys
+        except ValueError as error:  # StateError included
+            restored.unable = str(error)
+        return jobs_pb2.ResyncRequest(epoch=epoch, restored=restored)

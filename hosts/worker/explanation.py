@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the numbers that a worker still waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hosts.worker.slots import DIRECT, DONE, EMPTY, HELD, Slots
+from protocol.header import Phase
+from protocol.plan import WorkerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What is known of one number in flight.
+
+    kind: "exponent round", "sum", "direct sum" or "held" (its exponent is not known yet). Times
+    are seconds before the `now` asked with, None if never: of the first and last CONTRIBUTE (0
+    while it waits in its host's queue), of the last QUERY, and of the last STATE (`heard`), which
+    `node`, `phase` and `children` are from (for a direct sum the server's; its bit is this worker's
+    rank mod 32).
+    """
+
+    stream: int
+    seq: int
+    chunk: int
+    kind: str
+    sent: int
+    sent_first: float | None
+    sent_last: float | None
+    asked_last: float | None
+    unanswered_queries: int
+    node: int | None
+    phase: str | None
+    children: int | None
+    heard: float | None
+
+    def __str__(self) -> str:
+        text = f"chunk {self.chunk} (stream {self.stream}, seq {self.seq}, {self.kind})"
+        if self.sent_first is None:
+            return f"{text}: not sent yet"
+        if self.heard is None:
+            text += f": sent {self.sent_first:.1f} s ago, no node has told its phase"
+        else:
+            text += (
+                f": {self.heard:.1f} s ago node {self.node} was {self.phase}, "
+                f"children in: {self.children:#b}"
+            )
+        return f"{text}, {self.unanswered_queries} questions unanswered"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutline:
+    """A stream as a worker sees it: its place in the tree, and what it waits for.
+
+    following: the next number to enter the window (mod 2^32). open: how many in it have no result,
+    the oldest of which are in `oldest`, in the order of their numbers. timeout: RTO in seconds.
+    """
+
+    stream: int
+    node: int
+    sender: int
+    following: int
+    open: int
+    timeout: float
+    oldest: list[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a worker knows of its chunks in flight.
+
+    rank: its position among the workers of this epoch. frozen: it is held for a change of plan.
+    """
+
+    epoch: int
+    world: int
+    rank: int
+    frozen: bool
+    streams: list[StreamOutline]
+
+
+def streams_of(
+    plan: WorkerPlan, slots: Slots, timeouts: Sequence[float], now: float, most: int
+) -> list[StreamOutline]:
+    """Of each stream, with at most so many of its oldest open numbers."""
+    outlines = []
+    for index, stream in enumerate(plan.streams):
+        left, following = slots.left[index], slots.next[index]
+        rows = slots.rows(index, np.arange(left, following))
+        rows = rows[slots.stage[rows] != DONE]
+        outlines.append(
+            StreamOutline(
+                stream.stream,
+                stream.node,
+                stream.sender,
+                following & 0xFFFFFFFF,
+                len(rows),
+                float(timeouts[index]),
+                [_explain(slots, row, now) for row in rows[:most].tolist()],
+            )
+        )
+    return outlines
+
+
+def explain(slots: Slots, now: float) -> list[Waiting]:
+    """Each open number, the longest submitted first."""
+    rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE))
+    return [_explain(slots, row, now) for row in rows[np.argsort(slots.order[rows])].tolist()]
+
+
+def unanswered(slots: Slots, now: float) -> float:
+    """Seconds for which the number that is worst off has had no sign of life: neither a result nor
+    an answer to a question since it was first sent. 0 if nothing is under way."""
+    rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE) & (slots.sent > 0))
+    if not len(rows):
+        return 0.0
+    heard = np.fmax(slots.sent_first[rows], slots.state_time[rows])
+    return max(0.0, now - float(heard.min()))
+
+
+def _explain(slots: Slots, row: int, now: float) -> Waiting:
+    kind = "exponent round" if slots.exponent_round[row] else "sum"
+    if slots.stage[row] == HELD:
+        kind = "held"
+    elif slots.stage[row] == DIRECT:
+        kind = "direct sum"
+    sent = bool(slots.sent[row])
+    heard = not np.isnan(slots.state_time[row])
+    return Waiting(
+        stream=int(slots.stream_number[row]),
+        seq=int(slots.seq[row]),
+        chunk=int(slots.chunk[row]),
+        kind=kind,
+        sent=int(slots.sent[row]),
+        sent_first=max(0.0, now - float(slots.sent_first[row])) if sent else None,
+        sent_last=max(0.0, now - float(slots.sent_last[row])) if sent else None,
+        asked_last=now - float(slots.asked_last[row]) if slots.asked_last[row] else None,
+        unanswered_queries=int(slots.asked[row]),
+        node=int(slots.state_node[row]) if heard else None,
+        phase=Phase(int(slots.state_phase[row])).name if heard else None,
+        children=int(slots.state_children[row]) if heard else None,
+        heard=now - float(slots.state_time[row]) if heard else None,
+    )

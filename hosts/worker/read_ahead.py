@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes many results at once that arrived one after the other (read-ahead).
+
+A batch says when it was read, not when its packets came. Where arrival times are known (in virtual
+time) a worker's transport has to come to what it would, had each result been taken by itself, and
+each contribution has to leave when the result that makes room for it is there. Where results are
+plain and nothing else can happen meanwhile, that is computed here for many of them, in C
+(``runtime/releases.c``): windows, pacing and timeouts go step by step, in numbers alone, and
+payloads are worked on together. The other way, one result after the other, is the transport's own;
+`tests/unit/test_releases.py` holds the two against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hosts.data.reports import Statistics
+from hosts.net.arrivals import EXACT, Clock, Enough, Released, Seconds
+from hosts.net.pacer import Pacer
+from hosts.worker.chunk_queues import Queue
+from hosts.worker.contributions import Contributions
+from hosts.worker.loss_detection import Questions
+from hosts.worker.native_state import Columns, Quiet, Steps, behind
+from hosts.worker.round_trips import RoundTrips
+from hosts.worker.slots import Rows, Slots
+from protocol.exponents import Exponents
+from protocol.header import Array, Batch, Flag
+from protocol.plan import WorkerPlan
+
+_NONE = np.zeros(0, np.intp)
+
+
+class ReadAhead:
+    """Of one transport, whose parts these are. Only where it `can` be.
+
+    complete: takes results that are good (rows, headers, payloads) and moves the windows.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        slots: Slots,
+        columns: Columns,
+        exponents: Exponents,
+        queues: Sequence[Queue],
+        questions: Questions,
+        contributions: Contributions,
+        complete: Callable[[Rows, Array, Any], None],
+    ) -> None:
+        self._plan, self._slots, self._columns = plan, slots, columns
+        self._exponents, self._queues = exponents, queues
+        self._questions, self._contributions = questions, contributions
+        self._complete = complete
+
+    @staticmethod
+    def can(plan: WorkerPlan) -> bool:
+        """Whether results of such a plan are plain."""
+        return not (plan.alone or plan.pipeline.pulls or plan.optimizer is not None)
+
+    def release(
+        self,
+        times: Seconds,
+        batch: Batch,
+        clock: Clock,
+        enough: Enough,
+        trips: RoundTrips,
+        pacer: Pacer,
+        statistics: Statistics,
+    ) -> Released | None:
+        """Takes results that arrived at these times (n,), ascending: the first ones, up to what is
+        `enough` or what has to be looked at by itself. None: that is the first one, and nothing was
+        done. trips, pacer, statistics: are brought up to date."""
+        slots, columns = self._slots, self._columns
+        if not behind(batch) or float(times[-1]) * clock.second >= EXACT / 2:
+            return None
+        rows = columns.plain(times, batch)
+        if not len(rows) or not self._due_fits():
+            return None
+        tickets = np.where(slots.exponent_round[rows], -1, slots.ticket[rows])
+        most = enough(tickets)
+        if most < len(times) and times[most] <= times[most - 1]:
+            most -= 1  # these two come together
+        taken, quiet = self._longest(times, rows, most, trips)
+        if quiet is None:
+            return None
+        if taken < len(times):
+            times, rows, batch = times[:taken], rows[:taken], batch.select(slice(taken))
+        windows = zip(self._queues, slots.windows, strict=True)
+        entries = [queue.first(window) for queue, window in windows]
+        sizes = Pacer.wire_bytes(np.array([False, True]), self._plan.lanes)
+        small, large = (int(size) for size in sizes)
+        found = columns.steps(times, rows, trips, pacer, entries, (small, large), clock)
+        if found is None or not self._fits(found) or not clock.room(found.times, found.sizes):
+            return None
+        trips.take(found.measured, quiet.lowest)
+        self._questions.take(rows, quiet.latest)
+        columns.postpone(found.rings.tolist(), trips.timeouts.tolist())
+        congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
+        statistics.congested += congested
+        self._complete(rows, batch.headers, batch.payloads)
+        sent = None
+        if len(found.rows):
+            sent = self._contributions.packets(_NONE, found.rows)
+            statistics.sent += len(found.rows)
+            columns.note_sent(found.rows, found.leave, found.deadlines)
+        pacer.clear = found.clear
+        following = found.following
+        if math.isinf(following):
+            none = [-math.inf] * len(slots.windows)
+            following = columns.postpone(none, none)
+        return Released(taken, sent, found.times, found.sent, following)
+
+    def _longest(
+        self, times: Seconds, rows: Rows, most: int, trips: RoundTrips
+    ) -> tuple[int, Quiet | None]:
+        """How many of the first results are quiet, at most so many, and what `Columns.quiet` gives
+        of them: if so many are, fewer are, too."""
+        quiet, loud, found = 0, most + 1, None
+        count = most
+        while loud - quiet > 1:
+            last = self._columns.quiet(times[:count], rows[:count], trips, self._questions)
+            if last is None:
+                loud = count
+            else:
+                quiet, found = count, last
+            count = (quiet + loud) // 2
+        return quiet, found
+
+    def _due_fits(self) -> bool:
+        """Whether data that is due and was not sent, of windows before, fits into integers: it is
+        quantised when it is sent."""
+        slots = self._slots
+        if not slots.width:
+            return True
+        data = (slots.due & ~slots.exponent_round).nonzero()[0]
+        return not (slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any())
+
+    def _fits(self, found: Steps) -> bool:
+        """Whether all that entered or became due fits into integers."""
+        slots, exponents = self._slots, self._exponents
+        if not slots.width:
+            return True
+        if slots.unfit[found.released].any():
+            return False
+        for queue, after, taken in zip(self._queues, found.after, found.taken, strict=True):
+            at = 0
+            for entries, _ in queue.pending():
+                piece = entries[: taken - at]
+                if not len(piece):
+                    break
+                waits = after[at : at + len(piece)] != 0
+                at += len(piece)
+                if piece["unfit"].any():
+                    return False
+                ones = piece[~piece["exponent_round"] & ~waits]
+                if (ones["own"] > exponents.exponents(ones["chunk"], ones["round"])).any():
+                    return False
+        return True

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's chunks in flight: one row per slot, all streams in one set of arrays.
+
+A stream with window W has 2W rows, as the nodes of its tree have 2W slots, and number `seq` is in
+row `base + seq mod 2W`. Numbers enter in order, `seq` only once the result of `seq - W` is there,
+so at most W rows are open, and the results of the last W numbers are still in the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.submissions import Places
+from hosts.worker.chunk_queues import ENTRY, Queue
+from protocol.header import HEADER, Array, Words, opaque
+from protocol.plan import WorkerPlan
+
+Rows = npt.NDArray[np.intp]
+
+
+# How far a number is. Plain numbers: they meet arrays in every line.
+EMPTY = 0
+HELD = 1  # in the window, its exponent is not known yet
+WAITING = 2  # its integer sum is asked for
+DIRECT = 3  # its float32 sum is asked for, from the server
+DONE = 4  # its result is there
+
+# Of sending and asking, in the stage that a number is in. Times are in seconds; those of sending
+# are when a packet leaves the host: a window may be handed over at once, but it goes one by one.
+PROGRESS = np.dtype(
+    [
+        ("sent", "i8"),  # CONTRIBUTEs
+        ("sent_first", "f8"),
+        ("sent_last", "f8"),
+        ("backoff", "i8"),
+        ("asked", "i8"),  # QUERYs without an answer yet
+        ("asked_last", "f8"),
+        ("clean", "?"),  # its round trip may be a sample
+        ("failed", "?"),  # a result of what was sent last failed its check
+        ("state_node", "u2"),  # what the last STATE said, and when; NaN if there was none
+        ("state_phase", "u1"),
+        ("state_children", "u4"),
+        ("state_time", "f8"),
+    ],
+    align=True,
+)
+_UNSENT = np.zeros((), PROGRESS)
+_UNSENT["state_time"] = np.nan
+
+
+class NativeWindow(Protocol):
+    """Moves windows in C, see `hosts.worker.native_state.Columns`."""
+
+    def first_open(self, stream: int, left: int, following: int) -> int: ...
+
+    def enter(self, stream: int, number: int, entries: Array) -> None: ...
+
+
+class Slots:
+    """The arrays. Public on purpose: the transport works on many rows of many columns at once.
+
+    payload: whether chunks have one; else `width`, the values of each, is 0. columns: moves windows
+    number by number; None: numpy does.
+    """
+
+    columns: NativeWindow | None = None
+
+    def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
+        self.width = plan.lanes if payload else 0
+        self.windows = [stream.window for stream in plan.streams]
+        self.bases = np.concatenate(([0], np.cumsum([2 * w for w in self.windows])))[:-1]
+        self.masks = np.array([2 * w - 1 for w in self.windows])
+        n = sum(2 * window for window in self.windows)
+        streams = np.repeat(np.arange(len(plan.streams)), [2 * w for w in self.windows])
+        # Of the stream that a row belongs to.
+        self.stream = streams
+        self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
+        self.priorities = np.array([s.priority for s in plan.streams], np.int64)
+        self.priority = np.array([s.priority for s in plan.streams], np.int64)[streams]
+        # Of the number that is in it. Columns that change together share memory as the fields of
+        # one structured array, so that one assignment sets them all.
+        self.stage = np.zeros(n, np.uint8)
+        self.seq = np.zeros(n, np.uint32)
+        self.server = np.zeros(n, np.intp)
+        self.entry = np.zeros(n, ENTRY)
+        self.exponent_round = self.entry["exponent_round"]
+        self.chunk = self.entry["chunk"]
+        self.lanes = self.entry["lanes"]
+        self.round = self.entry["round"]
+        self.ticket = self.entry["ticket"]
+        self.order = self.entry["order"]
+        self.own = self.entry["own"]
+        self.unfit = self.entry["unfit"]
+        self.row = self.entry["row"]
+        self.submission = np.full(n, None, object)  # until it is complete
+        self.exponent = np.zeros(n, np.int16)
+        self.flags = np.zeros(n, np.uint8)
+        self.hash = np.zeros(n, np.uint32)
+        self.failures = np.zeros(n, np.int64)
+        # Of sending and asking.
+        self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
+        self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
+        self.progress = np.full(n, _UNSENT, PROGRESS)
+        self.sent = self.progress["sent"]
+        self.sent_first = self.progress["sent_first"]
+        self.sent_last = self.progress["sent_last"]
+        self.deadline = np.full(n, np.inf)  # of asking; looked at as a whole
+        self.backoff = self.progress["backoff"]
+        self.asked = self.progress["asked"]
+        self.asked_last = self.progress["asked_last"]
+        self.clean = self.progress["clean"]
+        self.failed = self.progress["failed"]
+        self.state_node = self.progress["state_node"]
+        self.state_phase = self.progress["state_phase"]
+        self.state_children = self.progress["state_children"]
+        self.state_time = self.progress["state_time"]
+        self.mark = np.zeros(n, np.intp)  # for `first_of_each`
+        # The result, kept until the row is used again.
+        self.result_headers: Array = np.zeros(n, HEADER)
+        self.result_words: Words = np.zeros((n, self.width), ">i4")
+        # By stream: lowest number without a result, and the next to enter.
+        self.left = [0] * len(plan.streams)
+        self.next = [0] * len(plan.streams)
+
+    def rows(self, stream: int, numbers: Any) -> Rows:
+        """Rows of these numbers of a stream (by index)."""
+        result: Rows = self.bases[stream] + (numbers & self.masks[stream])
+        return result
+
+    def places(self, rows: Rows) -> Places:
+        """Of the chunks in these rows."""
+        return Places(self.submission[rows], self.row[rows])
+
+    def enter(self, stream: int, queue: Queue, plan: WorkerPlan) -> int:
+        """Moves numbers from a stream's queue into its window; returns how many.
+
+        Exponent rounds are due at once, data is HELD until its exponent is known.
+        """
+        left, following = self.left[stream], self.next[stream]
+        if self.columns is not None:
+            left = self.left[stream] = self.columns.first_open(stream, left, following)
+        elif left < following:
+            open_rows = self.rows(stream, np.arange(left, following))
+            pending = self.stage[open_rows] != DONE
+            left += int(pending.argmax()) if pending.any() else following - left
+            self.left[stream] = left
+        entered = 0
+        for entries, submission in queue.take(left + self.windows[stream] - following):
+            number = following
+            following += len(entries)
+            entered += len(entries)
+            numbers = np.arange(number, following)
+            rows = self.rows(stream, numbers)
+            self.submission[rows] = submission
+            if self.columns is not None:
+                self.columns.enter(stream, number, entries)
+                continue
+            whole = ~entries["exponent_round"]
+            self.seq[rows] = numbers & 0xFFFFFFFF
+            opaque(self.entry)[rows] = opaque(entries)
+            self.server[rows] = plan.server_of(entries["chunk"])
+            self.stage[rows] = np.where(whole, HELD, WAITING)
+            self.due[rows] = ~whole
+            self.exponent[rows] = 0
+            self.flags[rows] = 0
+            self.failures[rows] = 0
+            self.restart(rows)
+        self.next[stream] = following
+        return entered
+
+    def restart(self, rows: Rows) -> None:
+        """Nothing has been sent or asked of these rows in the stage that they are in."""
+        opaque(self.progress)[rows] = opaque(_UNSENT)
+        self.deadline[rows] = np.inf
+
+    def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""
+        here = np.arange(len(rows))
+        self.mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
+        return np.asarray(self.mark[rows] == here, np.bool_)
+
+    def finish(self, rows: Rows) -> None:
+        """Their results are there."""
+        self.stage[rows] = DONE
+        self.due[rows] = False
+        self.wanted[rows] = False
+        self.deadline[rows] = np.inf

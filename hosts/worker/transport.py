@@ -1,0 +1,509 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's side of the protocol: submitted chunks in, packets out and in, sums out.
+
+A state machine without socket, clock or thread: `on_packets` takes what arrived, `poll` gives
+what is to be sent and says when it wants to be asked again. What it does depends only on the
+calls made to it.
+
+- A number `seq` of a stream is sent only after the result of `seq - W` has arrived.
+- When later sums are there, or after a timeout, it asks (QUERY). It sends its contribution again
+  only when the answer (STATE) shows that it was lost or that the sum is complete. Waiting for
+  slower workers costs headers, and few of them (`hosts.worker.loss_detection`).
+- A sum flagged OVERFLOW or NONFINITE is asked of the chunk's server in float32 (DIRECT).
+- A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
+- In a job that is not synchronous every chunk is DIRECT from the start and needs no exponents; what
+  comes back is the answer to this worker alone (`hosts.server.asynchronous_node`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.data.reports import Completed, Failure, Statistics, Sums
+from hosts.data.submissions import Submission
+from hosts.native.quantization import exponents_in
+from hosts.net.arrivals import Clock, Enough, Released, Seconds
+from hosts.net.pacer import BACKLOG, Pacer
+from hosts.worker.chunk_queues import Queue, enqueue, entries_of
+from hosts.worker.completion import Completion
+from hosts.worker.contributions import Contributions
+from hosts.worker.epoch_transfer import check_successor, incomplete, kept, lacking, last_kept
+from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
+from hosts.worker.loss_detection import Questions
+from hosts.worker.native_state import Columns
+from hosts.worker.read_ahead import ReadAhead
+from hosts.worker.round_trips import RoundTrips
+from hosts.worker.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
+from hosts.worker.verification import Mask, wrong
+from protocol import jobs_pb2
+from protocol.exponents import Exponents
+from protocol.fixed_point import Floats
+from protocol.header import (
+    FLAGGED,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    Phase,
+    opaque,
+    ops,
+    peer_array,
+    peer_keys,
+    phases,
+)
+from protocol.plan import MOST_CHILDREN, WorkerPlan
+
+# As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+_DIRECT_FLAG = np.uint8(Flag.DIRECT)
+_ECN = np.uint8(Flag.ECN)
+_FLAGGED = np.uint8(FLAGGED)
+_RESULT = np.uint8(Op.RESULT)
+_STATE = np.uint8(Op.STATE)
+_FINAL = np.uint8(Phase.FINAL)
+
+
+class WorkerTransport:
+    """The state machine of one worker in one epoch of its job.
+
+    exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips), which
+    are never less than `LEAST_PACKETS` take on the link.
+    link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
+    payload: whether chunks have one; else the values of each are (0,). headroom: see Outside.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        exponents: Exponents,
+        *,
+        rto_initial: float = 0.25,
+        rto_least: float = 0.001,
+        rto_most: float = 1.0,
+        link_rate: int | None = None,
+        backlog: float = BACKLOG,
+        payload: bool = True,
+        headroom: int = 0,
+    ) -> None:
+        if exponents.world != plan.world:
+            raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
+        self.plan = plan
+        self.lanes = plan.lanes
+        sums = Sums(plan.epoch, plan.tree, plan.roots)
+        self.statistics = Statistics(plans=[sums])
+        rate = plan.link_rate if link_rate is None else link_rate
+        packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
+        seconds = 8 * packet / rate if rate else 0.0
+        self.round_trips = RoundTrips.of(plan, seconds, rto_initial, rto_least, rto_most)
+        self._exponents = exponents
+        self._payload, self._headroom = payload, headroom
+        self._slots = Slots(plan, payload=payload)
+        self._questions = Questions(self._slots, plan)
+        self._queues = [Queue() for _ in plan.streams]
+        self._pacer = Pacer(rate, backlog)
+        self._backlog = backlog
+        self._servers = peer_array([server.pair() for server in plan.servers])
+        self._server_keys = peer_keys(self._servers)
+        self._contributions = Contributions(plan, self._slots, self._servers, headroom)
+        if plan.alone:
+            exponents.contact_none()
+        self._stream_index = np.full(256, -1, np.intp)
+        self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        columns: Columns | None = None
+        if Columns.can(plan, exponents):
+            common = self._contributions.common
+            columns = Columns(
+                plan, self._slots, exponents, common, self._servers, self._stream_index
+            )
+        self._columns = self._contributions.columns = self._slots.columns = columns
+        self._tickets = 0
+        self._order = 0
+        self._incomplete = 0  # numbers submitted that have no result
+        self._moved = False  # windows may move or exponents have become known
+        self._frozen = False
+        self._link_rate = link_rate
+        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, columns)
+        self._ahead: ReadAhead | None = None
+        if columns is not None and ReadAhead.can(plan):
+            self._ahead = ReadAhead(
+                *(plan, self._slots, columns, exponents, self._queues, self._questions),
+                *(self._contributions, self._complete),
+            )
+        self._failures: list[Failure] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether every submitted chunk is complete."""
+        return self._incomplete == 0
+
+    def submit(self, chunks: Any, values: Floats, lanes: Any, into: Floats | None = None) -> int:
+        """Queues one round of each of n chunks; every worker must do so in the same order.
+
+        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, kept and
+        so not to be changed until the sums are there; lanes: (n,) valid lanes of each; into: where
+        the sums are to come, contiguous and like `values`, which it may be, each instead of its
+        values. Returns the first of n consecutive tickets.
+        Raises ValueError for shapes that do not fit, unknown or repeated chunks.
+        """
+        rows = np.asarray(chunks, np.int64)
+        n = len(rows)
+        widths = np.broadcast_to(np.asarray(lanes, np.int64), (n,))
+        if values.shape != (n, self._slots.width):
+            raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
+        if n and (int(widths.min()) < 1 or int(widths.max()) > max(1, self.lanes)):
+            raise ValueError(f"valid lanes must be in 1..{self.lanes}, got {widths.tolist()}")
+        values = np.ascontiguousarray(values, np.float32)
+        submission = Submission(values, np.empty_like(values) if into is None else into)
+        rounds, first = self._exponents.begin(rows)
+        ticket = self._tickets
+        self._tickets += n
+        own, unfit = np.zeros(n, np.int16), np.zeros(n, np.uint8)
+        if not self.plan.alone:  # else all goes in float32
+            own, unfit = exponents_in(values)
+        entries = entries_of(rows, rounds, first, own, unfit, widths, ticket, self._order)
+        enqueue(self.plan, self._queues, entries, submission)
+        self._order += len(entries)
+        self._incomplete += len(entries)
+        self._moved = True
+        return ticket
+
+    def take_completed(self) -> Completed:
+        """The sums that have arrived since the last call."""
+        return self._completion.collect()
+
+    def take_failures(self) -> list[Failure]:
+        """What has failed for good since the last call."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def explain(self, now: float) -> list[Waiting]:
+        """Each number in a window that has no result, the longest submitted first."""
+        return explain(self._slots, now)
+
+    def outline(self, now: float, most: int) -> Outline:
+        """What it knows of at most so many of each stream's oldest numbers."""
+        plan = self.plan
+        streams = streams_of(plan, self._slots, self.round_trips.timeouts.tolist(), now, most)
+        return Outline(plan.epoch, plan.world, plan.rank, self._frozen, streams)
+
+    def unanswered(self, now: float) -> float:
+        """Seconds without a sign of life of the number that is worst off; 0: none waits."""
+        return unanswered(self._slots, now)
+
+    # -- from epoch to epoch (see hosts.worker.epoch_transfer) ------------------------------------
+
+    def freeze(self) -> None:
+        """From now on takes no packet (they are counted) and sends none; `submit` only queues."""
+        self._frozen = True
+
+    def levels(self) -> npt.NDArray[np.uint32]:
+        """(chunks,) how many results of each chunk are complete."""
+        return self._exponents.levels()
+
+    def results(self, wants: Iterable[tuple[int, int]] | None = None) -> list[jobs_pb2.Result]:
+        """The results that lead to these (chunk, level); None: all that others may still lack.
+
+        Raises KeyError, naming the chunk, for one that is not at hand.
+        """
+        if wants is None and self.plan.alone:
+            return []  # they are nobody else's
+        if wants is None:
+            return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
+        return self._completion.results(wants)
+
+    def last_results(self) -> tuple[bytes, bytes]:
+        """Headers and payloads of each chunk's last result, where servers optimize, for a worker
+        that joins."""
+        return self._completion.last_results()
+
+    def keep(self, headers: bytes, payloads: bytes) -> None:
+        """What `last_results` of another worker was: this one has joined and has its levels.
+
+        Raises ValueError if it does not hold.
+        """
+        self._completion.keep(headers, payloads)
+
+    def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """(chunks, lanes) as the last results have them, where servers optimize, and (chunks,) how
+        many workers took part in each."""
+        return self._completion.parameters()
+
+    def take_results(self, results: Sequence[jobs_pb2.Result]) -> None:
+        """Takes results of this epoch from other workers, as if they had arrived, or none of them.
+
+        Those complete here are ignored. Raises ValueError, naming chunk and cause, for one that
+        does not hold.
+        """
+        rows, batch = lacking(self.plan, self._slots, self.levels(), results)
+        direct = (batch.headers["flags"] & _DIRECT_FLAG) != 0
+        for mine, stage in ((~direct, WAITING), (direct, DIRECT)):
+            if mine.any():
+                self._take(rows[mine], batch.headers[mine], batch.payloads[mine], stage)
+
+    def successor(self, plan: WorkerPlan) -> WorkerTransport:
+        """The same worker in a newer epoch; this transport is frozen and has nothing to tell.
+
+        What has no result is contributed anew, numbered from 0 in order of submission. Tickets,
+        statistics, policy and sums not yet collected go on. Raises ValueError for a plan of
+        another job or of no newer epoch.
+        """
+        check_successor(self.plan, plan)
+        self.freeze()
+        self._exponents.world = plan.world
+        heir = WorkerTransport(
+            plan,
+            self._exponents,
+            link_rate=self._link_rate,
+            backlog=self._backlog,
+            payload=self._payload,
+            headroom=self._headroom,
+        )
+        heir.round_trips = self.round_trips.fresh(len(plan.streams))
+        heir.statistics = self.statistics
+        heir._completion.inherit(self._completion)
+        heir._tickets, heir._order = self._tickets, self._order
+        for entries, submission in incomplete(self._slots, self._queues):
+            enqueue(plan, heir._queues, entries, submission)
+            heir._incomplete += len(entries)
+        heir._moved = True
+        return heir
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> tuple[Batch | None, float]:
+        """Packets to send now, and the time to ask again (also after packets or a submission)."""
+        if self._frozen:
+            return None, math.inf
+        slots = self._slots
+        if self._moved:
+            self._advance()
+        due = self._most_urgent(slots.due.nonzero()[0])
+        late, timed = self._questions.late(now, self.round_trips)
+        late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
+        batch = None
+        if len(late) or len(due):
+            batch = self._contributions.packets(late, due)
+            sizes = Pacer.wire_bytes(batch.full, self.lanes)
+            leave = self._pacer.hand_over_all(now, sizes)
+            self._account(now, late, due, leave)
+        # Overdue numbers that are not to be asked about yet must not wake it again and again.
+        timers = slice(None) if timed is None else np.concatenate((timed, due))
+        following = float(slots.deadline[timers].min())
+        if left_over:
+            following = max(now, self._pacer.next_time())
+        return batch, following
+
+    def _advance(self) -> None:
+        """Moves windows, and makes data due whose exponent has become known."""
+        self._moved = False
+        slots = self._slots
+        for stream, queue in enumerate(self._queues):
+            if len(queue):
+                slots.enter(stream, queue, self.plan)
+        if self._columns is not None:
+            self._columns.let_go(WAITING)
+            return
+        held = (slots.stage == HELD).nonzero()[0]
+        if len(held):
+            held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
+            slots.exponent[held] = self._exponents.exponents(slots.chunk[held], slots.round[held])
+            slots.stage[held] = DIRECT if self.plan.alone else WAITING
+            slots.due[held] = True
+
+    def _most_urgent(self, rows: Rows) -> Rows:
+        """Rows by priority, then in order of submission."""
+        if len(rows) < 2:
+            return rows
+        order = self._slots.order[rows]
+        if len(self._queues) == 1:
+            return rows[np.argsort(order)]
+        return rows[np.lexsort((order, -self._slots.priority[rows]))]
+
+    def _within_rate(self, now: float, late: Rows, due: Rows) -> tuple[Rows, Rows, bool]:
+        """What of it the link has room for now, and whether something is left over."""
+        room = self._pacer.room(now)
+        if math.isinf(room) or not (len(late) or len(due)):
+            return late, due, False
+        full = np.concatenate((np.zeros(len(late), np.bool_), self._contributions.carry(due)))
+        sizes = Pacer.wire_bytes(full, self.lanes)
+        fits = int(np.searchsorted(np.cumsum(sizes) - sizes, room, side="left"))
+        return late[:fits], due[: max(0, fits - len(late))], fits < len(full)
+
+    def _account(self, now: float, late: Rows, due: Rows, leave: Seconds) -> None:
+        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now, and leave the host then."""
+        slots = self._slots
+        leaving = leave[len(late) :]
+        if len(due):
+            again = slots.sent[due] > 0
+            repeated = int(np.count_nonzero(again))
+            progress = slots.progress.take(due)
+            if repeated:
+                progress["sent_first"] = np.where(again, progress["sent_first"], leaving)
+            else:
+                progress["sent_first"] = leaving
+            progress["sent_last"] = leaving
+            progress["sent"] += 1
+            progress["clean"] = ~again
+            progress["failed"] = False
+            progress["asked"] = 0
+            progress["backoff"] = 0
+            opaque(slots.progress)[due] = opaque(progress)
+            slots.deadline[due] = leaving + self.round_trips.after(slots.stream[due], 0)
+            slots.due[due] = False
+            self.statistics.sent += len(due)
+            self.statistics.retransmitted += repeated
+        if len(late):
+            self._questions.on_asked(now, late, leave[: len(late)], self.round_trips)
+            self.statistics.queries += len(late)
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    def on_train(
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
+    ) -> Released | None:
+        """Takes results at once that arrived at these times (n,), see hosts.worker.read_ahead.
+
+        None: the first has to be taken by itself."""
+        if self._ahead is None or self._frozen or self._moved:
+            return None
+        parts = self.round_trips, self._pacer, self.statistics
+        return self._ahead.release(times, batch, clock, enough, *parts)
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        """Takes packets that arrived by `now`; what is not for a number in flight is counted."""
+        if self._frozen:
+            self.statistics.dropped["frozen"] += len(batch)
+        if self._frozen or not len(batch):
+            return
+        slots = self._slots
+        headers = batch.headers
+        kind = ops(headers)
+        stream = self._stream_index[headers["stream"]]
+        seqs = headers["seq"].astype(np.uint32)
+        rows = slots.bases[stream] + (seqs & slots.masks[stream])
+        ours = (headers["job"] == self.plan.job) & (headers["epoch"] == self.plan.epoch)
+        ours &= ((kind == _RESULT) | (kind == _STATE)) & (stream >= 0)
+        known = (slots.seq[rows] == seqs) & (slots.stage[rows] != EMPTY)
+        same_chunk = slots.chunk[rows] == headers["chunk"]
+        from_server = peer_keys(batch.peers) == self._server_keys[slots.server[rows]]
+        taken: Mask = ours & known & same_chunk & from_server
+        if not taken.all():
+            self._drop("foreign", ~ours)
+            self._drop("stale", ours & ~known)
+            self._drop("other_chunk", ours & known & ~same_chunk)
+            self._drop("wrong_source", ours & known & same_chunk & ~from_server)
+        direct = (headers["flags"] & _DIRECT_FLAG) != 0
+        states = taken & (kind == _STATE)
+        results = taken & ~states
+        for of_server, stage in ((False, WAITING), (True, DIRECT)):
+            candidates = results & direct if of_server else results & ~direct
+            if candidates.all():
+                self._on_results(now, batch, rows, stage)
+            elif candidates.any():
+                self._on_results(now, batch.select(candidates), rows[candidates], stage)
+        if states.any():
+            self._on_states(now, headers[states], rows[states], direct[states])
+
+    def _on_results(self, now: float, batch: Batch, rows: Rows, stage: int) -> None:
+        """RESULTs, all DIRECT or none, of numbers that these rows hold."""
+        slots = self._slots
+        good = (slots.stage[rows] == stage) & (slots.sent[rows] > 0)
+        if not good.all():
+            early = ~good & (slots.stage[rows] <= stage)
+            self._drop("unexpected", early)
+            self.statistics.duplicates += int(np.count_nonzero(~good & ~early))
+        good = self._checked(now, batch, rows, stage, good)
+        first = slots.first_of_each(rows[good])
+        self.statistics.duplicates += int(np.count_nonzero(~first))
+        good[good] = first
+        if not good.all():
+            batch, rows = batch.select(good), rows[good]
+        if not len(rows):
+            return
+        headers, payloads = batch.headers, batch.payloads
+        self._questions.on_results(now, rows, batch.full, self.round_trips)
+        self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
+        if stage == WAITING:
+            flagged = (headers["flags"] & _FLAGGED) != 0
+            if flagged.any():
+                self._to_server(rows[flagged])
+                rows, headers, payloads = rows[~flagged], headers[~flagged], payloads[~flagged]
+        self._take(rows, headers, payloads, stage)
+
+    def _checked(self, now: float, batch: Batch, rows: Rows, stage: int, good: Mask) -> Mask:
+        """Which of the `good` hold in number of workers, lanes, exponent and checksum."""
+        right: Mask = good.copy()
+        for cause, failed in wrong(self.plan, self._slots, batch, rows, stage == DIRECT).items():
+            failed &= good
+            right &= ~failed
+            if cause == "wrong_checksum":
+                self.statistics.wrong_checksum += int(np.count_nonzero(failed))
+            else:
+                self._drop(cause, failed)
+        if not right.all():
+            self._failed(now, rows[good & ~right])
+        return right
+
+    def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
+        """Results that are good: completes their numbers."""
+        self._incomplete -= len(rows)
+        self._moved = True
+        self._completion.take(rows, headers, words, stage)
+
+    def _complete(self, rows: Rows, headers: Array, words: Any) -> None:
+        """Integer sums that are good, taken at once."""
+        self._take(rows, headers, words, WAITING)
+        self._advance()
+
+    def _to_server(self, rows: Rows) -> None:
+        """Integer sums that cannot be: these chunks go to their servers in float32."""
+        slots = self._slots
+        slots.stage[rows] = DIRECT
+        slots.restart(rows)
+        slots.due[rows] = True
+        slots.wanted[rows] = False
+
+    def _failed(self, now: float, rows: Rows) -> None:
+        """Results that failed their check: ask again, and report what fails repeatedly."""
+        slots = self._slots
+        # Copies that the network made of one bad packet are one failure.
+        rows = np.unique(rows[~slots.failed[rows]])
+        slots.failed[rows] = True
+        slots.failures[rows] += 1
+        slots.wanted[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
+        for row in rows[slots.failures[rows] == 2].tolist():
+            reason = "its sum failed the check twice"
+            if slots.exponent_round[row]:
+                reason = (
+                    "its exponent round failed the check twice: corrupted, or the workers do not "
+                    "submit the same chunks in the same order"
+                )
+            stream, seq = int(slots.stream_number[row]), int(slots.seq[row])
+            self._failures.append(Failure(stream, seq, int(slots.chunk[row]), reason))
+
+    def _on_states(self, now: float, headers: Array, rows: Rows, direct: Mask) -> None:
+        """STATEs about numbers that these rows hold."""
+        slots = self._slots
+        stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
+        final = phases(headers) == _FINAL
+        told = final & ~direct & self.plan.pipeline.pulls  # that a result can be asked for
+        good = (slots.stage[rows] == stage) & ((slots.asked[rows] > 0) | told)
+        good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
+        good[good] = slots.first_of_each(rows[good])
+        self._drop("unasked", ~good)
+        slots.wanted[rows[good & told]] = True
+        good &= ~told
+        rows, headers, direct = rows[good], headers[good], direct[good]
+        if not len(rows):
+            return
+        self.statistics.states += len(rows)
+        self._questions.on_states(now, rows, headers, direct, self.round_trips)
+
+    def _drop(self, cause: str, packets: Mask) -> None:
+        n = int(np.count_nonzero(packets))
+        if n:
+            self.statistics.dropped[cause] += n

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether results hold: number of workers, lanes, exponent and checksum; and how exact they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.native.quantization import sums_of
+from hosts.worker.slots import Rows, Slots
+from protocol.fixed_point import NO_EXPONENT, Exps, scale, sum_checks
+from protocol.header import FLAGGED, Batch
+from protocol.plan import WorkerPlan
+
+Mask = npt.NDArray[np.bool_]
+
+LEAST_DIGITS = 8
+"""Binary digits that a chunk's largest value has in its sum, unless that is coarse."""
+
+_FLAGGED = np.uint8(FLAGGED)
+
+
+def wrong(
+    plan: WorkerPlan, slots: Slots, batch: Batch, rows: Rows, direct: bool
+) -> dict[str, Mask]:
+    """What is wrong with each of n RESULTs for `rows`, all DIRECT or none, by cause.
+
+    (n,) masks for wrong_workers, wrong_lanes, wrong_exponent and wrong_checksum, each the first
+    cause of its packets. A flagged integer sum has lost its payload, so of it only the number of
+    workers counts, and that an exponent round is never flagged.
+    """
+    headers = batch.headers
+    workers = headers["workers"] == plan.world
+    lanes = headers["lanes"] == slots.lanes[rows]
+    exponent = headers["exponent"] == slots.exponent[rows]
+    if direct:
+        exponent[:] = True  # the server reports that of rank 0
+        checksum = sum_checks(headers, batch.payloads, batch.full)
+    else:
+        # A flagged sum may be so because these differed; whose it reports does not matter.
+        flagged = (headers["flags"] & _FLAGGED) != 0
+        lanes |= flagged
+        exponent |= flagged
+        sums = slots.hash[rows] * np.uint32(plan.world)
+        if batch.full.all():
+            sums += sums_of(batch.payloads)
+        elif batch.full.any():
+            sums[batch.full] += sums_of(batch.payloads[batch.full])
+        # Of a flagged sum the payload is gone; an exponent round has none and no reason for
+        # flags, unless another worker sent something else under this number.
+        checksum = np.where(flagged, ~slots.exponent_round[rows], sums == headers["checksum"])
+    right = np.ones(len(rows), np.bool_)
+    causes: dict[str, Mask] = {}
+    for cause, holds in (
+        ("wrong_workers", workers),
+        ("wrong_lanes", lanes),
+        ("wrong_exponent", exponent),
+        ("wrong_checksum", checksum),
+    ):
+        causes[cause] = right & ~holds
+        right &= holds
+    return causes
+
+
+def coarse(exponents: Exps, max_exponents: npt.NDArray[np.int8], world: int) -> int:
+    """How many of n integer sums have fewer than LEAST_DIGITS digits of their largest value.
+
+    exponents: (n,) that they were scaled by; max_exponents: (n,) that they report. What is below
+    2^m is below 2^(m + s) as an integer of scale s. Zeros are exact in any scale.
+    """
+    most = max_exponents.astype(np.int32)
+    few = most + scale(exponents, world) < LEAST_DIGITS
+    return int(np.count_nonzero(few & (most != NO_EXPONENT)))
