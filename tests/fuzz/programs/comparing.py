@@ -29,6 +29,7 @@ OPEN = "BMv2 takes no entry for a key whose width P4Info leaves open"
 ALIKE = "not looked at: many more of the same program are different, and explained"
 BEHIND = "not looked at: behind many packets of the same program at which BMv2 ends"
 TRANSLATED = "BMv2 takes values of translated types as if they were the program's"
+RANGE = "BMv2 takes the width of a range's numbers for that of the key"
 FOLLOWS = "another entry of the table or profile is in one target alone"
 UNUSED = "BMv2 takes no entry for an action of which p4c left out parameters"
 # Microseconds since the start at which a packet is tried again, for TIME.
@@ -123,6 +124,8 @@ def _compare_writes(case: Case, here: Sequence[str], there: Sequence[str], resul
             result.filtered[OPEN] += 1
         elif theirs and _ragged_prefix(case, entry):
             result.filtered[PREFIX] += 1
+        elif _seems_whole(entry) and theirs:
+            result.filtered[RANGE] += 1
         elif places & unlike:
             result.filtered[FOLLOWS] += 1
         else:
@@ -189,6 +192,18 @@ def _ragged_prefix(case: Case, entry: p4rt.TableEntry) -> bool:
             if int.from_bytes(one.lpm.value, "big") & behind:
                 return True
     return False
+
+
+def _seems_whole(entry: p4rt.TableEntry) -> bool:
+    """True if a range of an entry goes from 0 to the last number of as many bytes as it is written
+    in, though its key may be wider."""
+    return any(
+        not any(one.range.low)
+        and len(one.range.low) == len(one.range.high)
+        and set(one.range.high) == {0xFF}
+        for one in entry.match
+        if one.HasField("range")
+    )
 
 
 def _actions(update: p4rt.Update) -> set[int]:
