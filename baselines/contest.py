@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from observability.links import Carried
 from planner import flows
 from planner.collectives import bounds

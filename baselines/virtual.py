@@ -12,19 +12,19 @@ import numpy as np
 from baselines.contest import IN_NETWORK, Contender, Outcome, Work, service_of
 from baselines.innetwork import InNetwork
 from baselines.members import Member, Report, StreamMember
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from observability.links import Carried
 from planner.collectives import Array
 from planner.expected import Direction, total
 from planner.flows import qualities
-from simulation.calls import ask
-from simulation.engine import Engine
 from simulation.errors import VirtualError
-from simulation.hostnode import HostNode
+from simulation.kernel.calls import ask
+from simulation.kernel.engine import Engine
+from simulation.kernel.progress import Pulse
 from simulation.network import SERVICE, Network
-from simulation.pulse import Pulse
-from simulation.streamnode import StreamNode, connect
+from simulation.nodes.host import HostNode
+from simulation.nodes.stream import StreamNode, connect
 from testbed.preflight import JobPlan
 from topologies.addressing import Addressing
 
@@ -88,7 +88,7 @@ class _Play:
         self._under_way: tuple[int, int] | None = None  # iteration, and bytes carried before it
         self._expected = sum(load.bytes for load in total(contender.loads).values())
 
-    # How far it is, see ``simulation.pulse``.
+    # How far it is, see ``simulation.kernel.progress``.
 
     @property
     def iterations(self) -> int:
@@ -200,7 +200,7 @@ def play(
     tell: Callable[[Message], None] = lambda message: None,
 ) -> Outcome:
     """Runs a contender. engine: another one than usual, which changes nothing. tell: takes events
-    ``within`` iterations, see ``simulation.pulse``.
+    ``within`` iterations, see ``simulation.kernel.progress``.
 
     Raises ContestError, ClientError, VirtualError.
     """

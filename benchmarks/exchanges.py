@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.common import BenchError, Message, Spread, pinned, two_cores
 from benchmarks.sampling import MainSampler
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from hosts.data.tensors import Tensors
 from hosts.net.driver import drive
@@ -26,13 +26,13 @@ from hosts.session.participation import Participation
 from hosts.worker.contributions import Contributions
 from hosts.worker.read_ahead import ReadAhead
 from hosts.worker.transport import WorkerTransport
-from simulation.calls import ask
-from simulation.engine import Engine
-from simulation.frames import Framing, arrived
-from simulation.hostnode import HostNode, VirtualEndpoint
-from simulation.links import Link
+from simulation.kernel.calls import ask
+from simulation.kernel.engine import Engine
+from simulation.links.link import Link
 from simulation.network import SERVICE, Network
-from simulation.switchgroup import SwitchGroup
+from simulation.nodes.frames import Framing, arrived
+from simulation.nodes.host import HostNode, VirtualEndpoint
+from simulation.nodes.switch_group import SwitchGroup
 from specs.p4program import SOURCES
 from switch.timed import TimedPorts, run_together
 from topologies.addressing import Addressing

@@ -18,13 +18,13 @@ import numpy as np
 from benchmarks.common import BenchError, Message, Spread, pinned, two_cores
 from benchmarks.forwarding import contenders, traffic
 from benchmarks.sampling import MainSampler
-from controller.connection import DeviceConnection
-from controller.entries import P4Info, insertion
+from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.entries import P4Info, insertion
 from protocol.header import HEADER_BYTES
-from simulation.engine import Engine, Node
-from simulation.links import Link, LinkSpec
-from simulation.switchnode import SwitchNode
-from simulation.trains import NEVER, Times, Train
+from simulation.kernel.engine import Engine, Node
+from simulation.links.link import Link, LinkSpec
+from simulation.links.trains import NEVER, Times, Train
+from simulation.nodes.switch import SwitchNode
 from switch.timed import TimedPorts
 
 _RATE = 10**10  # bit/s

@@ -39,9 +39,9 @@ from cli.options import (
 )
 from cli.run import bringing_up
 from cli.view import Meanwhile, show, show_rows, within
-from controller.admission import Resources
-from controller.dataplane import DataPlane
-from controller.trees import PlanRefusedError
+from controller.p4rt.dataplane import DataPlane
+from controller.planning.admission import Resources
+from controller.planning.tree_planner import PlanRefusedError
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
 from observability import pictures
 from observability.wording import count

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from cli.run import EndedError, ending_on_signals
 from cli.view import View
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_for
 from observability import record
 from observability.record import RunDirectory, shown
 from observability.wording import count
 from simulation import session
-from simulation.traceevents import TraceFile
+from simulation.tracing.events import TraceFile
 from specs.p4program import make_ready
 from testbed.errors import JobError
 from testbed.preflight import Preflight

@@ -2,9 +2,9 @@
 """The controller process: ``python -m controller --help``.
 
 Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens,
-takes orders on stdin from then on (``controller.orders``), and with ``--tell`` tells of jobs on
-stdout (``controller.notices``); ends on SIGTERM or SIGINT with status 0;
-with status 1 and a line on stderr if it cannot start, or not write its journal any more.
+takes orders on stdin from then on (``controller.service.orders``), and with ``--tell`` tells of
+jobs on stdout (``controller.service.notices``); ends on SIGTERM or SIGINT with status 0; with
+status 1 and a line on stderr if it cannot start, or not write its journal any more.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from controller.connection import GrpcConnection, SwitchError
-from controller.dataplane import DataPlane
-from controller.entries import EntryError
-from controller.fabric import Fabric, FabricError
-from controller.jobs import LEASE_SECONDS, JobTable
-from controller.journal import Journal, JournalError
-from controller.monitor import Monitor
-from controller.notices import say, tell
-from controller.orders import obey
-from controller.service import JobServer, ServiceError
+from controller.jobs.journal import Journal, JournalError
+from controller.jobs.registry import LEASE_SECONDS, JobTable
+from controller.p4rt.connection import GrpcConnection, SwitchError
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import EntryError
+from controller.p4rt.fabric import Fabric, FabricError
+from controller.service.monitor import Monitor
+from controller.service.notices import say, tell
+from controller.service.orders import obey
+from controller.service.servicer import JobServer, ServiceError
 from protocol.world import REAL
 from switch import signals
 from topologies.addressing import Addressing

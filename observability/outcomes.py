@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from controller.trees import Tree
+from controller.planning.tree_planner import Tree
 from protocol.outcomes import Outcome
 
 Counts = dict[str, Counter[Outcome]]

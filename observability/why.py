@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.trees import Child, Tree, TreeNode
+from controller.planning.tree_planner import Child, Tree, TreeNode
 from protocol.header import Phase
 
 Message = dict[str, Any]

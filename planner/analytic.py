@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.windows import MOST, SKEW
+from controller.planning.windows import MOST, SKEW
 from planner.expected import HEADER_FRAME_BYTES
 from planner.losses import Lossy, lost, often_again
 from planner.network import SERVER, WORKER, ModelError, Network
@@ -242,7 +242,7 @@ def _stations(
 
 
 def _window(network: Network, work: Work, traffic: Traffic) -> int:
-    """As ``controller.windows.choose_window`` does for one stream, by classes of links."""
+    """As ``controller.planning.windows.choose_window`` does for one stream, by classes of links."""
     bits = 8 * work.frame_bytes
     names = [name for name, _ in traffic.hops]
     lines = [network.lines[name] for name in names]

@@ -3,7 +3,7 @@
 
 Each function is what one member does for one sum of everybody's values, in place. Members are known
 by number: workers from 0, then servers. The same code runs over TCP (``sockets``) and in virtual
-time (``simulation.streams``).
+time (``simulation.nodes.byte_streams``).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.trees import Child, Tree, TreeNode
+from controller.planning.tree_planner import Child, Tree, TreeNode
 from protocol.partition import shares
 from topologies.addressing import Addressing, Unit
 

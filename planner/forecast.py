@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from controller.dataplane import DataPlane
-from controller.trees import Tree, TreeKind, plan_trees
+from controller.p4rt.dataplane import DataPlane
+from controller.planning.tree_planner import Tree, TreeKind, plan_trees
 from planner.expected import Direction, Load, Workload, expected
 from specs.jobspec import JobSpec
 from topologies.addressing import Addressing

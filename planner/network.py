@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from controller.levels import MOST_CHILDREN
+from controller.planning.levels import MOST_CHILDREN
 from topologies.ring import interleaved
 from topologies.shape import Level
 from topologies.topology import LinkQuality, Node, Topology
@@ -256,9 +256,10 @@ def _levels(topology: Topology) -> tuple[Level, ...]:
 
 
 def joined_levels(network: Network) -> int:
-    """Levels of cores in a job's tree, by ``controller.levels.join``'s rule, counted by pods only.
+    """Levels of cores in a job's tree, by the rule of ``controller.planning.levels.join``.
 
-    Raises ModelError where the cores of a pod are too few, or a ToR has too many workers.
+    Pods alone are counted. Raises ModelError where the cores of a pod are too few, or a ToR has too
+    many workers.
     """
     most = max(network.workers)
     if most > MOST_CHILDREN:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controller.dataplane import DataPlane
-from controller.trees import PlanRefusedError, TreeKind, plan_trees
+from controller.p4rt.dataplane import DataPlane
+from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_trees
 from planner.bandwidth import Model, minimum, uplink
 from planner.expected import Direction, Load, Workload, expected
 from protocol.ethernet import FRAMING

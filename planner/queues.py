@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from controller.trees import Tree
-from controller.windows import Crossed, crossed
+from controller.planning.tree_planner import Tree
+from controller.planning.windows import Crossed, crossed
 from topologies.addressing import Addressing
 
 __all__ = ["incast", "overflowing", "room"]

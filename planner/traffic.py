@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from controller.levels import MOST_CHILDREN
+from controller.planning.levels import MOST_CHILDREN
 from planner.network import SERVER, WORKER, Ends, ModelError, Network, joined_levels, uplink
 from planner.routed import Counts, Parted, most_on, most_pairs
 from specs.placements import Kind

@@ -2,8 +2,8 @@
 """Time, threads and waiting, as hosts and controller have them: from a `World`.
 
 `REAL` is the machine's: `threading` and its monotonic clock. A world in virtual time
-(`simulation.tasks`) gives the same objects, whose waiting lets simulated time pass. Everything
-behaves as the object of `threading` or `concurrent.futures` does that has its name.
+(`simulation.kernel.tasks`) gives the same objects, whose waiting lets simulated time pass.
+Everything behaves as the object of `threading` or `concurrent.futures` does that has its name.
 """
 
 from __future__ import annotations

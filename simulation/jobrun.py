@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from hosts.data.checkpoint import Checkpoint, read
 from hosts.errors import ClientError
 from hosts.session.job_service import Service, create_service
@@ -26,10 +26,10 @@ from observability.series import SeriesWriter
 from planner.expected import Workload
 from planner.forecast import Forecast
 from protocol.outcomes import Outcome
-from simulation.calls import ask
+from simulation.kernel.calls import ask
+from simulation.links.trains import SECOND, picoseconds
 from simulation.network import SERVICE, Network
-from simulation.tracing import Tracer
-from simulation.trains import SECOND, picoseconds
+from simulation.tracing.tracer import Tracer
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
 from testbed import worker
@@ -109,7 +109,7 @@ class VirtualJob:
         return self.spec.iterations
 
     def iterations_done(self) -> float | None:
-        """See ``simulation.pulse``."""
+        """See ``simulation.kernel.progress``."""
         if self.state != "running":
             return None
         workload, before = self._workload, self.forecast.before

@@ -7,23 +7,23 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from hosts.server.process import ServerProcess
 from hosts.session.job_service import Service
 from observability.links import Carried
 from planner.expected import Direction
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
-from simulation.calls import ask
-from simulation.controlnode import ControlNode
-from simulation.engine import Engine, Node
-from simulation.hostnode import HostNode
-from simulation.links import Link, LinkSpec
-from simulation.surroundings import VirtualOutside
-from simulation.switchgroup import SwitchGroup
-from simulation.switchnode import SwitchNode
-from simulation.tasknode import TaskNode
-from simulation.trains import NEVER, SECOND, picoseconds
+from simulation.kernel.calls import ask
+from simulation.kernel.engine import Engine, Node
+from simulation.kernel.task_node import TaskNode
+from simulation.links.link import Link, LinkSpec
+from simulation.links.trains import NEVER, SECOND, picoseconds
+from simulation.nodes.control import ControlNode
+from simulation.nodes.environment import VirtualOutside
+from simulation.nodes.host import HostNode
+from simulation.nodes.switch import SwitchNode
+from simulation.nodes.switch_group import SwitchGroup
 from topologies.addressing import Addressing
 from topologies.topology import Topology
 

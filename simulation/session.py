@@ -19,18 +19,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from observability import links, record, transmissions
 from observability.record import RunDirectory
 from planner.expected import total
 from simulation.errors import LinkError, VirtualError
 from simulation.jobrun import VirtualJob
-from simulation.links import LinkSpec
+from simulation.kernel.progress import Pulse
+from simulation.links.link import LinkSpec
+from simulation.links.trains import SECOND
 from simulation.network import Network
-from simulation.pulse import Pulse
-from simulation.traceevents import TraceFile
-from simulation.tracing import Tracer
-from simulation.trains import SECOND
+from simulation.tracing.events import TraceFile
+from simulation.tracing.tracer import Tracer
 from testbed import preflight
 from testbed.errors import JobError
 from testbed.preflight import Preflight

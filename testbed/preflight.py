@@ -16,12 +16,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from controller.admission import Admission, NoRoomError, Reservation, Resources
-from controller.dataplane import BYTES_PER_LANE, DataPlane
-from controller.entries import EntryError
-from controller.levels import NotJoinedError, join
-from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
-from controller.windows import choose_window
+from controller.p4rt.dataplane import BYTES_PER_LANE, DataPlane
+from controller.p4rt.entries import EntryError
+from controller.planning.admission import Admission, NoRoomError, Reservation, Resources
+from controller.planning.levels import NotJoinedError, join
+from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
+from controller.planning.windows import choose_window
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError
 from planner.queues import incast

@@ -17,8 +17,8 @@ from benchmarks.common import BenchError, pin
 from benchmarks.forwarding import builds, peers, routing, times, traffic
 from benchmarks.forwarding.times import Times
 from benchmarks.forwarding.traffic import Mode, Traffic
-from controller.connection import GrpcConnection, SwitchError
-from controller.entries import Entity, P4Info, insertion, multicast_group
+from controller.p4rt.connection import GrpcConnection, SwitchError
+from controller.p4rt.entries import Entity, P4Info, insertion, multicast_group
 from emulation.nodes.processes import describe, environment, python
 from observability.processinfo import tail
 from protocol.header import Op

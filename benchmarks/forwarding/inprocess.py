@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.common import BenchError, Message, Spread
 from benchmarks.forwarding import contenders, traffic
-from controller.connection import DeviceConnection
-from controller.entries import Entity, P4Info, insertion
+from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.entries import Entity, P4Info, insertion
 from switch.abi import Output
 from switch.codegen import generate
 from switch.compile import build

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.forwarding import traffic
 from benchmarks.forwarding.traffic import PORTS, Mode, Traffic
-from controller.entries import Entity, P4Info
+from controller.p4rt.entries import Entity, P4Info
 
 FRAME_BYTES = (64, 1400)
 FLOWS = (1, 10_000)

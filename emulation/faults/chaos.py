@@ -10,12 +10,12 @@ import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from controller.connection import SwitchError
+from controller.p4rt.connection import SwitchError
 from emulation.faults import meddling
-from emulation.faults.recovery import Fault as Record
 from emulation.faults.severing import sever
 from emulation.jobs.jobrun import JobRun
 from emulation.jobs.place import Place
+from emulation.jobs.recovery import Fault as Record
 from emulation.nodes.processes import Process
 from observability.control import Emit, Message
 from specs.faultfile import EVERY_LINK, Fault

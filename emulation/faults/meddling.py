@@ -7,8 +7,8 @@ section 5).
 
 from __future__ import annotations
 
-from controller.connection import GrpcConnection
-from controller.dataplane import DataPlane
+from controller.p4rt.connection import GrpcConnection
+from controller.p4rt.dataplane import DataPlane
 from emulation.nodes.switchprocess import SwitchProcess
 from testbed.targets import DEVICE_ID
 

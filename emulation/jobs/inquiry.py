@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
+from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
 from emulation.nodes.keeper import Nodes
 from emulation.nodes.processes import Process, ProcessError
 from observability import outcomes

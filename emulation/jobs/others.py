@@ -22,7 +22,7 @@ from protocol import jobs_pb2, jobs_pb2_grpc
 Message = dict[str, Any]
 
 _ANSWER_SECONDS = 4.0
-# controller.job.State, in the words of jobs that were submitted.
+# controller.jobs.job.State, in the words of jobs that were submitted.
 _STATES = {
     "created": "starting",
     "waiting": "starting",

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.dataplane import DataPlane
-from emulation.faults.recovery import FaultLog
+from controller.p4rt.dataplane import DataPlane
+from emulation.jobs.recovery import FaultLog
 from emulation.jobs.tally import Tallies
 from emulation.nodes.keeper import Nodes
 from emulation.nodes.processes import ProcessError

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from emulation.jobs.others import Others, status_of
 from emulation.nodes import counters
 from emulation.nodes.keeper import CONTROLLER, Nodes

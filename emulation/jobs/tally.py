@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.dataplane import DataPlane
-from controller.trees import Tree
+from controller.p4rt.dataplane import DataPlane
+from controller.planning.tree_planner import Tree
 from emulation.jobs.others import Others
-from emulation.network import measuring
-from emulation.nodes import counters
+from emulation.nodes import counters, link_counters
 from emulation.nodes.keeper import Nodes
 from observability import links, outcomes
 from planner.expected import Direction, Load
@@ -74,7 +73,7 @@ class Tally:
                 other.shared_with.add(self.name)
         self._among.training.append(self)
         wipes, counts = self._wipes(), await self._count(strict=True)
-        measured = await measuring.measure(self._nodes.network, self._nodes.switches)
+        measured = await link_counters.measure(self._nodes.network, self._nodes.switches)
         self._before = wipes, counts, measured
 
     async def end(self, expected: Mapping[Direction, Load] | None) -> None:
@@ -89,7 +88,7 @@ class Tally:
         now = self._wipes()
         self.wiped = [n for n in now if now[n] != wipes[n] or n not in self._counted]
         network = self._nodes.network
-        measured = await measuring.measure(network, self._nodes.switches)
+        measured = await link_counters.measure(network, self._nodes.switches)
         # What other jobs should have sent meanwhile, or after a fault, nobody can say either.
         wanted = None if self.alongside or self.wiped else expected
         carried_since = links.since(network.addressing, carried, measured)

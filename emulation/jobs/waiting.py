@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controller.trees import Tree
+from controller.planning.tree_planner import Tree
 from protocol.header import Phase
 
 Message = dict[str, Any]

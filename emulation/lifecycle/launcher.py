@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from controller.dataplane import BYTES_PER_LANE, DataPlane
+from controller.p4rt.dataplane import BYTES_PER_LANE, DataPlane
 from emulation.network.namespaces import command, through_sudo
 from emulation.nodes.processes import describe, environment, python
 from observability import record

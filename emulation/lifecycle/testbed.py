@@ -11,17 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from emulation.faults.chaos import Chaos
-from emulation.faults.recovery import FaultLog
 from emulation.jobs.jobrun import JobRun
 from emulation.jobs.others import Others
 from emulation.jobs.place import Place
+from emulation.jobs.recovery import FaultLog
 from emulation.jobs.snapshot import Observer
 from emulation.jobs.tally import Tallies
-from emulation.network import measuring
 from emulation.network.emulated import Network
-from emulation.nodes import counters
+from emulation.nodes import counters, link_counters
 from emulation.nodes.forkserver import FRESH, ForkServer
 from emulation.nodes.keeper import JOBS_ADDRESS, Nodes
 from emulation.nodes.processes import ProcessError, Processes, environment
@@ -306,7 +305,7 @@ class Testbed:
 
     async def measure(self) -> links.Measured:
         """What links have carried by now; raises ``TimeoutError``."""
-        return await measuring.measure(self.network, self.nodes.switches)
+        return await link_counters.measure(self.network, self.nodes.switches)
 
     def carried(
         self, now: links.Measured, loads: Mapping[Direction, Load] | None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's process, as the testbed gives it orders (``controller.orders``), and hears of
-jobs (``controller.notices``)."""
+"""The controller's process: gets orders from the testbed, and tells it of jobs.
+
+See ``controller.service.orders`` and ``controller.service.notices``.
+"""
 
 from __future__ import annotations
 

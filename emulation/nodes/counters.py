@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from emulation.nodes.processes import ProcessError
 from emulation.nodes.switchprocess import SwitchProcess
 from observability.outcomes import Counts

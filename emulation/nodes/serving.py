@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs are alive, as the controller tells (``controller.notices``): the server processes that
-one of them names join it, whoever created it, and join it again when they were started again."""
+"""Keeps track of the jobs that are alive, and has their servers join them.
+
+The controller tells of them (``controller.service.notices``): the server processes that one names
+join it, whichever program created it, and join it again when they were started again.
+"""
 
 from __future__ import annotations
 

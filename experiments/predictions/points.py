@@ -16,8 +16,8 @@ from typing import Any
 
 from baselines import contest, virtual
 from baselines.contest import BASELINES
-from controller.admission import Resources
-from controller.dataplane import SLICE_BYTES
+from controller.p4rt.dataplane import SLICE_BYTES
+from controller.planning.admission import Resources
 from emulation.lifecycle.launcher import program_for
 from planner.analytic import Prediction, Setting, Work
 from planner.expected import HEADER_FRAME_BYTES

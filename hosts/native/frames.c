@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Datagrams to Ethernet frames and back, and the room for them in a queue, as
-// simulation/frames.py and hostnode.py say.
+// simulation/nodes/frames.py and hostnode.py say.
 
 #include <math.h>
 #include <string.h>

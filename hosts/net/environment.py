@@ -3,7 +3,7 @@
 
 `HERE` is this machine: its kernel's UDP, gRPC over unix sockets to the job service and over TCP to
 other servers. In virtual time an object with the same methods stands in for it
-(`simulation.hostnode`); nothing else of a host's code differs.
+(`simulation.nodes.host`); nothing else of a host's code differs.
 """
 
 from __future__ import annotations

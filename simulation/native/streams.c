@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of a host's streams: segments and acknowledgments as simulation/streams.py says,
+// The ends of a host's streams: segments and acknowledgments as simulation/nodes/byte_streams.py says,
 // one frame after the other, many at a call. Frames are written and read here, too.
 
 #include <stdbool.h>

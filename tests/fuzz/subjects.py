@@ -13,7 +13,7 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from controller.entries import clone_session, insertion
+from controller.p4rt.entries import clone_session, insertion
 from protocol.header import Op as Kind
 from switch.pipeline import Pipeline
 from switch.profiles import ProfileState, Reference

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from protocol.consistency import Consistency
 from protocol.optimizer import OptimizerPlan
 from tests.packet.switched_job import LANES, StartedJob

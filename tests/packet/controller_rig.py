@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from controller.connection import Connection, DeviceConnection, GrpcConnection, SwitchError
-from controller.dataplane import DataPlane
-from controller.entries import Entity, P4Info, multicast_group
-from controller.fabric import Fabric
-from controller.job import Job, Key, Role, State
-from controller.jobs import JobTable
-from controller.trees import TreeKind
+from controller.jobs.job import Job, Key, Role, State
+from controller.jobs.registry import JobTable
+from controller.p4rt.connection import Connection, DeviceConnection, GrpcConnection, SwitchError
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import Entity, P4Info, multicast_group
+from controller.p4rt.fabric import Fabric
+from controller.planning.tree_planner import TreeKind
 from protocol.plan import Address
 from specs.p4program import SOURCES
 from switch.p4runtime import Device, serve

@@ -13,8 +13,8 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.connection import Connection, DeviceConnection
-from controller.entries import P4Info
+from controller.p4rt.connection import Connection, DeviceConnection
+from controller.p4rt.entries import P4Info
 from switch.p4runtime import Device
 from switch.program import Program
 

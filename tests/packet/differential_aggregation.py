@@ -11,9 +11,9 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-from controller.dataplane import DataPlane
-from controller.entries import clone_session, insertion
-from controller.fabric import of_2_32
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import clone_session, insertion
+from controller.p4rt.fabric import of_2_32
 from protocol.header import Flag
 from protocol.scapy_layer import Aggregation
 from tests.packet.differential import Case

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entries import insertion
+from controller.p4rt.entries import insertion
 from tests.p4 import HERE
 from tests.packet.differential import Case, program_files
 

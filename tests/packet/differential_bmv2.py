@@ -21,7 +21,7 @@ from pathlib import Path
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.connection import GrpcConnection, SwitchError
+from controller.p4rt.connection import GrpcConnection, SwitchError
 from testbed import targets
 from tests.packet.differential import DEVICE, PORTS, Answer, Case, Output, by_port, read_counters
 from tests.packet.thrift import add_to_value_set, free_port, registers

@@ -17,7 +17,7 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entries import P4Info
+from controller.p4rt.entries import P4Info
 from tests.p4 import HERE
 from tests.packet import test_corpus_arithmetic as arithmetic
 from tests.packet import test_corpus_parsing as parsing

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entries import MatchValue, P4Info, insertion, modification
+from controller.p4rt.entries import MatchValue, P4Info, insertion, modification
 
 Match = p4info_pb2.MatchField
 REPLICA_PORTS = range(1, 8)

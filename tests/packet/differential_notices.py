@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entries import P4Info, insertion, modification
+from controller.p4rt.entries import P4Info, insertion, modification
 from tests.p4 import HERE
 from tests.packet.differential import Case, program_files
 from tests.packet.differential_entries import entries, frame

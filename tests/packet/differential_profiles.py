@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entries import MatchValue, P4Info, deletion, insertion, modification
+from controller.p4rt.entries import MatchValue, P4Info, deletion, insertion, modification
 from tests.p4 import HERE
 from tests.packet.differential import Case, program_files
 from tests.packet.differential_entries import drawn, frame, replication

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from controller.connection import SwitchError
-from controller.trees import TreeKind
+from controller.p4rt.connection import SwitchError
+from controller.planning.tree_planner import TreeKind
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER, Flag, Op, Phase, decode
 from protocol.optimizer import OptimizerPlan

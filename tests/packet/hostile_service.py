@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 import numpy as np
 
-from controller.job import Job, State
-from controller.service import JobServer
-from controller.trees import TreeKind
+from controller.jobs.job import Job, State
+from controller.planning.tree_planner import TreeKind
+from controller.service.servicer import JobServer
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.jobs_pb2_grpc import JobServiceStub

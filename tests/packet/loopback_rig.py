@@ -15,10 +15,10 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from controller.connection import DeviceConnection
-from controller.fabric import Fabric
-from controller.jobs import JobTable
-from controller.service import JobServer
+from controller.jobs.registry import JobTable
+from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.fabric import Fabric
+from controller.service.servicer import JobServer
 from hosts.net.udp import Endpoint
 from hosts.server.process import ServerProcess
 from protocol.header import PORT

@@ -11,7 +11,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
-from controller.entries import Entity, insertion, multicast_group
+from controller.p4rt.entries import Entity, insertion, multicast_group
 from protocol.header import PORT, Op
 from protocol.outcomes import Outcome
 from protocol.scapy_layer import Aggregation

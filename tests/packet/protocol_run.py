@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from hosts.data.reports import Completed
 from hosts.optimizers import Optimizer
 from protocol.header import Flag

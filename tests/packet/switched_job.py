@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from controller.job import Job, JobError, Key, Role, State
-from controller.trees import TreeKind
+from controller.jobs.job import Job, JobError, Key, Role, State
+from controller.planning.tree_planner import TreeKind
 from hosts.data.snapshot import Snapshot
 from hosts.server.epochs import FetchTask, ServerEpochs
 from hosts.server.state import NotHereError

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from controller.connection import DeviceConnection, SwitchError
-from controller.entries import Update
-from controller.fabric import Fabric
-from controller.jobs import JobTable
+from controller.jobs.registry import JobTable
+from controller.p4rt.connection import DeviceConnection, SwitchError
+from controller.p4rt.entries import Update
+from controller.p4rt.fabric import Fabric
 from hosts.server.state import NotHereError, ServerState
 from hosts.server.state import Update as Step
 from protocol.frames import Datagram, Interface, from_frame, from_frames, to_frames

@@ -27,9 +27,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from controller.connection import Connection, DeviceConnection, GrpcConnection
-from controller.dataplane import DataPlane
-from controller.entries import insertion
+from controller.p4rt.connection import Connection, DeviceConnection, GrpcConnection
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import insertion
 from specs import p4program as builds
 from switch.p4runtime import Device
 from tests.namespaces import WITHOUT_IPV6

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controller.job import JobError
-from controller.trees import TreeKind
+from controller.jobs.job import JobError
+from controller.planning.tree_planner import TreeKind
 from hosts.data.snapshot import STARTED
 from protocol.consistency import ASYNCHRONOUS, Consistency
 from tests.packet.apart import CHUNKS, WORLD, Apart

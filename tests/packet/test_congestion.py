@@ -11,7 +11,7 @@ import pytest
 from scapy.layers.inet import IP, UDP, IPOption_Router_Alert
 from scapy.layers.l2 import Ether
 
-from controller.entries import insertion
+from controller.p4rt.entries import insertion
 from protocol.frames import ipv4_checksum
 from protocol.header import PORT, Flag, Op
 from protocol.scapy_layer import Aggregation

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from p4runtime_sh.p4runtime import P4RuntimeClient
 
-from controller.connection import Connection, DeviceConnection, GrpcConnection, SwitchError
-from controller.entries import deletion, insertion, multicast_group
-from controller.fabric import Fabric
-from controller.job import Job, JobError, Refusal, Role, State
-from controller.jobs import RETRY_SECONDS, JobTable
-from controller.trees import TreeKind
+from controller.jobs.job import Job, JobError, Refusal, Role, State
+from controller.jobs.registry import RETRY_SECONDS, JobTable
+from controller.p4rt.connection import Connection, DeviceConnection, GrpcConnection, SwitchError
+from controller.p4rt.entries import deletion, insertion, multicast_group
+from controller.p4rt.fabric import Fabric
+from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address
@@ -341,7 +341,7 @@ def test_a_second_controller_is_refused(switches: Fabric) -> None:
 def test_a_switch_that_is_not_there_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.connection.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("controller.p4rt.connection.CONNECT_SECONDS", 0.3)
     connection = GrpcConnection("tor5", f"unix:{tmp_path}/none", 1)
     with pytest.raises(SwitchError, match=r"tor5: P4Runtime at unix:.*none: no answer within"):
         connection.open()

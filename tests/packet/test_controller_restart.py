@@ -13,10 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller.connection import SwitchError
-from controller.entries import bare, deletion, insertion, multicast_group
-from controller.job import Job, Role, State
-from controller.trees import TreeKind
+from controller.jobs.job import Job, Role, State
+from controller.p4rt.connection import SwitchError
+from controller.p4rt.entries import bare, deletion, insertion, multicast_group
+from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.header import PORT
 from specs.p4program import SOURCES
@@ -110,7 +110,7 @@ def test_a_switch_that_is_away_at_the_start_is_taken_up_later(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Those that are there answer at once, and nobody comes meanwhile.
-    monkeypatch.setattr("controller.connection.CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("controller.p4rt.connection.CONNECT_SECONDS", 2.0)
     job = plant.train()
     plant.kill_controller()
     plant.stop("core0")

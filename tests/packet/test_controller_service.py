@@ -13,11 +13,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller.connection import GrpcConnection
-from controller.fabric import Fabric
-from controller.jobs import JobTable
-from controller.service import JobServer, ServiceError
-from controller.trees import TreeKind
+from controller.jobs.registry import JobTable
+from controller.p4rt.connection import GrpcConnection
+from controller.p4rt.fabric import Fabric
+from controller.planning.tree_planner import TreeKind
+from controller.service.servicer import JobServer, ServiceError
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.header import PORT
 from protocol.plan import WorkerPlan

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from hosts.worker.transport import WorkerTransport
 from protocol.fixed_point import sum_checks
 from protocol.frames import OVERHEAD

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.requests import LONGEST_KEY_NAME, MOST_CHUNKS, MOST_KEYS, MOST_NAME_CHARACTERS
+from controller.jobs.requests import LONGEST_KEY_NAME, MOST_CHUNKS, MOST_KEYS, MOST_NAME_CHARACTERS
 from tests.packet.hostile_service import (
     BAD_OPTIMIZERS,
     LONGEST_TEXT,

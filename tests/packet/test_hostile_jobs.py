@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from protocol.frames import OVERHEAD
 from protocol.header import PEER, PORT, VERSION, Batch, Flag, Op, decode
 from protocol.outcomes import Outcome

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.departures import LONGEST_REASON
-from controller.job import State
+from controller.jobs.departures import LONGEST_REASON
+from controller.jobs.job import State
 from protocol import jobs_pb2
 from tests.packet.hostile_service import (
     BAD_OPTIMIZERS,

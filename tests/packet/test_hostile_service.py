@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.departures import LONGEST_REASON
-from controller.job import State
-from controller.roster import MOST_WAITING, REMEMBERED
+from controller.jobs.departures import LONGEST_REASON
+from controller.jobs.job import State
+from controller.jobs.roster import MOST_WAITING, REMEMBERED
 from protocol import jobs_pb2
 from tests.packet.hostile_service import (
     LEVELS,

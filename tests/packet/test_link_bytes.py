@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from controller.trees import TreeKind, plan_trees
+from controller.planning.tree_planner import TreeKind, plan_trees
 from planner.expected import Direction, Workload, expected
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
@@ -61,7 +61,7 @@ def test_each_link_of_a_wide_server_carries_what_is_for_its_processes(
     kind: TreeKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four processes at two links of one host, one of another host, a slice of four chunks each."""
-    monkeypatch.setattr("controller.dataplane.SLICE_BYTES", 4096)
+    monkeypatch.setattr("controller.p4rt.dataplane.SLICE_BYTES", 4096)
     network = network_of("wide server", 1, Faults())
     carried = _carries_what_is_expected(network, kind, WORKERS[:4], ["s0", "s1"], 20, None)
     first, second = (

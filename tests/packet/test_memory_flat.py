@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.entries import bare, deletion, insertion, multicast_group
+from controller.p4rt.entries import bare, deletion, insertion, multicast_group
 from tests.namespaces import needs_namespaces
 from tests.packet.flow_rig import plant
 from tests.packet.node_rig import inner, lanes, two_workers

@@ -15,8 +15,8 @@ import pytest
 from google.rpc import code_pb2 as code
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.connection import Connection, DeviceConnection, WriteError
-from controller.entries import insertion, modification
+from controller.p4rt.connection import Connection, DeviceConnection, WriteError
+from controller.p4rt.entries import insertion, modification
 from switch.compile import FLAGS
 from switch.p4runtime import Device, loading
 from switch.pipeline import Pipeline

@@ -9,7 +9,7 @@ import pytest
 from scapy.layers.inet import IP, UDP, IPOption_Router_Alert
 from scapy.layers.l2 import Ether
 
-from controller.entries import bare, deletion, insertion
+from controller.p4rt.entries import bare, deletion, insertion
 from protocol.frames import ipv4_checksum
 from protocol.header import Flag
 from protocol.outcomes import Outcome

@@ -10,8 +10,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from controller.entries import bare, clone_session, deletion, insertion
-from controller.fabric import of_2_32
+from controller.p4rt.entries import bare, clone_session, deletion, insertion
+from controller.p4rt.fabric import of_2_32
 from protocol.header import Flag, Op, Phase
 from protocol.outcomes import Outcome
 from protocol.scapy_layer import Aggregation

@@ -7,7 +7,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-from controller.entries import bare, deletion
+from controller.p4rt.entries import bare, deletion
 from protocol.outcomes import Outcome
 from tests.packet.node_rig import fill, lanes, two_workers
 

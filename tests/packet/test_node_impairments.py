@@ -10,8 +10,8 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from controller.entries import bare, clone_session, deletion, insertion
-from controller.fabric import of_2_32
+from controller.p4rt.entries import bare, clone_session, deletion, insertion
+from controller.p4rt.fabric import of_2_32
 from protocol.header import PORT, Op
 from protocol.outcomes import Impaired
 from protocol.scapy_layer import Aggregation

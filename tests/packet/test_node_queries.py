@@ -9,7 +9,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
 
-from controller.entries import bare, deletion, insertion
+from controller.p4rt.entries import bare, deletion, insertion
 from protocol.header import PORT, Op, Phase
 from protocol.outcomes import Outcome
 from protocol.scapy_layer import Aggregation

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from controller.job import Job, Role, State
-from controller.notices import tell
-from controller.orders import obey
-from controller.trees import TreeKind
+from controller.jobs.job import Job, Role, State
+from controller.planning.tree_planner import TreeKind
+from controller.service.notices import tell
+from controller.service.orders import obey
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address

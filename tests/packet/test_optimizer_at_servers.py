@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from protocol.optimizer import OptimizerPlan
 from protocol.schedule import Schedule
 from tests.packet.protocol_run import LIMIT, Run, network_of, start, streams_of

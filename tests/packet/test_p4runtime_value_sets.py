@@ -9,8 +9,8 @@ import pytest
 from google.rpc import code_pb2 as code
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.connection import DeviceConnection, WriteError
-from controller.entries import deletion, insertion
+from controller.p4rt.connection import DeviceConnection, WriteError
+from controller.p4rt.entries import deletion, insertion
 from switch.p4runtime import Device
 from tests.p4 import HERE
 from tests.packet.differential import DEVICE, program_files

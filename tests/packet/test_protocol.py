@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from hosts.epochs import UnrecoverableChunkError
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, Op

@@ -14,11 +14,11 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from controller.fabric import Fabric
-from controller.job import Job
-from controller.jobs import JobTable
-from controller.monitor import Monitor
-from controller.trees import TreeKind
+from controller.jobs.job import Job
+from controller.jobs.registry import JobTable
+from controller.p4rt.fabric import Fabric
+from controller.planning.tree_planner import TreeKind
+from controller.service.monitor import Monitor
 from protocol import jobs_pb2
 from protocol.header import PORT, Op
 from protocol.scapy_layer import Aggregation

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from controller.connection import GrpcConnection, SwitchError
-from controller.dataplane import DataPlane
-from controller.entries import bare, deletion, insertion, multicast_group
-from controller.fabric import Fabric
-from controller.job import Job, Role, State
-from controller.jobs import JobTable
-from controller.journal import Journal
-from controller.monitor import Monitor
-from controller.trees import TreeKind
+from controller.jobs.job import Job, Role, State
+from controller.jobs.journal import Journal
+from controller.jobs.registry import JobTable
+from controller.p4rt.connection import GrpcConnection, SwitchError
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import bare, deletion, insertion, multicast_group
+from controller.p4rt.fabric import Fabric
+from controller.planning.tree_planner import TreeKind
+from controller.service.monitor import Monitor
 from protocol import jobs_pb2
 from switch.p4runtime import Device, Server, serve
 from tests.packet.controller_rig import (

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.admission import Admission
-from controller.job import Job
-from controller.trees import TreeKind
+from controller.jobs.job import Job
+from controller.planning.admission import Admission
+from controller.planning.tree_planner import TreeKind
 from hosts.client import Client
 from hosts.errors import PlanWithdrawnError
 from hosts.session.job_service import report_gone

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from protocol.optimizer import OptimizerPlan
 from tests.packet.protocol_run import LIMIT, Run, network_of, start
 from tests.packet.switched_network import Faults
@@ -23,7 +23,7 @@ Begin = Callable[[str, TreeKind, int], Run]
 @pytest.fixture
 def begin(monkeypatch) -> Iterator[Begin]:
     """Begins a job with so many chunks, four of which are a slice."""
-    monkeypatch.setattr("controller.dataplane.SLICE_BYTES", 4096)
+    monkeypatch.setattr("controller.p4rt.dataplane.SLICE_BYTES", 4096)
     networks = []
 
     def run_on(topology: str, kind: TreeKind, chunks: int) -> Run:

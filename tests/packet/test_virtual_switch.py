@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from benchmarks.forwarding import contenders, traffic
-from controller.connection import DeviceConnection
-from controller.entries import Entity, P4Info, clone_session, insertion
-from controller.fabric import of_2_32
+from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.entries import Entity, P4Info, clone_session, insertion
+from controller.p4rt.fabric import of_2_32
 from protocol.frames import ipv4_checksum
 from protocol.header import HEADER_BYTES, Flag
-from simulation.engine import Engine, Node
-from simulation.links import LinkSpec
-from simulation.switchnode import SwitchNode
-from simulation.trains import NEVER, train
+from simulation.kernel.engine import Engine, Node
+from simulation.links.link import LinkSpec
+from simulation.links.trains import NEVER, train
+from simulation.nodes.switch import SwitchNode
 from switch.lines import Line
 from switch.timed import Arrivals, Departures, TimedPortsError
 from testbed.targets import CPU_PORT

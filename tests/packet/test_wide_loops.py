@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.forwarding import contenders, traffic
-from controller.connection import DeviceConnection
-from controller.entries import P4Info, insertion
+from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.entries import P4Info, insertion
 from switch.p4runtime import Device
 from switch.pipeline import Pipeline
 from testbed.targets import DEVICE_ID

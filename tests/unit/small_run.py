@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controller.trees import TreeKind, plan_trees
-from emulation.faults.recovery import FaultLog
+from controller.planning.tree_planner import TreeKind, plan_trees
+from emulation.jobs.recovery import FaultLog
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import links, outcomes, record, results, scheduling, series
 from observability.links import Carried

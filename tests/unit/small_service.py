@@ -17,10 +17,10 @@ from pathlib import Path
 
 import grpc
 
-from controller.joining import Join
-from controller.members import Membership, Role
-from controller.resync import Change
-from controller.shards import Holding
+from controller.jobs.joining import Join
+from controller.jobs.members import Membership, Role
+from controller.jobs.resync import Change
+from controller.jobs.shards import Holding
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from controller.trees import TreeKind, plan_trees
-from controller.windows import choose_window
+from controller.planning.tree_planner import TreeKind, plan_trees
+from controller.planning.windows import choose_window
 from planner.analytic import Prediction, Setting, Work
 from planner.losses import LEAST_RTO, Lossy, lost
 from planner.model import predictions

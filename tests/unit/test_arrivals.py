@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.epochs import ANSWER_SECONDS
-from controller.job import Job, JobError, Membership, Refusal, Role, State
-from controller.journal import Journal
-from controller.trees import TreeKind
+from controller.jobs.epochs import ANSWER_SECONDS
+from controller.jobs.job import Job, JobError, Membership, Refusal, Role, State
+from controller.jobs.journal import Journal
+from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
 from protocol.plan import Address
 from protocol.state import Pages

@@ -26,8 +26,8 @@ from benchmarks.forwarding import (
 from benchmarks.forwarding.inside import Turn
 from benchmarks.forwarding.measuring import report
 from cli.main import main
-from controller.connection import DeviceConnection
-from controller.entries import P4Info, insertion
+from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.entries import P4Info, insertion
 from emulation.network.namespaces import command
 from emulation.nodes.processes import environment, python
 from specs import p4program

@@ -23,16 +23,16 @@ from baselines.emulated import settled
 from baselines.gloo import missing
 from cli import comparing
 from cli.main import main
-from controller.admission import Resources
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
+from controller.planning.admission import Resources
 from observability.links import Carried
 from planner.expected import Direction
 from protocol.ethernet import TCP_HEADERS
 from protocol.frames import Interface
-from simulation import pulse
-from simulation.engine import Engine
-from simulation.streams import Content, StreamError, Streams, head
-from simulation.trains import NEVER, Train, joined
+from simulation.kernel import progress
+from simulation.kernel.engine import Engine
+from simulation.links.trains import NEVER, Train, joined
+from simulation.nodes.byte_streams import Content, StreamError, Streams, head
 from specs import jobfile
 from specs.p4program import SOURCES
 from testbed import preflight
@@ -99,7 +99,7 @@ def test_how_far_a_contender_is_is_told_and_changes_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ):
     (quiet,) = played([name])
-    monkeypatch.setattr(pulse, "PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PERIOD_SECONDS", 0.0)
     told: list[dict[str, Any]] = []
     (loud,) = played([name], tell=told.append)
     assert (loud.iterations, loud.carried) == (quiet.iterations, quiet.carried)

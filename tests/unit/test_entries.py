@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.dataplane import DataPlane
-from controller.entries import EntryError, P4Info, bare, clone_session, multicast_group, packed
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import EntryError, P4Info, bare, clone_session, multicast_group, packed
 
 pytestmark = pytest.mark.unit
 

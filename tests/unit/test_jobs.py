@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import pytest
 
-from controller.admission import Admission
-from controller.connection import DeviceConnection
-from controller.dataplane import DataPlane
-from controller.fabric import Fabric, FabricError
-from controller.job import Job, JobError, Key, Refusal, Role, State
-from controller.jobs import JobTable
-from controller.journal import Journal
-from controller.roster import REMEMBERED
-from controller.trees import TreeKind
+from controller.jobs.job import Job, JobError, Key, Refusal, Role, State
+from controller.jobs.journal import Journal
+from controller.jobs.registry import JobTable
+from controller.jobs.roster import REMEMBERED
+from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.fabric import Fabric, FabricError
+from controller.planning.admission import Admission
+from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address, ServerPlan, WorkerPlan

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.joining import Join
-from controller.members import Membership, Role
+from controller.jobs.joining import Join
+from controller.jobs.members import Membership, Role
 from hosts.worker.round_barrier import Gate
 from protocol import jobs_pb2
 from protocol.state import PAGE_BYTES, Collector, Pages, State, StateError, decode, encode

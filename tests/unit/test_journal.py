@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.job import Job, Role, State
-from controller.journal import Journal, JournalError
-from controller.trees import TreeKind
+from controller.jobs.job import Job, Role, State
+from controller.jobs.journal import Journal, JournalError
+from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
 from tests.unit.test_jobs import SERVERS, WORKERS, Table
 from tests.unit.test_resync import result

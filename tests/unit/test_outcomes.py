@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.dataplane import DataPlane
-from controller.trees import Tree, TreeKind, plan_trees
+from controller.p4rt.dataplane import DataPlane
+from controller.planning.tree_planner import Tree, TreeKind, plan_trees
 from emulation.jobs.waiting import Waits
 from emulation.nodes import counters
 from emulation.nodes.processes import ProcessError, Processes

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from cli.view import View
-from controller.trees import TreeKind, plan_trees
+from controller.planning.tree_planner import TreeKind, plan_trees
 from experiments.placements import larger
 from experiments.placements.__main__ import play_virtually
 from experiments.placements.page import page

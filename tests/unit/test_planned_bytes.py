@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from controller.trees import PlanRefusedError, TreeKind, plan_trees
+from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_trees
 from planner.analytic import Setting, Work, placed
 from planner.expected import HEADER_FRAME_BYTES, Workload, expected
 from planner.network import SERVER, WORKER, Network, uplink

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from observability import record
-from simulation import pulse
-from simulation.pulse import PERIOD_SECONDS, Pulse
-from simulation.trains import SECOND
+from simulation.kernel import progress
+from simulation.kernel.progress import PERIOD_SECONDS, Pulse
+from simulation.links.trains import SECOND
 from tests.unit.virtual_session import run
 
 FILES = {
@@ -54,7 +54,7 @@ def test_a_run_that_is_ended_in_the_middle_says_how_far_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its links, its trace and its log, too; the job's number is that of packets in captures."""
-    monkeypatch.setattr(pulse, "PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PERIOD_SECONDS", 0.0)
 
     def stop(message: dict[str, Any]) -> None:
         if message["event"] == "within" and message["iterations_done"] > 1.5:
@@ -96,7 +96,7 @@ def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(
 ) -> None:
     found, told = [], []
     for name, period in (("quiet", math.inf), ("loud", 0.0)):
-        monkeypatch.setattr(pulse, "PERIOD_SECONDS", period)
+        monkeypatch.setattr(progress, "PERIOD_SECONDS", period)
         messages: list[dict[str, Any]] = []
         session = run(tmp_path / name, monkeypatch, FILES, emit=messages.append)
         summary = json.loads(session.run.summary.read_text())

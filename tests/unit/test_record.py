@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.trees import TreeKind, plan_trees
+from controller.planning.tree_planner import TreeKind, plan_trees
 from emulation.lifecycle.launcher import Launch
 from emulation.network.shaping import passed
 from emulation.nodes.processes import ProcessError, Processes, describe

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from emulation.faults.recovery import FaultLog
+from emulation.jobs.recovery import FaultLog
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
 from protocol.outcomes import Outcome

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.dataplane import DataPlane
+from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from hosts.native.library import VARIABLE
 from hosts.server.root_node import RootNode
 from hosts.session.job_service import Service, create_service
 from hosts.worker.read_ahead import ReadAhead
-from simulation.calls import ask
-from simulation.engine import Engine
+from simulation.kernel.calls import ask
+from simulation.kernel.engine import Engine
+from simulation.links.trains import SECOND, Train
 from simulation.network import SERVICE, Network
-from simulation.trains import SECOND, Train
 from specs.p4program import SOURCES
 from topologies.addressing import Addressing
 from topologies.spec import parse

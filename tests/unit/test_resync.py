@@ -11,8 +11,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from controller.members import Membership, Role
-from controller.resync import PAGE_BYTES, Change, Pool, ResyncError, levels_of
+from controller.jobs.members import Membership, Role
+from controller.jobs.resync import PAGE_BYTES, Change, Pool, ResyncError, levels_of
 from protocol import jobs_pb2
 
 pytestmark = pytest.mark.unit

@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.epochs import ANSWER_SECONDS, LAST_EPOCH, LEAVE_SECONDS
-from controller.job import Job, JobError, Refusal, Role, State
-from controller.trees import TreeKind
+from controller.jobs.epochs import ANSWER_SECONDS, LAST_EPOCH, LEAVE_SECONDS
+from controller.jobs.job import Job, JobError, Refusal, Role, State
+from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
 from protocol.plan import ServerPlan, WorkerPlan
 from tests.unit.test_jobs import SERVERS, WORKERS, Table, role_of

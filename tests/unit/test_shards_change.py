@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.members import Membership, Role
-from controller.resync import Change
-from controller.shards import Holding, Restored
+from controller.jobs.members import Membership, Role
+from controller.jobs.resync import Change
+from controller.jobs.shards import Holding, Restored
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address

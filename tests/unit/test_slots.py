@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.slots import SlotBudget, SlotsExhaustedError
+from controller.planning.slots import SlotBudget, SlotsExhaustedError
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from cli.main import main
 from simulation.errors import TraceFileError
 from simulation.session import Session
-from simulation.traceevents import TraceFile
+from simulation.tracing.events import TraceFile
 from tests.unit.virtual_session import StoppedError, one_by_one, run
 
 TOPOLOGY = """

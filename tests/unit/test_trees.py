@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from controller.trees import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
-from controller.windows import choose_window
+from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
+from controller.planning.windows import choose_window
 from protocol.partition import servers_of, shares
 from topologies.addressing import Addressing
 from topologies.spec import parse

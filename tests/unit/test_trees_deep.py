@@ -9,8 +9,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from controller.trees import PlanRefusedError, Tree, TreeKind, plan_trees
-from controller.windows import choose_window
+from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
+from controller.planning.windows import choose_window
 from planner.expected import HEADER_FRAME_BYTES, Workload, expected
 from protocol.partition import servers_of
 from tests.unit.test_trees import FRAME, build, check_counts, climb

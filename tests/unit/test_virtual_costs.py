@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.costs import Core, Cost, of_hosts, of_servers
+from simulation.nodes.costs import Core, Cost, of_hosts, of_servers
 from tests.unit.virtual_session import one_by_one, run
 from topologies.spec import TopologyError, parse
 from topologies.topology import Costs

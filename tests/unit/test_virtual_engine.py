@@ -15,11 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation import engine, impairments, links, marking, queues, switchnode, trains
-from simulation.engine import Engine, Node
 from simulation.errors import CausalityError, DeadlockError, LinkError
-from simulation.links import LinkSpec
-from simulation.trains import NEVER, Train, train
+from simulation.kernel import engine
+from simulation.kernel.engine import Engine, Node
+from simulation.links import impairments, marking, queues, trains
+from simulation.links import link as links
+from simulation.links.link import LinkSpec
+from simulation.links.trains import NEVER, Train, train
+from simulation.nodes import switch as switch_node
 from switch import lines, timed
 
 pytestmark = pytest.mark.unit
@@ -139,7 +142,7 @@ def test_runs_do_not_depend_on_rounds_or_the_order_of_nodes(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [engine, impairments, lines, links, marking, queues, switchnode, timed, trains]
+    "module", [engine, impairments, lines, links, marking, queues, switch_node, timed, trains]
 )
 def test_nothing_here_knows_a_clock_a_thread_or_chance(module: ModuleType) -> None:
     tree = ast.parse(inspect.getsource(module))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.horizons import Horizons
-from simulation.links import Link, LinkSpec
-from simulation.trains import NEVER
+from simulation.kernel.horizons import Horizons
+from simulation.links.link import Link, LinkSpec
+from simulation.links.trains import NEVER
 
 pytestmark = pytest.mark.unit
 TIMES = st.one_of(st.integers(0, 10**7), st.integers(0, 10**7), st.just(NEVER))

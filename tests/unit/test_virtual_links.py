@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from protocol.frames import ipv4_checksum
 from simulation.errors import CausalityError, LinkError, TrainError
-from simulation.links import Link, LinkSpec
-from simulation.trains import NEVER, SECOND, Train, joined, train
+from simulation.links.link import Link, LinkSpec
+from simulation.links.trains import NEVER, SECOND, Train, joined, train
 from topologies.topology import LinkQuality
 
 pytestmark = pytest.mark.unit

@@ -13,7 +13,7 @@ import pytest
 from test_releases import Case, Played
 
 from hosts.worker.epoch_transfer import hands_over
-from simulation.trains import SECOND
+from simulation.links.trains import SECOND
 from tests.unit.virtual_session import run
 
 ELEMENTS = 100_000  # 391 chunks: 0.35 ms, some ten round trips

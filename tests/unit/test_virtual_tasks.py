@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from protocol.world import REAL, World
-from simulation.tasks import Tasks
-from simulation.trains import NEVER, SECOND
+from simulation.kernel.tasks import Tasks
+from simulation.links.trains import NEVER, SECOND
 
 
 class Clock:

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from cli.explained import show_why
-from controller.trees import TreeKind
+from controller.planning.tree_planner import TreeKind
 from emulation.jobs.inquiry import Inquiry
 from emulation.nodes.processes import Processes
 from hosts.worker.explanation import Outline, StreamOutline, Waiting

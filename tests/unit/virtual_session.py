@@ -12,10 +12,10 @@ import pytest
 
 from emulation.lifecycle.launcher import program_for
 from observability import record
-from simulation.engine import Engine
+from simulation.kernel.engine import Engine
+from simulation.links.trains import SECOND
 from simulation.session import Session, check
-from simulation.traceevents import TraceFile
-from simulation.trains import SECOND
+from simulation.tracing.events import TraceFile
 from topologies.spec import read
 
 

@@ -30,7 +30,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_compl
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.entries import P4Info
+from controller.p4rt.entries import P4Info
 from switch.program import Program
 from switch.refusals import ProgramError
 from tests.fuzz.programs.comparing import Result, compare, difference, differs

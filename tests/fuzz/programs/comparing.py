@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.connection import Connection, SwitchError
+from controller.p4rt.connection import Connection, SwitchError
 from switch.pipeline import PipelineError
 from switch.program import Program
 from tests.fuzz.programs.reducing import reduced

@@ -9,7 +9,7 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from controller.entries import insertion, modification
+from controller.p4rt.entries import insertion, modification
 from switch import expressions as ex
 from switch.codegen.mentions import Place
 from switch.p4runtime.values import encode_unsigned

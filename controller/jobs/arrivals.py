@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members that come to a job that runs: who may, when the attempt is made, and how it ends.
+
+A new process in a worker's place waits until nothing else changes. Then everybody comes to a
+boundary and it is told what it has to know, see ``joining``; with that it is a member like any
+other, and the next epoch begins with it. Whatever else happens meanwhile comes first. A server's
+place is taken at once, by one that holds nothing: the next epoch gives it what it is to hold.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+
+from controller.jobs.epochs import ANSWER_SECONDS, LONGEST_REASON, Epochs
+from controller.jobs.job import Job, JobError, Member, Membership, Refusal, Role
+from controller.jobs.joining import Join
+from controller.jobs.requests import said
+from protocol import jobs_pb2
+from protocol.plan import Address
+
+__all__ = ["Arrivals"]
+
+log = logging.getLogger(__name__)
+
+
+class Arrivals:
+    """Those of all jobs. Callers hold the jobs' lock."""
+
+    def __init__(self, epochs: Epochs, clock: Callable[[], float]) -> None:
+        self.epochs = epochs
+        self.clock = clock
+
+    def replace(self, job: Job, place: Membership, address: Address, process: int) -> None:
+        """A new process comes to a place that is filled: whoever was there is out at once.
+
+        JobError if it cannot join.
+        """
+        before = job.members[place]
+        if job.started and place.role is Role.SERVER:
+            now = self.clock()
+            job.members[place] = Member(address, now, process=process, since=now)
+            self.epochs.lose_ended(job)
+            self.epochs.begin(job, f"{job.name(place)} has started anew")
+            return
+        if job.started:
+            self._check(job, place, before)
+        joining = job.started
+        if joining and before.active:
+            # Not heard of again, so all others have to know before anything else is done.
+            self.epochs.lose_members(job, {place: "was replaced by a new process"})
+        if not joining or job.started:
+            now = self.clock()
+            job.members[place] = Member(address, now, process=process, joining=joining, since=now)
+            self.epochs.journal.save(job)
+            log.info("%s: %s: a new process", job, job.name(place))
+
+    def _check(self, job: Job, place: Membership, before: Member) -> None:
+        name = job.name(place)
+        if before.left:
+            raise JobError(Refusal.FAILED_PRECONDITION, f"{job}: {name} has left, it was done")
+        others = [m for p, m in job.members.items() if p != place and m.active]
+        if any(member.gives_state for member in others):
+            return
+        if before.lost:
+            text = f"{job} goes on without {name}, which {before.lost}"
+            refusal = Refusal.ABORTED
+        else:
+            text = f"{job}: {name} is connected already, from {before.address}"
+            refusal = Refusal.ALREADY_EXISTS
+        text += "; a new one cannot join, as no other worker gives the state of the job"
+        raise JobError(refusal, text)
+
+    def advance(self, job: Job) -> None:
+        """Make an attempt, if somebody waits and nothing else is under way."""
+        if not job.started or job.join is not None or not job.joiners or not job.instructions:
+            return
+        workers = [place for place in job.scheme.places if job.members[place].active]
+        changing = job.change is not None and not (job.change.settled and job.served)
+        # Who does not run the plan has yet to be told it.
+        if changing or any(job.members[place].epoch != job.epoch for place in workers):
+            return
+        workers = [place for place in workers if place.role is Role.WORKER]
+        donors = [place for place in workers if job.members[place].gives_state]
+        job.join = Join(job.epoch, 1 + secrets.randbelow(1 << 30), workers, donors, job.joiners)
+        job.asked_at = self.clock()
+        log.info("%s: %s", job, job.status)
+        self._step(job)
+
+    def answer(self, job: Job, place: Membership, request: jobs_pb2.ResyncRequest) -> None:
+        """A member's part in an attempt."""
+        join = job.join
+        if join is None:
+            return
+        what = request.WhichOneof("what")
+        taking = join.taking
+        if what == "begun":
+            join.begun(place, request.begun)
+        elif what == "reached":
+            join.reached(place, request.reached)
+        elif what == "donated":
+            request.donated.unable = _line(request.donated.unable)
+            join.donated(place, request.donated)
+        elif what == "restored":
+            request.restored.unable = _line(request.restored.unable)
+            join.restored(place, request.restored)
+        if join.taking != taking:
+            job.asked_at = self.clock()
+        self._step(job)
+
+    def left(self, job: Job, place: Membership) -> None:
+        """A worker has left in order."""
+        if job.join is not None:
+            job.join.left(place)
+            self._step(job)
+
+    def drop(self, job: Job, place: Membership, why: str) -> None:
+        """One that waits to join does not any more."""
+        log.warning("%s: %s, which was to join, %s", job, job.name(place), why)
+        job.members[place].lost = why
+        self.epochs.journal.save(job)
+        if job.join is not None:
+            job.join.left(place)
+            self._step(job)
+
+    def look_after(self, job: Job, now: float) -> None:
+        """Drop those who wait to join and are dead, or hold up all others; try again."""
+        taking = job.join.taking if job.join is not None else ()
+        for place, member in list(job.members.items()):
+            if not member.waiting:
+                continue
+            if now - member.heard > job.lease:
+                self.drop(job, place, f"was not heard of for {now - member.heard:.0f} s")
+            elif place in taking and now - job.asked_at > ANSWER_SECONDS:
+                self.drop(job, place, f"did not take the state in {ANSWER_SECONDS:.0f} s")
+        self.advance(job)
+
+    def _step(self, job: Job) -> None:
+        """The attempt may have come to its end."""
+        join = job.join
+        if join is None:
+            return
+        for place, why in join.refused.items():
+            if job.members[place].waiting:
+                job.members[place].lost = why
+                self.epochs.journal.save(job)
+                log.error("%s: %s %s", job, job.name(place), why)
+        if join.settled:
+            for place in join.joiners:
+                job.members[place].joining = False
+            names = ", ".join(job.name(place) for place in sorted(join.joiners, key=_rank))
+            assert join.donor is not None
+            job.met = job.epoch + 1, join.donor.rank
+            self.epochs.begin(job, f"{names} joins")
+        elif join.failure:
+            # Those who wait begin their calls again with the plan that they have.
+            log.error("%s: %s", job, join.failure)
+            job.join = None
+            for place in join.joiners:
+                job.members[place].lost = f"could not join: {join.failure}"
+            self.epochs.journal.save(job)
+
+
+def _line(unable: str) -> str:
+    """Why a member is unable to do something; empty if it is able."""
+    return (said(unable, LONGEST_REASON) or "it does not say why") if unable else ""
+
+
+def _rank(place: Membership) -> int:
+    return place.rank

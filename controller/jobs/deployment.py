@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's place in the fabric: trees, slots and entries of an epoch, and how they go again.
+
+A switch that cannot be written takes no part in new trees, though packets may pass it. If a job
+cannot have the tree it asked for, because switches are missing, it gets the next best.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from ipaddress import IPv4Address
+
+from controller.jobs.job import Job, Leftover, Membership, Role, Scheme, plans_of
+from controller.p4rt.connection import SwitchError
+from controller.p4rt.entries import Entity, canonical, multicast_group
+from controller.p4rt.fabric import Fabric
+from controller.p4rt.install import Installation, entities_of
+from controller.planning.admission import Admission, Reservation, Resources
+from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
+from controller.planning.windows import choose_window
+from protocol import jobs_pb2
+from topologies.ring import host_of
+
+__all__ = ["Deployment"]
+
+log = logging.getLogger(__name__)
+
+JOB_TABLES = ("aggregation.nodes", "aggregation.children", "receivers.children")
+# What a job gets instead, in this order.
+_NEXT_BEST = {
+    TreeKind.TWO_LEVEL: (TreeKind.TOR, TreeKind.NONE),
+    TreeKind.TWO_LEVEL_SERVER: (TreeKind.TOR, TreeKind.NONE),
+    TreeKind.TOR: (TreeKind.NONE,),
+    TreeKind.CORE: (TreeKind.NONE,),
+    TreeKind.CORE_SERVER: (TreeKind.NONE,),
+    TreeKind.NONE: (),
+}
+
+
+class Deployment:
+    """Puts epochs of jobs into a fabric. Callers see to it that one does so at a time."""
+
+    def __init__(self, fabric: Fabric, queue_packets: int | None) -> None:
+        self.fabric = fabric
+        self.queue_packets = queue_packets
+        self.resources = Resources(
+            (node.name for node in fabric.topology.switches), fabric.dataplane.slots
+        )
+
+    def admit(
+        self,
+        number: int,
+        workers: Sequence[str],
+        servers: Sequence[IPv4Address],
+        kind: TreeKind,
+        window: int,
+        streams: int,
+        admission: Admission,
+    ) -> tuple[Scheme, Reservation]:
+        """What a new job asks for, as it asks for it. Raises PlanRefusedError, holding nothing."""
+        avoid = self.fabric.unwritable
+
+        def plan(kind: TreeKind) -> tuple[Tree, ...]:
+            return self._trees(number, workers, servers, kind, streams, avoid)
+
+        def choose(trees: Sequence[Tree]) -> int:
+            return self._window(trees, servers)
+
+        kind, trees, reservation = self.resources.admit(plan, kind, window, choose, admission)
+        ranks = tuple(range(len(workers)))
+        return Scheme(ranks, tuple(range(len(servers))), kind, trees, avoid), reservation
+
+    def plan(self, job: Job, avoid: Collection[str] = ()) -> None:
+        """Give a job that holds nothing a scheme and places for those that are in it now.
+
+        The best that can be had without switches to ``avoid`` or that cannot be written. Raises
+        PlanRefusedError, holding nothing, when not even servers alone would do.
+        """
+        avoided = self.fabric.unwritable | job.avoid | frozenset(avoid)
+        workers, servers = job.active(Role.WORKER), job.ring()
+        refusals: list[str] = []
+        for kind, trees in self._choices(job, workers, servers, avoided, refusals):
+            try:
+                window = job.window or self._window(trees, self._addresses(job, servers))
+                job.reservation = self.resources.reserve(trees, window, shrink=True)
+            except PlanRefusedError as refusal:
+                refusals.append(f"tree {kind.name}: {refusal}")
+                continue
+            job.scheme = Scheme(workers, servers, kind, trees, avoided)
+            return
+        raise PlanRefusedError("; ".join(refusals))
+
+    def _choices(
+        self,
+        job: Job,
+        workers: Sequence[int],
+        servers: Sequence[int],
+        avoid: frozenset[str],
+        refusals: list[str],
+    ) -> Iterator[tuple[TreeKind, tuple[Tree, ...]]]:
+        """The trees that can be had, the best first; reasons against others go to ``refusals``."""
+        hosts = [job.workers[rank] for rank in workers]
+        addresses = self._addresses(job, servers)
+        for kind in (job.kind, *_NEXT_BEST[job.kind]):
+            try:
+                yield kind, self._trees(job.number, hosts, addresses, kind, job.streams, avoid)
+            except PlanRefusedError as refusal:
+                refusals.append(f"tree {kind.name}: {refusal}")
+
+    def _addresses(self, job: Job, servers: Sequence[int]) -> list[IPv4Address]:
+        members = [job.members[Membership(Role.SERVER, rank)] for rank in servers]
+        return [IPv4Address(member.address.ipv4) for member in members]
+
+    def adapt(self, job: Job) -> None:
+        """See that a job that is to start has a plan for the switches that are there. Raises
+        PlanRefusedError."""
+        if job.scheme.avoided != self.fabric.unwritable:
+            self.withdraw(job)
+            self.plan(job)
+
+    def install(self, job: Job) -> None:
+        """Write the entries of a job's scheme. After SwitchError a part of them may be there."""
+        job.installation = Installation(self.fabric)
+        for switch, needed, entry in self._entries(job):
+            job.installation.install(switch, needed, entry)
+
+    def recall(
+        self, job: Job, current: Reservation | None, old: Sequence[Reservation], installed: bool
+    ) -> None:
+        """Take up what a job held before the controller was restarted. ``sweep`` tells of each
+        switch whether the entries are there (``installed``), or are gone where none should be."""
+        for reservation in (current, *old):
+            if reservation is not None:
+                self.resources.claim(reservation)
+        doubtful = list(old)
+        if installed or not (job.started or job.state.over):
+            job.reservation = current
+        elif current is not None:
+            doubtful.append(current)
+        for reservation in doubtful:
+            switches = {switch for _, switch in reservation.places}
+            job.leftovers.append(Leftover(Installation(self.fabric), reservation, switches))
+        if not installed:
+            return
+        job.installation = Installation(self.fabric)
+        for switch, needed, entry in self._entries(job):
+            job.installation.needed.setdefault(switch, []).extend(needed)
+            job.installation.nodes.setdefault(switch, []).append(entry)
+
+    def _entries(self, job: Job) -> Iterator[tuple[str, list[Entity], Entity]]:
+        assert job.reservation is not None
+        ports = [
+            job.members[Membership(Role.WORKER, rank)].address.port for rank in job.scheme.workers
+        ]
+        for tree in job.trees:
+            for node in tree.switches:
+                assert node.switch is not None
+                needed, entry = entities_of(
+                    self.fabric.dataplane,
+                    job.number,
+                    job.epoch,
+                    tree,
+                    node,
+                    job.reservation.places[tree.stream, node.switch],
+                    job.reservation.window,
+                    ports,
+                    int(self.fabric.addressing.switch_address(node.switch)),
+                )
+                yield node.switch, needed, entry
+
+    def withdraw(self, job: Job) -> None:
+        """Delete a job's entries and give its places back, except where switches do not confirm:
+        that becomes a leftover."""
+        self._clear(job, Leftover(job.installation or Installation(self.fabric), job.reservation))
+        job.installation = job.reservation = None
+
+    def retry(self, job: Job) -> None:
+        """Try again to delete what is left over."""
+        leftovers, job.leftovers = job.leftovers, []
+        for leftover in leftovers:
+            self._clear(job, leftover)
+
+    def _clear(self, job: Job, leftover: Leftover) -> None:
+        failed = leftover.installation.remove().keys() | leftover.unknown
+        if leftover.reservation is not None:
+            leftover.reservation = self.resources.release(leftover.reservation, keep=failed)
+        if failed:
+            job.leftovers.append(leftover)
+
+    def sweep(self, switch: str, jobs: Sequence[Job]) -> list[Job]:
+        """Compare what a switch has of jobs with what it should have: what nobody should have is
+        deleted, so that leftovers there are none any more. Returns the running jobs that lack
+        something. SwitchError."""
+        info = self.fabric.dataplane.p4info
+        read = self.fabric.connections[switch].read
+        found = read([info.all_entries(table) for table in JOB_TABLES])
+        wanted = {job.number: job.installation.entities(switch) for job in jobs if job.installation}
+        right = {canonical(entity) for entities in wanted.values() for entity in entities}
+        groups = {place.group for job in jobs for place in job.places_at(switch)}
+        groups |= set(self._groups_of(found))
+        for group in sorted(groups):
+            found += self._group(switch, group)
+        there = {canonical(entity) for entity in found}
+        strange = [entity for entity in found if canonical(entity) not in right]
+        # A node is to stop before what its packets need goes.
+        nodes = info.table("aggregation.nodes").preamble.id
+        strange.sort(key=lambda entity: entity.table_entry.table_id != nodes)
+        first = [entity for entity in strange if entity.table_entry.table_id == nodes]
+        self.fabric.remove(switch, first)
+        self.fabric.remove(switch, strange[len(first) :])
+        if strange:
+            log.info("%s: %d entries of no job deleted", switch, len(strange))
+        for job in jobs:
+            for leftover in job.leftovers:
+                leftover.installation.forget(switch)
+                leftover.unknown.discard(switch)
+            self.retry(job)
+        return [
+            job
+            for job in jobs
+            if any(canonical(entity) not in there for entity in wanted.get(job.number, ()))
+        ]
+
+    def _groups_of(self, entries: Sequence[Entity]) -> Iterator[int]:
+        """Multicast groups that ``nodes`` entries name."""
+        info = self.fabric.dataplane.p4info
+        for entity in entries:
+            group = info.parameter(entity, "group")
+            if group is not None:
+                yield group
+
+    def _group(self, switch: str, group: int) -> list[Entity]:
+        try:
+            return self.fabric.connections[switch].read([multicast_group(group, ())])
+        except SwitchError as error:
+            if not error.not_found:
+                raise
+            return []
+
+    def outdated(self, job: Job) -> bool:
+        """Whether a running job would get other trees now. Switches that are just out of reach and
+        take part go on doing so."""
+        here = {node.switch for tree in job.trees for node in tree.switches}
+        avoid = self.fabric.addressing.missing | (self.fabric.down - here) | job.avoid
+        scheme = job.scheme
+        best = next(self._choices(job, scheme.workers, scheme.servers, avoid, []), None)
+        return best != (scheme.kind, scheme.trees)
+
+    def passes(self, job: Job, switch: str) -> bool:
+        """Whether packets of a job pass a switch."""
+        path = self.fabric.addressing.path
+        if any(node.switch == switch for tree in job.trees for node in tree.switches):
+            return True
+        address, unit = self.fabric.addressing.address, self.fabric.addressing.unit
+        ways = [
+            (job.workers[worker], unit(job.servers[server]))
+            for worker in job.scheme.workers
+            for server in job.scheme.servers
+        ]
+        return any(
+            switch in path(a, b.address) + path(b.interface.switch, address(a)) for a, b in ways
+        )
+
+    def caller(self, job: Job, place: Membership) -> int:
+        """IPv4 address that a server calls others from: its host's first, whose routes such calls
+        take."""
+        return int(self.fabric.addressing.address(host_of(job.host(place))))
+
+    def instructions(self, job: Job) -> dict[Membership, jobs_pb2.Instruction]:
+        """The plans of a job whose entries are written."""
+        dataplane, addressing = self.fabric.dataplane, self.fabric.addressing
+        rates = {
+            job.host(place): addressing.interfaces[
+                IPv4Address(job.members[place].address.ipv4)
+            ].outgoing.rate
+            for place in job.scheme.places
+        }
+        servers = [place for place in job.scheme.places if place.role is Role.SERVER]
+        callers = tuple(self.caller(job, place) for place in servers)
+        slices = dataplane.chunks_per_slice(job.slice_bytes)
+        plans = plans_of(job, dataplane.lanes, slices, rates, callers)
+        return {
+            place: jobs_pb2.Instruction(epoch=job.epoch, plan=plan) for place, plan in plans.items()
+        }
+
+    def _trees(
+        self,
+        number: int,
+        workers: Sequence[str],
+        servers: Sequence[IPv4Address],
+        kind: TreeKind,
+        streams: int,
+        avoid: frozenset[str],
+    ) -> tuple[Tree, ...]:
+        fabric = self.fabric
+        return plan_trees(
+            fabric.topology, fabric.addressing, workers, servers, kind, streams, number - 1, avoid
+        )
+
+    def _window(self, trees: Sequence[Tree], servers: Sequence[IPv4Address]) -> int:
+        return choose_window(
+            self.fabric.addressing,
+            trees,
+            servers,
+            self.fabric.dataplane.frame_bytes,
+            queue_packets=self.queue_packets,
+        )

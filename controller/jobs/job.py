@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job: who is in it, how far it has come, and what each member is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from controller.jobs.joining import Join
+from controller.jobs.members import Member, Membership, Role
+from controller.jobs.resync import Change, Pool
+from controller.p4rt.install import Installation, Place
+from controller.planning.admission import Reservation
+from controller.planning.tree_planner import Child as TreeChild
+from controller.planning.tree_planner import Tree, TreeKind, TreeNode
+from protocol import jobs_pb2
+from protocol.header import PORT
+from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline
+from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
+from topologies.ring import host_of, interleaved
+
+__all__ = [
+    "Job",
+    "JobError",
+    "Key",
+    "Leftover",
+    "Member",
+    "Membership",
+    "Refusal",
+    "RestoredChunks",
+    "Role",
+    "Scheme",
+    "State",
+    "plans_of",
+]
+
+
+# Members that a status names: it is for people.
+NAMED = 8
+
+
+class Refusal(Enum):
+    """Why a call was refused; named as gRPC's status codes."""
+
+    INVALID_ARGUMENT = "the request can never be right"
+    ALREADY_EXISTS = "the name or place is taken"
+    RESOURCE_EXHAUSTED = "it does not fit now"
+    PERMISSION_DENIED = "no nonce of a job"
+    FAILED_PRECONDITION = "not in this state of the job"
+    ABORTED = "the job has failed"
+
+
+class JobError(Exception):
+    """A call that was refused."""
+
+    def __init__(self, refusal: Refusal, text: str) -> None:
+        self.refusal = refusal
+        super().__init__(text)
+
+
+class State(Enum):
+    """From admission to the end."""
+
+    CREATED = "created"  # admitted, nobody has connected
+    WAITING = "waiting"  # not all are in
+    RUNNING = "running"  # installed, plans are out
+    LEAVING = "leaving"  # some workers are done
+    GONE = "gone"  # all workers are done; nothing is held
+    FAILED = "failed"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self in (State.GONE, State.FAILED)
+
+
+class Key(NamedTuple):
+    """A tensor as workers declare it."""
+
+    key: int
+    name: str
+    elements: int
+
+
+class RestoredChunks(NamedTuple):
+    """Chunks that a server came to serve or replicate in an epoch, and the host that it has their
+    parameters from; a server (perhaps itself) gave the optimizer's state with them."""
+
+    epoch: int
+    server: str
+    source: str
+    chunks: int
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Who sums what in one epoch. Ranks in ``trees`` are positions in ``workers`` and ``servers``,
+    whose elements are ranks in the job, those of servers in the order of ``Job.ring``."""
+
+    workers: tuple[int, ...]
+    servers: tuple[int, ...]
+    kind: TreeKind
+    trees: tuple[Tree, ...]
+    avoided: frozenset[str] = frozenset()  # switches that could not take part
+
+    @property
+    def places(self) -> list[Membership]:
+        """Everybody in it."""
+        return [Membership(Role.WORKER, rank) for rank in self.workers] + [
+            Membership(Role.SERVER, rank) for rank in self.servers
+        ]
+
+    def roots(self, servers: Sequence[str]) -> tuple[str, ...]:
+        """Names of the switches or servers that complete sums; ``servers``: of all of the job."""
+        found: dict[str, None] = {}
+        for tree in self.trees:
+            named = (
+                [tree.root.switch]
+                if tree.root.switch is not None
+                else [servers[self.servers[rank]] for rank in tree.root.servers]
+            )
+            found.update(dict.fromkeys(named))
+        return tuple(found)
+
+
+@dataclass(eq=False)
+class Leftover:
+    """What switches have not confirmed to be deleted, and the places that are held for it.
+
+    ``unknown``: switches of which only the places are known, until they are swept.
+    """
+
+    installation: Installation
+    reservation: Reservation | None
+    unknown: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Job:
+    """A job as the controller knows it."""
+
+    number: int
+    epoch: int
+    namespace: str
+    nonce: str
+    workers: tuple[str, ...]  # host names by rank
+    servers: tuple[str, ...]  # processes by rank, see topologies.addressing.Unit
+    kind: TreeKind
+    window: int  # asked for; 0: the controller chooses
+    streams: int
+    lease: float  # seconds without a call after which a member counts as dead
+    slice_bytes: int  # asked for; 0: as usual
+    created: float
+    scheme: Scheme
+    reservation: Reservation | None
+    avoid: frozenset[str] = frozenset()  # switches asked not to be part of trees
+    state: State = State.CREATED
+    reason: str = ""
+    members: dict[Membership, Member] = field(default_factory=dict)
+    keys: tuple[Key, ...] = ()
+    optimizer: OptimizerPlan | None = None  # that its servers run
+    pipeline: Pipeline = USUAL
+    installation: Installation | None = None
+    leftovers: list[Leftover] = field(default_factory=list)
+    retry_at: float = 0.0  # when to ask switches again to delete what is left
+    change: Change | None = None  # under way, or over but for servers that do not run the plan yet
+    join: Join | None = None  # under way; a change begins when it is settled
+    waiting: str = ""  # why the change has no plan
+    kept: Pool = field(default_factory=Pool)  # what workers that left have handed over
+    left_at: float = 0.0  # when the last worker left that the plan still counts on
+    asked_at: float = 0.0  # when the change, or what a joiner is told, last came a step on
+    instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
+    served_by: tuple[int, ...] = ()  # ranks of the servers of the last plan that was given out
+    restored: list[RestoredChunks] = field(default_factory=list)
+    # The first epoch after the last boundary at which workers joined, and a worker that was there.
+    met: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        return f"job {self.number} ({self.namespace})"
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """Of the epoch."""
+        return self.scheme.trees
+
+    @property
+    def held(self) -> bool:
+        """Whether it has slots, or entries that a switch did not confirm to be gone."""
+        now = self.installation is not None or self.reservation is not None
+        return now or bool(self.leftovers)
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slots held, by switch."""
+        held: dict[str, int] = {}
+        for reservation in (self.reservation, *(left.reservation for left in self.leftovers)):
+            for switch, count in reservation.slots().items() if reservation else ():
+                held[switch] = held.get(switch, 0) + count
+        return held
+
+    def places_at(self, switch: str) -> list[Place]:
+        """Places held in a switch."""
+        return [
+            place
+            for reservation in (self.reservation, *(left.reservation for left in self.leftovers))
+            for (_, where), place in (reservation.places.items() if reservation else ())
+            if where == switch
+        ]
+
+    @property
+    def started(self) -> bool:
+        """Whether it has begun and is not over."""
+        return self.state in (State.RUNNING, State.LEAVING)
+
+    @property
+    def served(self) -> bool:
+        """Whether every server runs the plan."""
+        return bool(self.instructions) and all(
+            self.members[Membership(Role.SERVER, rank)].epoch == self.epoch
+            for rank in self.scheme.servers
+        )
+
+    def counts(self, lanes: int) -> tuple[int, ...]:
+        """Chunks of so many lanes that each of its keys makes."""
+        return tuple(-(-key.elements // lanes) for key in self.keys)
+
+    def chunks(self, lanes: int) -> int:
+        """Chunks of so many lanes that all of them make."""
+        return sum(self.counts(lanes))
+
+    def active(self, role: Role) -> tuple[int, ...]:
+        """Ranks of the workers or servers that are still in."""
+        count = len(self.workers if role is Role.WORKER else self.servers)
+        places = (Membership(role, rank) for rank in range(count))
+        return tuple(p.rank for p in places if p in self.members and self.members[p].active)
+
+    def ring(self) -> tuple[int, ...]:
+        """Ranks of the servers that are still in, in the order in which each is replicated by the
+        next: on another host, where that can be."""
+        ranks = self.active(Role.SERVER)
+        return tuple(ranks[at] for at in interleaved([host_of(self.servers[r]) for r in ranks]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody is `absent`."""
+        if len(self.members) < len(self.workers) + len(self.servers):
+            return False
+        found = self.members.items()
+        return all(member.initialised or place.role is Role.SERVER for place, member in found)
+
+    @property
+    def joiners(self) -> list[Membership]:
+        """Workers that wait to join, with their keys named."""
+        found = self.members.items()
+        return [place for place, member in found if member.waiting and member.initialised]
+
+    @property
+    def status(self) -> str:
+        """Why it failed, or what it waits for; empty where it does neither."""
+        if self.waiting:
+            return f"waits: {self.waiting}"
+        if self.change is None and self.join is not None:
+            who = ", ".join(self.name(place) for place in self.joiners)
+            waits = "; ".join(f"{self.name(p)} {what}" for p, what in self.join.owing.items())
+            return f"{who} is about to join; waits for {waits or 'none'}"
+        if self.change is None and not self.started and not self.state.over:
+            absent = [self.name(place) for place in self.absent()]
+            more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
+            return f"not in yet: {', '.join(absent[:NAMED])}{more}" if absent else ""
+        if self.change is None:
+            return self.reason
+        owing = sorted(self.change.owing.items(), key=lambda item: (item[0].role.value, item[0]))
+        if not owing and not self.served:
+            owing = [
+                (place, f"to run epoch {self.epoch}")
+                for place in self.scheme.places
+                if place.role is Role.SERVER and self.members[place].epoch != self.epoch
+            ]
+        waits = "; ".join(f"{self.name(place)} {what}" for place, what in owing)
+        return f"changes to epoch {self.epoch} ({self.change.reason}); waits for {waits or 'none'}"
+
+    @property
+    def places(self) -> list[Membership]:
+        """Everyone that has to be in."""
+        return [Membership(Role.WORKER, rank) for rank in range(len(self.workers))] + [
+            Membership(Role.SERVER, rank) for rank in range(len(self.servers))
+        ]
+
+    def host(self, place: Membership) -> str:
+        """The host that a worker is on, or the name of a server process."""
+        return (self.workers if place.role is Role.WORKER else self.servers)[place.rank]
+
+    def name(self, place: Membership) -> str:
+        """A place in words: worker 3 (w3)."""
+        return f"{place.role} {place.rank} ({self.host(place)})"
+
+    def absent(self) -> list[Membership]:
+        """Places whose member is not in yet: not connected, or a worker without keys."""
+        return [
+            place
+            for place in self.places
+            if place not in self.members
+            or (place.role is Role.WORKER and not self.members[place].initialised)
+        ]
+
+
+def plans_of(
+    job: Job,
+    lanes: int,
+    chunks_per_slice: int,
+    link_rates: dict[str, int],
+    callers: tuple[int, ...],
+) -> dict[Membership, jobs_pb2.Plan]:
+    """What each member of the epoch is told, once everything is installed.
+
+    ``link_rates``: bit/s of each member's own link, by host or server process; ``callers``: see
+    ServerPlan.
+    """
+    assert job.reservation is not None
+    window = job.reservation.window
+    scheme = job.scheme
+    workers = _addresses(job, Role.WORKER, scheme.workers)
+    servers = _addresses(job, Role.SERVER, scheme.servers)
+    counts = job.counts(lanes)
+    everybody = scheme.workers == tuple(range(len(job.workers)))
+    members = () if everybody else scheme.workers
+    plans = {}
+    for rank, member in enumerate(scheme.workers):
+        place = Membership(Role.WORKER, member)
+        leaves = [(tree.stream, *tree.leaves[rank]) for tree in scheme.trees]
+        plans[place] = WorkerPlan(
+            job=job.number,
+            epoch=job.epoch,
+            world=len(workers),
+            lanes=lanes,
+            rank=rank,
+            streams=tuple(
+                StreamPlan(stream, node.node, child.sender, window)
+                for stream, node, child in leaves
+            ),
+            servers=servers,
+            counts=counts,
+            chunks_per_slice=chunks_per_slice,
+            link_rate=link_rates[job.host(place)],
+            members=members,
+            optimizer=job.optimizer,
+            tree=str(scheme.kind),
+            roots=scheme.roots(job.servers),
+            pipeline=job.pipeline,
+        ).to_message()
+    for rank, member in enumerate(scheme.servers):
+        place = Membership(Role.SERVER, member)
+        plans[place] = ServerPlan(
+            job=job.number,
+            epoch=job.epoch,
+            world=len(workers),
+            lanes=lanes,
+            rank=rank,
+            servers=servers,
+            workers=workers,
+            windows={tree.stream: window for tree in scheme.trees},
+            counts=counts,
+            roots=tuple(
+                RootStream(tree.stream, tree.root.node, window, _children(tree.root, workers))
+                for tree in scheme.trees
+                if rank in tree.root.servers
+            ),
+            chunks_per_slice=chunks_per_slice,
+            link_rate=link_rates[job.host(place)],
+            optimizer=job.optimizer,
+            members=members,
+            met=job.met,
+            pipeline=job.pipeline,
+            callers=callers,
+        ).to_message()
+    return plans
+
+
+def _addresses(job: Job, role: Role, ranks: Sequence[int]) -> tuple[Address, ...]:
+    return tuple(job.members[Membership(role, rank)].address for rank in ranks)
+
+
+def _children(root: TreeNode, workers: Sequence[Address]) -> tuple[Child, ...]:
+    def address(child: TreeChild) -> Address:
+        return Address(int(child.address), PORT) if child.rank is None else workers[child.rank]
+
+    return tuple(
+        Child(child.sender, address(child), child.workers, child.node) for child in root.children
+    )

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What callers of the job service may ask for: checks that need no state but the job's own.
+
+What is refused is told in words that are no longer than what was right would have been: a caller's
+own text is quoted in part.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from controller.jobs.job import Job, JobError, Key, Membership, Refusal, Role
+from controller.planning.admission import LARGEST_WINDOW
+from controller.planning.tree_planner import MOST_STREAMS, TreeKind
+from controller.planning.windows import MOST as LARGEST_CHOSEN_WINDOW
+from protocol.header import SERVER_PORTS
+from protocol.optimizer import OptimizerPlan
+from protocol.pipeline import USUAL, Pipeline, refusal
+from protocol.plan import Address
+from topologies.addressing import Addressing
+from topologies.topology import Topology
+from topologies.wording import few
+
+__all__ = [
+    "LONGEST_KEY_NAME",
+    "QUOTED",
+    "check_address",
+    "check_beat",
+    "check_create",
+    "check_keys",
+    "check_lease",
+    "check_optimizer",
+    "check_pipeline",
+    "check_spans",
+    "check_window",
+    "difference",
+    "said",
+]
+
+NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+MOST_KEYS = 1 << 16
+LONGEST_KEY_NAME = 256
+# Of all keys together: they are in the journal, which is written whenever the job changes.
+MOST_NAME_CHARACTERS = 1 << 20
+# A report has 4 bytes for each chunk, and goes in one message (service.MOST_MESSAGE_BYTES).
+MOST_CHUNKS = 1 << 21
+# What a server sets aside for one job: 2 x window slots of each stream, each with a chunk of every
+# worker and the sum. It uses what chunks come to, but all of a host's jobs share the server.
+MOST_SERVER_BYTES = 8 << 30
+QUOTED = 80  # characters of what a caller sent
+# Members call every two seconds.
+SHORTEST_LEASE = 5.0
+LONGEST_LEASE = 86400.0
+MOST_SLICE_BYTES = 64 << 20
+
+
+def check_create(
+    topology: Topology,
+    namespace: str,
+    workers: Sequence[str],
+    servers: Sequence[str],
+    window: int,
+    streams: int,
+    lanes: int,
+) -> None:
+    """Raises JobError unless the hosts exist, once each, and the numbers are possible."""
+    if not NAMESPACE.fullmatch(namespace):
+        raise _wrong(
+            f"namespace {namespace[:QUOTED]!r}: 1 to 63 letters, digits, '.', '_' or '-',"
+            " the first a letter or digit"
+        )
+    hosts = {node.name for node in topology.hosts}
+    for role, names in ((Role.WORKER, workers), (Role.SERVER, servers)):
+        if not names:
+            raise _wrong(f"no {role}s; a job needs at least one")
+        for name in names:
+            if name not in hosts:
+                known = few([node.name for node in topology.hosts])
+                text = f"{role} {name[:QUOTED]!r} is no host of {topology.name}; hosts: {known}"
+                raise _wrong(text)
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            raise _wrong(f"{few(twice)}: named twice among the {role}s")
+    check_window(window, streams, len(workers), lanes)
+
+
+def check_slice(slice_bytes: int) -> None:
+    """Raises JobError unless slices can be of that size."""
+    if slice_bytes > MOST_SLICE_BYTES:
+        text = f"slices of {slice_bytes} bytes; allowed: up to {MOST_SLICE_BYTES}, or 0 for 32 KiB"
+        raise _wrong(text)
+
+
+def check_window(window: int, streams: int, world: int, lanes: int) -> None:
+    """Raises JobError unless a stream can have that window, a job so many streams, and a server
+    room for chunks of ``world`` workers in all of them."""
+    if window and (window & (window - 1) or window > LARGEST_WINDOW):
+        raise _wrong(
+            f"window {window}: a power of two up to {LARGEST_WINDOW}, or 0 for the controller's"
+            " choice"
+        )
+    if streams > MOST_STREAMS:
+        raise _wrong(
+            f"{streams} streams; allowed: 1 to {MOST_STREAMS}, or 0 (as few as the tree allows)"
+        )
+    slots = 2 * (window or LARGEST_CHOSEN_WINDOW) * max(1, streams)
+    needed = slots * (world + 1) * 4 * lanes
+    if needed > MOST_SERVER_BYTES:
+        raise _wrong(
+            f"window {window}, {streams} streams: chunks of {world} workers in {slots} slots"
+            f" need {needed >> 20} MiB at each server; allowed: {MOST_SERVER_BYTES >> 20} MiB"
+        )
+
+
+def check_beat(job: Job, place: Membership, epoch: int, unanswered: float) -> None:
+    """Raises JobError for a heartbeat that no member can send."""
+    if not (math.isfinite(unanswered) and unanswered >= 0):
+        raise _wrong(f"{job}: {job.name(place)}: unanswered for {unanswered} s; allowed: 0 or more")
+    if epoch > job.epoch:
+        raise _wrong(f"{job} is in epoch {job.epoch}; {job.name(place)} cannot run {epoch}")
+
+
+def check_lease(lease: float) -> None:
+    """Raises JobError unless it is a time after which a silent member may count as dead."""
+    if lease and not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
+        raise _wrong(
+            f"lease {lease:g} s: allowed are {SHORTEST_LEASE:g} to {LONGEST_LEASE:g} s, or 0 for"
+            " the controller's choice"
+        )
+
+
+def check_address(addressing: Addressing, job: Job, place: Membership, address: Address) -> None:
+    """Raises JobError unless a worker's address is its host's first, with a port that is no
+    server's, and a server's that of its process."""
+    name = job.host(place)
+    is_server = place.role is Role.SERVER
+    own = addressing.unit(name).address if is_server else addressing.address(name)
+    if IPv4Address(address.ipv4) != own:
+        raise _wrong(f"{job}: {job.name(place)} cannot listen at {address}; {name} has {own}")
+    if is_server and address.port != addressing.unit(name).port:
+        port = addressing.unit(name).port
+        raise _wrong(f"{job}: {job.name(place)}: {name} listens at UDP port {port}")
+    if not 0 < address.port < 1 << 16:
+        raise _wrong(f"{job}: {job.name(place)}: UDP port {address.port} is not in 1 to 65535")
+    if not is_server and address.port in SERVER_PORTS:
+        ports = f"{SERVER_PORTS[0]} to {SERVER_PORTS[-1]}"
+        raise _wrong(
+            f"{job}: {job.name(place)}: UDP port {address.port} is one of servers' ({ports});"
+            " workers have others"
+        )
+
+
+def check_keys(keys: Sequence[Key], lanes: int) -> None:
+    """Raises JobError unless there are keys, each once, not empty, and chunks can be counted."""
+    if not 0 < len(keys) <= MOST_KEYS:
+        raise _wrong(f"{len(keys)} keys; allowed: 1 to {MOST_KEYS}")
+    seen: set[int] = set()
+    chunks = named = 0
+    for key in keys:
+        if key.key in seen:
+            raise _wrong(f"key {key.key} is given twice")
+        seen.add(key.key)
+        if len(key.name) > LONGEST_KEY_NAME:
+            raise _wrong(f"key {key.key}: its name is longer than {LONGEST_KEY_NAME} characters")
+        if key.elements == 0:
+            raise _wrong(f"key {key.key} ({key.name[:QUOTED]!r}) has no elements")
+        named += len(key.name)
+        chunks += -(-key.elements // max(lanes, 1))
+    if named > MOST_NAME_CHARACTERS:
+        raise _wrong(f"names of {named} characters; allowed: {MOST_NAME_CHARACTERS} for all keys")
+    if chunks > MOST_CHUNKS:
+        raise _wrong(
+            f"{chunks} chunks; allowed: {MOST_CHUNKS}, {MOST_CHUNKS * max(lanes, 1)} elements"
+        )
+
+
+def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -> None:
+    """Raises JobError if servers cannot run it: not all sums end at them in such a tree."""
+    if optimizer is not None and not kind.ends_at_server:
+        raise _wrong(
+            f"{job}: an optimizer at the servers needs every tree to have a server as its root,"
+            f" and those of tree {kind} have a switch; use tree"
+            f" {' or '.join(str(kind) for kind in TreeKind if kind.ends_at_server)}"
+        )
+    if optimizer is not None and not optimizer.consistency.together and kind is not TreeKind.NONE:
+        raise _wrong(
+            f"{job}: with consistency {optimizer.consistency} servers take a step with each"
+            f" worker's gradient, so no switch may add them up; use tree {TreeKind.NONE} instead of"
+            f" {kind}"
+        )
+    if optimizer is not None and not optimizer.consistency.together and job.pipeline != USUAL:
+        raise _wrong(
+            f"{job}: pipeline {job.pipeline} is about sums over workers, and with consistency"
+            f" {optimizer.consistency} there are none; use pipeline {USUAL}"
+        )
+
+
+def check_pipeline(pipeline: Pipeline, kind: TreeKind, optimizer: bool = True) -> None:
+    """Raises JobError if servers cannot work like that in such a tree; optimizer: whether they run
+    one, or may come to."""
+    reason = refusal(
+        pipeline,
+        str(kind),
+        at_server=kind.ends_at_server,
+        switches=kind is not TreeKind.NONE,
+        optimizer=optimizer,
+    )
+    if reason:
+        raise _wrong(reason)
+
+
+def check_spans(optimizer: OptimizerPlan | None, keys: Sequence[Key], lanes: int) -> None:
+    """Raises JobError if an optimizer speaks of chunks that these keys do not have."""
+    chunks = sum(-(-key.elements // max(lanes, 1)) for key in keys)
+    if optimizer is not None and optimizer.spans and optimizer.spans[-1].first >= chunks:
+        raise _wrong(
+            f"optimizer {optimizer.name} speaks of chunk {optimizer.spans[-1].first}; allowed:"
+            f" 0..{chunks - 1}, which the keys have"
+        )
+
+
+def difference(known: Sequence[Key], given: Sequence[Key], who: str) -> str:
+    """The first difference between the keys of the first worker and another's, in words."""
+    for mine, theirs in zip(given, known, strict=False):
+        if mine != theirs:
+            return f"{who} has {_words(mine)} where workers before it have {_words(theirs)}"
+    keys = "key" if len(given) == 1 else "keys"
+    return f"{who} has {len(given)} {keys}, workers before it have {len(known)}"
+
+
+def _words(key: Key) -> str:
+    return f"key {key.key} ({key.name[:QUOTED]!r}) of {key.elements} elements"
+
+
+def said(text: str, most: int) -> str:
+    """What a member says, in one line that may be logged and shown: at most so many characters,
+    those that are none to be shown replaced."""
+    line = " ".join(text[: 4 * most].split())[:most]
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def _wrong(text: str) -> JobError:
+    return JobError(Refusal.INVALID_ARGUMENT, text)

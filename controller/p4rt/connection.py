@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch as the controller talks to it: P4Runtime over gRPC, or straight into a target here.
+
+Both ways carry the same messages and raise the same errors, so nothing above knows which it is.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import grpc
+from google.rpc import code_pb2, status_pb2
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
+
+from controller.p4rt.entries import Entity, Update
+from protocol.world import REAL
+from switch.p4runtime.errors import P4RuntimeError
+
+if TYPE_CHECKING:
+    from switch.p4runtime import Device
+
+__all__ = [
+    "Connection",
+    "DeviceConnection",
+    "Failure",
+    "GrpcConnection",
+    "SwitchError",
+    "WriteError",
+]
+
+# High half of the first election id. The operator's shell asks with (0, 1) unless told otherwise,
+# and so becomes a reading backup.
+FIRST_TERM = 1
+CONNECT_SECONDS = 10.0
+POLL_SECONDS = 0.02
+CLOSE_SECONDS = 2.0
+REQUEST_SECONDS = 15.0
+# A target may compile what is pushed: seconds, more on a loaded machine.
+PUSH_SECONDS = 180.0
+
+
+class SwitchError(Exception):
+    """A switch could not be reached or refused a request; the text starts with its name."""
+
+    def __init__(self, switch: str, text: str) -> None:
+        self.switch = switch
+        super().__init__(f"{switch}: {text}")
+
+    @property
+    def not_found(self) -> bool:
+        """Whether the switch said that there is no such thing."""
+        return self._says(code_pb2.NOT_FOUND, grpc.StatusCode.NOT_FOUND)
+
+    @property
+    def taken(self) -> bool:
+        """Whether the switch said that there is such a thing already, so that asking again is no
+        use."""
+        return self._says(code_pb2.ALREADY_EXISTS, grpc.StatusCode.ALREADY_EXISTS)
+
+    def _says(self, canonical: int, status: grpc.StatusCode) -> bool:
+        cause = self.__cause__
+        codes = [error.canonical_code for error in _errors(cause)]
+        codes += [cause.code] if isinstance(cause, P4RuntimeError) else []
+        return canonical in codes or _code(cause) is status
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one update of a Write failed: canonical code (google.rpc) and the switch's words."""
+
+    index: int
+    code: int
+    text: str
+
+    @property
+    def code_name(self) -> str:
+        """Such as NOT_FOUND."""
+        return str(code_pb2.Code.Name(self.code))
+
+
+class WriteError(SwitchError):
+    """Some updates of a Write failed, the others were done."""
+
+    def __init__(self, switch: str, failures: Sequence[Failure], total: int) -> None:
+        self.failures = tuple(failures)
+        lines = [f"update {f.index}: {f.code_name}: {f.text}" for f in failures[:8]]
+        if len(failures) > 8:
+            lines.append(f"and {len(failures) - 8} more")
+        super().__init__(switch, f"{len(failures)} of {total} updates failed: {'; '.join(lines)}")
+
+
+class Connection(Protocol):
+    """One switch. All methods raise SwitchError."""
+
+    name: str
+    # High half of the election id; the low one counts how often the connection was opened, so a
+    # switch that has not noticed the end of the last one takes the next.
+    term: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is open and has not been cut."""
+
+    def open(self, seconds: float | None = None) -> None:
+        """Connect, again if need be, and become the primary client; within ``seconds``."""
+
+    def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
+        """Make a program the one that forwards; all entries are gone afterwards."""
+
+    def cookie(self) -> int | None:
+        """What was given with the program that forwards; None when there is no program."""
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """Apply updates, in no promised order; WriteError tells which of them failed."""
+
+    def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
+        """Entities that match the given ones (unset fields are wildcards)."""
+
+    def close(self) -> None:
+        """Give the primary role up. Idempotent."""
+
+
+class _Messages:
+    """Requests of one client of one device."""
+
+    def __init__(self, device_id: int) -> None:
+        self.device_id = device_id
+        self.term = FIRST_TERM
+        self.opened = 0
+
+    @property
+    def election(self) -> p4runtime_pb2.Uint128:
+        return p4runtime_pb2.Uint128(high=self.term, low=self.opened)
+
+    def arbitration(self) -> p4runtime_pb2.StreamMessageRequest:
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.CopyFrom(self.election)
+        return request
+
+    def outbid(self, answer: p4runtime_pb2.MasterArbitrationUpdate) -> bool:
+        """Whether there is no primary only because one with a higher id was there before; then the
+        next request has a higher one."""
+        if answer.status.code != code_pb2.NOT_FOUND:
+            return False
+        self.term = max(self.term, int(answer.election_id.high)) + 1
+        return True
+
+    def push(
+        self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int
+    ) -> p4runtime_pb2.SetForwardingPipelineConfigRequest:
+        request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
+            device_id=self.device_id,
+            election_id=self.election,
+            action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        )
+        request.config.p4info.CopyFrom(p4info)
+        request.config.p4_device_config = device_config
+        request.config.cookie.cookie = cookie
+        return request
+
+    def cookie(self) -> p4runtime_pb2.GetForwardingPipelineConfigRequest:
+        return p4runtime_pb2.GetForwardingPipelineConfigRequest(
+            device_id=self.device_id,
+            response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
+        )
+
+    def write(self, updates: Sequence[Update]) -> p4runtime_pb2.WriteRequest:
+        return p4runtime_pb2.WriteRequest(
+            device_id=self.device_id, election_id=self.election, updates=updates
+        )
+
+    def read(self, entities: Sequence[Entity]) -> p4runtime_pb2.ReadRequest:
+        return p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=entities)
+
+
+def _cookie_of(reply: p4runtime_pb2.GetForwardingPipelineConfigResponse) -> int | None:
+    return int(reply.config.cookie.cookie) if reply.HasField("config") else None
+
+
+def _failures(errors: Sequence[p4runtime_pb2.Error]) -> list[Failure]:
+    return [
+        Failure(index, error.canonical_code, error.message)
+        for index, error in enumerate(errors)
+        if error.canonical_code != code_pb2.OK
+    ]
+
+
+class _Base:
+    """What both ways have in common."""
+
+    def __init__(self, name: str, device_id: int) -> None:
+        self.name = name
+        self.device_id = device_id
+        self._messages = _Messages(device_id)
+
+    @property
+    def term(self) -> int:
+        """See Connection."""
+        return self._messages.term
+
+    @term.setter
+    def term(self, term: int) -> None:
+        self._messages.term = term
+
+
+class DeviceConnection(_Base):
+    """A switch in this process; calls are plain calls, and nothing waits.
+
+    ``device`` may be replaced while the connection is closed: the switch was restarted.
+    """
+
+    def __init__(self, name: str, device: Device) -> None:
+        super().__init__(name, device.device_id)
+        self.device = device
+        self._stream: Any = None
+
+    @property
+    def alive(self) -> bool:
+        """See Connection."""
+        return self._stream is not None
+
+    def open(self, seconds: float | None = None) -> None:
+        """See Connection."""
+        self.close()
+        self._messages.opened += 1
+        answers: list[p4runtime_pb2.StreamMessageResponse] = []
+        stream = self.device.open_stream(answers.append)
+        try:
+            stream.receive(self._messages.arbitration())
+            if self._messages.outbid(answers[-1].arbitration):
+                stream.receive(self._messages.arbitration())
+        except P4RuntimeError as error:
+            stream.close()
+            raise SwitchError(self.name, str(error)) from error
+        status = answers[-1].arbitration.status
+        if status.code != code_pb2.OK:
+            stream.close()
+            raise SwitchError(self.name, f"another client is primary: {status.message}")
+        self._stream = stream
+
+    def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
+        """See Connection."""
+        request = self._messages.push(p4info, device_config, cookie)
+        try:
+            self._connected.set_forwarding_pipeline_config(request)
+        except P4RuntimeError as error:
+            raise SwitchError(self.name, f"the program was refused: {error}") from error
+
+    def cookie(self) -> int | None:
+        """See Connection."""
+        try:
+            return _cookie_of(
+                self._connected.get_forwarding_pipeline_config(self._messages.cookie())
+            )
+        except P4RuntimeError as error:
+            raise SwitchError(self.name, str(error)) from error
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """See Connection."""
+        try:
+            self._connected.write(self._messages.write(updates))
+        except P4RuntimeError as error:
+            if error.errors:
+                raise WriteError(self.name, _failures(error.errors), len(updates)) from error
+            raise SwitchError(self.name, str(error)) from error
+
+    def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
+        """See Connection."""
+        request = self._messages.read(entities)
+        try:
+            return [entity for reply in self._connected.read(request) for entity in reply.entities]
+        except P4RuntimeError as error:
+            raise SwitchError(self.name, str(error)) from error
+
+    def close(self) -> None:
+        """See Connection."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    @property
+    def _connected(self) -> Device:
+        if self._stream is None:
+            raise SwitchError(self.name, "not connected")
+        return self.device
+
+
+class _Client(P4RuntimeClient):  # type: ignore[misc]
+    """p4runtime-shell's client; where that one prints and exits, this one raises."""
+
+    def __init__(
+        self, messages: _Messages, address: str, seconds: float, tls: SSLOptions | None
+    ) -> None:
+        self.messages = messages
+        self.seconds = seconds
+        election = (messages.term, messages.opened)
+        super().__init__(messages.device_id, address, election, ssl_options=tls)
+
+    def set_up_stream(self) -> None:
+        try:
+            grpc.channel_ready_future(self.channel).result(timeout=self.seconds)
+        except grpc.FutureTimeoutError:
+            self.channel.close()
+            raise ConnectionError(f"no answer within {self.seconds:g} s") from None
+        super().set_up_stream()
+
+    def handshake(self) -> None:
+        self.stream_out_q.put(self.messages.arbitration())
+        answer = self.get_stream_packet("arbitration", timeout=self.seconds)
+        if answer is not None and self.messages.outbid(answer.arbitration):
+            self.stream_out_q.put(self.messages.arbitration())
+            answer = self.get_stream_packet("arbitration", timeout=self.seconds)
+        if answer is None:
+            why = "no answer" if self.stream.is_active() else self.stream.details()
+            self.tear_down()
+            raise ConnectionError(f"device {self.device_id} let nobody be primary: {why}")
+        status = answer.arbitration.status
+        if status.code != code_pb2.OK:
+            self.tear_down()
+            raise ConnectionError(f"another client is primary: {status.message}")
+
+    def tear_down(self) -> None:
+        """End the stream and the channel; a switch that does not answer is not waited for."""
+        self.stream_out_q.put(None)
+        self.stream_recv_thread.join(CLOSE_SECONDS if self.stream.is_active() else 0)
+        if self.stream_recv_thread.is_alive():
+            self.stream.cancel()
+            self.stream_recv_thread.join()
+        self.channel.close()
+
+
+class GrpcConnection(_Base):
+    """A switch behind gRPC: ``address`` as gRPC writes it (unix:/path, host:port).
+
+    ``tls``: PEM files; without, the connection is for a unix socket.
+    """
+
+    def __init__(
+        self, name: str, address: str, device_id: int, tls: SSLOptions | None = None
+    ) -> None:
+        super().__init__(name, device_id)
+        self.address = address
+        self.tls = tls
+        self._client: _Client | None = None
+
+    @property
+    def alive(self) -> bool:
+        """See Connection."""
+        client = self._client
+        return client is not None and bool(client.stream.is_active())
+
+    def open(self, seconds: float | None = None) -> None:
+        """See Connection."""
+        self.close()
+        self._messages.opened += 1
+        seconds = CONNECT_SECONDS if seconds is None else seconds
+        try:
+            _wait_for_socket(self.address, seconds)
+            self._client = _Client(self._messages, self.address, seconds, self.tls)
+        except (ConnectionError, grpc.RpcError) as error:
+            raise SwitchError(self.name, f"P4Runtime at {self.address}: {error}") from error
+
+    def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
+        """See Connection."""
+        request = self._messages.push(p4info, device_config, cookie)
+        with self._stub("the program was refused") as stub:
+            stub.SetForwardingPipelineConfig(request, timeout=PUSH_SECONDS)
+
+    def cookie(self) -> int | None:
+        """See Connection."""
+        try:
+            with self._stub("GetForwardingPipelineConfig failed") as stub:
+                request = self._messages.cookie()
+                reply = stub.GetForwardingPipelineConfig(request, timeout=REQUEST_SECONDS)
+                return _cookie_of(reply)
+        except SwitchError as error:
+            # What BMv2 says when it has no program.
+            if _code(error.__cause__) is grpc.StatusCode.FAILED_PRECONDITION:
+                return None
+            raise
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """See Connection."""
+        request = self._messages.write(updates)
+        try:
+            with self._stub("Write failed") as stub:
+                stub.Write(request, timeout=REQUEST_SECONDS)
+        except SwitchError as error:
+            failures = _failures(_errors(error.__cause__))
+            if failures:
+                raise WriteError(self.name, failures, len(updates)) from error.__cause__
+            raise
+
+    def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
+        """See Connection."""
+        request = self._messages.read(entities)
+        with self._stub("Read failed") as stub:
+            replies = stub.Read(request, timeout=seconds)
+            return [entity for reply in replies for entity in reply.entities]
+
+    def close(self) -> None:
+        """See Connection."""
+        if self._client is not None:
+            self._client.tear_down()
+            self._client = None
+
+    @contextmanager
+    def _stub(self, failed: str) -> Iterator[Any]:
+        """The stub, for a call whose failure becomes a SwitchError that begins so."""
+        client = self._client
+        if client is None:
+            raise SwitchError(self.name, "not connected")
+        if not client.stream.is_active():
+            raise SwitchError(self.name, f"{failed}: the connection was cut")
+        try:
+            yield client.stub
+        except grpc.RpcError as error:
+            raise SwitchError(self.name, f"{failed}: {_words(error)}") from error
+        except ValueError as error:  # what grpcio raises for a channel closed by another thread
+            raise SwitchError(self.name, f"{failed}: {error}") from error
+
+
+def _wait_for_socket(address: str, seconds: float) -> None:
+    """Until somebody listens at a unix socket: gRPC would look once and then after a second."""
+    path = address.removeprefix("unix:")
+    deadline = REAL.now() + seconds
+    while path != address:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(path) == 0:
+                return
+        if REAL.now() >= deadline:
+            raise ConnectionError(f"no answer within {seconds:g} s")
+        REAL.sleep(POLL_SECONDS)
+
+
+def _code(error: BaseException | None) -> grpc.StatusCode | None:
+    return error.code() if isinstance(error, grpc.RpcError) else None
+
+
+def _words(error: grpc.RpcError) -> str:
+    """The status of a failed RPC, with the words for each element that failed."""
+    words = [f"{error.code().name}: {error.details()}" if error.details() else error.code().name]
+    failures = _failures(_batch_errors(error))
+    words += [f"element {f.index}: {f.code_name}: {f.text}" for f in failures]
+    return "; ".join(words)
+
+
+def _errors(cause: BaseException | None) -> Sequence[p4runtime_pb2.Error]:
+    if isinstance(cause, P4RuntimeError):
+        return cause.errors
+    return _batch_errors(cause) if isinstance(cause, grpc.RpcError) else []
+
+
+def _batch_errors(error: grpc.RpcError) -> list[p4runtime_pb2.Error]:
+    """One p4.v1.Error per update, from the status details; empty when the RPC failed as a whole.
+
+    Read here because p4runtime-shell's reader never returns when one of several updates was OK.
+    """
+    metadata: Any = error.trailing_metadata() or ()
+    for key, value in metadata:
+        if key == "grpc-status-details-bin":
+            status = status_pb2.Status()
+            status.ParseFromString(value)
+            errors = []
+            for detail in status.details:
+                unpacked = p4runtime_pb2.Error()
+                if detail.Unpack(unpacked):
+                    errors.append(unpacked)
+            return errors
+    return []

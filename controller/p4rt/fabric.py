@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All switches of a topology, and what they need before any job: the program, the edge's source
+guard, routes, congestion thresholds and the links' impairments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from google.rpc import code_pb2
+
+from controller.p4rt.connection import Connection, SwitchError, WriteError
+from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import (
+    Entity,
+    MatchValue,
+    Update,
+    bare,
+    canonical,
+    clone_session,
+    deletion,
+    difference,
+    insertion,
+)
+from topologies.addressing import Addressing, SwitchPort
+from topologies.topology import LinkQuality, Topology
+
+__all__ = ["Fabric", "FabricError"]
+
+log = logging.getLogger(__name__)
+
+# Updates of one Write: their errors have to fit the 8 KB of metadata that gRPC takes by default.
+BATCH = 64
+BASE_TABLES = (
+    "source_guard.sources",
+    "forwarding.routes",
+    "congestion.thresholds",
+    "arrival.impairments",
+    "departure.impairments",
+)
+
+
+class FabricError(Exception):
+    """A fabric that cannot be: the program, the topology and the switches do not fit."""
+
+
+class Fabric:
+    """The switches by name, under one program.
+
+    ``connections`` has one for each switch of the topology. ``bring_up`` before anything else.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        addressing: Addressing,
+        dataplane: DataPlane,
+        connections: Mapping[str, Connection],
+    ) -> None:
+        self.topology = topology
+        self.addressing = addressing
+        self.dataplane = dataplane
+        self.connections = dict(connections)
+        self.down: set[str] = set()  # switches that cannot be reached now
+        self.writes: Counter[str] = Counter()  # begun, by switch: what was read before is old
+        self._impaired: dict[frozenset[str], Mapping[str, float]] = {}  # see `impair`
+        self._swept: dict[str, set[bytes]] = {name: set() for name in connections}  # see `_sweep`
+        switches = {node.name for node in topology.switches}
+        if set(connections) != switches:
+            missing = ", ".join(sorted(switches - set(connections))) or "none"
+            unknown = ", ".join(sorted(set(connections) - switches)) or "none"
+            raise FabricError(
+                f"{topology.name}: a connection for each switch is needed;"
+                f" missing: {missing}, unknown: {unknown}"
+            )
+        self._check_mtu()
+
+    def bring_up(self, keep: bool = False, term: int | None = None) -> None:
+        """Connect to every switch, push the program and write what is there before jobs.
+
+        Raises SwitchError; whatever was opened is closed again. With ``keep`` nothing is pushed to
+        a switch that has the program, and one that cannot be reached counts as down. ``term``:
+        number of this start of the controller, which election ids go by.
+        """
+        try:
+            for name, connection in self.connections.items():
+                connection.term = connection.term if term is None else term
+                try:
+                    connection.open()
+                    self.restore(name, keep)
+                except SwitchError as error:
+                    if not keep:
+                        raise
+                    log.error("%s is down: %s", name, error)
+                    self.down.add(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def restore(self, switch: str, keep: bool = True) -> None:
+        """See to it that a switch has the program and what is there before jobs. SwitchError."""
+        connection, dataplane = self.connections[switch], self.dataplane
+        if keep and connection.cookie() == dataplane.cookie and self._base(switch):
+            self.sync(switch)
+            return
+        # Also where the program was pushed by somebody else: then clone sessions, which not every
+        # target can list, are gone as well.
+        connection.push(dataplane.p4info.message, dataplane.device_config, dataplane.cookie)
+        self._swept[switch].clear()
+        entities = self.base_entities(switch)
+        self.insert(switch, entities)
+        log.info("%s is up: program pushed, %d entries", switch, len(entities))
+
+    def sync(self, switch: str) -> None:
+        """Make the tables of a switch that has the program what they are before jobs.
+
+        Raises SwitchError.
+        """
+        wanted = [e for e in self.base_entities(switch) if e.HasField("table_entry")]
+        updates = difference(wanted, self._base(switch))
+        if updates:
+            self.write(switch, updates)
+            log.info("%s: %d entries mended", switch, len(updates))
+
+    def _base(self, switch: str) -> list[Entity]:
+        tables = [self.dataplane.p4info.all_entries(name) for name in BASE_TABLES]
+        return self.connections[switch].read(tables)
+
+    def reroute(self, missing: Iterable[str]) -> None:
+        """Routes that avoid these switches, in every switch that can be written."""
+        self.addressing = self.addressing.without(frozenset(missing))
+        for switch in self.connections:
+            if switch in self.unwritable:
+                continue
+            try:
+                self.sync(switch)
+            except SwitchError as error:  # it is found to be down, and gets its routes on return
+                log.error("%s keeps its routes for now: %s", switch, error)
+
+    def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
+        """Let these links (by their ends), and no others, be worse than the topology says.
+
+        links: probabilities of loss, duplicate, reorder and corrupt, both ways; a switch that is
+        restored later has them, too. Raises FabricError for ends that no link joins, SwitchError
+        when a switch could not be written, having tried all.
+        """
+        known = {frozenset((link.a, link.b)) for link in self.topology.links}
+        for ends in links:
+            if ends not in known:
+                raise FabricError(f"no link of {self.topology.name} joins {' and '.join(ends)}")
+        concerned = {end for ends in (*links, *self._impaired) for end in ends}
+        self._impaired = dict(links)
+        errors = []
+        for switch in sorted(concerned & self.connections.keys() - self.down):
+            try:
+                self.sync(switch)
+            except SwitchError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def lacks(self, switch: str, nodes: Iterable[Entity], seconds: float) -> bool:
+        """Whether routes or these ``nodes`` entries are not in a switch. SwitchError."""
+        info = self.dataplane.p4info
+        tables = [info.all_entries("aggregation.nodes"), info.all_entries("forwarding.routes")]
+        found = {canonical(e) for e in self.connections[switch].read(tables, seconds)}
+        return any(canonical(e) not in found for e in (*nodes, *self._routes(switch)))
+
+    def close(self) -> None:
+        """Close all connections; switches go on forwarding."""
+        for connection in self.connections.values():
+            connection.close()
+
+    @property
+    def unwritable(self) -> frozenset[str]:
+        """Switches that can have no new entries: gone, or just out of reach of the controller."""
+        return self.addressing.missing | self.down
+
+    def write(self, switch: str, updates: Sequence[Update]) -> None:
+        """Updates of one switch, a batch at a time, stopping at the first that fails."""
+        self.writes[switch] += 1
+        for start in range(0, len(updates), BATCH):
+            self.connections[switch].write(updates[start : start + BATCH])
+
+    def insert(self, switch: str, entities: Iterable[Entity]) -> None:
+        """Insert entities that must not be there yet."""
+        entities = list(entities)
+        self._sweep(switch, [e for e in entities if not e.HasField("table_entry")])
+        self.write(switch, [insertion(entity) for entity in entities])
+
+    def _sweep(self, switch: str, replicating: Sequence[Entity]) -> None:
+        """See to it that these multicast groups and clone sessions, still to be inserted, have no
+        replicas.
+
+        BMv2 keeps those of groups that were there when a program was pushed, and shows them to
+        nobody; a new group of the same number would have them, too (PI makes a new PreMcMgr for
+        each program, and bm's McSimplePre::mc_mgrp_create leaves alone what is there). Deleting the
+        group makes it forget them. Once is enough, until the next push.
+        """
+        swept = self._swept[switch]
+        empty = [bare(entity) for entity in replicating]
+        empty = [entity for entity in empty if canonical(entity) not in swept]
+        self.write(switch, [insertion(entity) for entity in empty])
+        self.write(switch, [deletion(entity) for entity in empty])
+        swept.update(canonical(entity) for entity in empty)
+
+    def remove(self, switch: str, entities: Sequence[Entity]) -> None:
+        """Delete entities; those already gone are fine. Raises SwitchError, having tried all."""
+        if switch in self.down:
+            raise SwitchError(switch, "cannot be reached")
+        errors: list[SwitchError] = []
+        self.writes[switch] += 1
+        for start in range(0, len(entities), BATCH):
+            batch = [deletion(bare(entity)) for entity in entities[start : start + BATCH]]
+            try:
+                self.connections[switch].write(batch)
+            except WriteError as error:
+                if any(failure.code != code_pb2.NOT_FOUND for failure in error.failures):
+                    errors.append(error)
+            except SwitchError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def counts(self, switch: str, counter: str) -> list[int]:
+        """Packets counted in every cell of an indexed counter."""
+        cells = self.connections[switch].read([self.dataplane.p4info.counter_entry(counter)])
+        counted = [0] * self.dataplane.p4info.counter(counter).size
+        for cell in cells:
+            counted[cell.counter_entry.index.index] = cell.counter_entry.data.packet_count
+        return counted
+
+    # --- what each switch starts with ---
+
+    def base_entities(self, switch: str) -> list[Entity]:
+        """Everything a switch has before any job, in the order of writing."""
+        return [
+            *self._source_guard(switch),
+            *self._routes(switch),
+            *self._thresholds(switch),
+            *self._impairments(switch),
+        ]
+
+    def _source_guard(self, switch: str) -> list[Entity]:
+        """Edge ports take packets from the address of their host's interface alone."""
+        entry = self.dataplane.p4info.table_entry
+        entities = []
+        for port in self.addressing.ports(switch):
+            if not port.peer_is_host:
+                continue
+            own = self.addressing.host_interfaces(port.peer)[port.peer_number].ipv4
+            for source, action in (((int(own), 32), "permit"), ((0, 0), "deny")):
+                match: dict[str, MatchValue] = {"ingress_port": port.number, "source": source}
+                entities.append(entry("source_guard.sources", match, action))
+        return entities
+
+    def _routes(self, switch: str) -> list[Entity]:
+        return [
+            self.dataplane.p4info.table_entry(
+                "forwarding.routes",
+                {"destination": (int(prefix.network_address), prefix.prefixlen)},
+                "forward",
+                {"port": route.port, "mac": mac_number(route.mac)},
+            )
+            for prefix, route in self.addressing.prefixes(switch).items()
+        ]
+
+    def _thresholds(self, switch: str) -> list[Entity]:
+        """Queue depth is counted in packets: a link's threshold in full contributions."""
+        return [
+            self.dataplane.p4info.table_entry(
+                "congestion.thresholds",
+                {"egress_port": port.number},
+                "mark_above",
+                {"depth": max(1, port.outgoing.ecn_bytes // self.dataplane.frame_bytes)},
+            )
+            for port in self.addressing.ports(switch)
+            if port.outgoing.ecn_bytes
+        ]
+
+    def _impairments(self, switch: str) -> list[Entity]:
+        """Each direction of a link once: at the switch that sends, or that hears the host.
+
+        Every port can duplicate, as a link may be impaired at any time.
+        """
+        entities: list[Entity] = []
+        for port in self.addressing.ports(switch):
+            changes: dict[str, Any] = dict(self._impaired.get(frozenset((switch, port.peer)), {}))
+            outgoing = dataclasses.replace(port.outgoing, **changes)
+            incoming = dataclasses.replace(port.incoming, **changes)
+            if outgoing.impaired:
+                entities.append(self._impairment("departure", "egress_port", port, outgoing))
+            if port.peer_is_host and incoming.impaired:
+                entities.append(self._impairment("arrival", "ingress_port", port, incoming))
+            entities.append(clone_session(port.number, [(port.number, 1)]))
+        return entities
+
+    def _impairment(self, way: str, key: str, port: SwitchPort, quality: LinkQuality) -> Entity:
+        # Which packets are hit goes by the topology's seed and the link, whatever its name is.
+        seed = zlib.crc32(f"{self.topology.seed}/{port.interface}/{way}".encode())
+        return self.dataplane.p4info.table_entry(
+            f"{way}.impairments",
+            {key: port.number},
+            f"{way}.impair",
+            {
+                "seed": seed,
+                "loss": of_2_32(quality.loss),
+                "duplicate": of_2_32(quality.duplicate),
+                "reorder": of_2_32(quality.reorder),
+                "corrupt": of_2_32(quality.corrupt),
+            },
+        )
+
+    def _check_mtu(self) -> None:
+        needed = self.dataplane.packet_bytes
+        for link in self.topology.links:
+            least = min(link.forward.mtu, link.backward.mtu)
+            if least < needed:
+                raise FabricError(
+                    f"link {link.a}-{link.b} has MTU {least}, but a chunk of"
+                    f" {self.dataplane.lanes} lanes makes packets of {needed} B; raise `mtu` in"
+                    f" {self.topology.source} or use a build with smaller chunks"
+                )
+
+
+def mac_number(mac: str) -> int:
+    """A MAC address as a number."""
+    return int(mac.replace(":", ""), 16)
+
+
+def of_2_32(probability: float) -> int:
+    """A probability as a fraction of 2^32; 1 is as near as 32 bits get."""
+    return min(round(probability * 2**32), 2**32 - 1)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls from node to node: what gRPC is elsewhere, with a latency each way instead of sockets.
+
+Servicers are the same, with a context that aborts as gRPC's does; callers get a stub whose calls
+look, wait and fail as those of a generated one. Messages are copied, as on a wire.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from simulation.kernel.engine import Engine, Node
+from simulation.kernel.task_node import TaskNode
+
+Result = TypeVar("Result")
+_RETRY_SECONDS = 0.01  # until a service that is waited for is tried again
+STREAMS = frozenset({"Watch", "Fetch", "Save"})
+
+
+class CallError(grpc.RpcError):
+    """How a call ended that did not end well; see grpc.Call."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{code.name}: {details}")
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        """See grpc.Call."""
+        return self._code
+
+    def details(self) -> str:
+        """See grpc.Call."""
+        return self._details
+
+
+class CallContext:
+    """What a servicer knows of a call; see grpc.ServicerContext."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._active = True
+        self._callbacks: list[Callable[[], None]] = []
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        """See grpc.ServicerContext."""
+        raise CallError(code, details)
+
+    def peer(self) -> str:
+        """See grpc.ServicerContext."""
+        return self._peer
+
+    def is_active(self) -> bool:
+        """See grpc.RpcContext."""
+        return self._active
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """See grpc.RpcContext."""
+        if self._active:
+            self._callbacks.append(callback)
+        return self._active
+
+    def end(self) -> None:
+        """The call is over: whoever has asked for it is told."""
+        if self._active:
+            self._active = False
+            for callback in self._callbacks:
+                callback()
+
+
+class Stub:
+    """The calls of a service from a node to another, until `close`.
+
+    find: the servicer, None while there is none, as it is when a call is there. peer: what it is
+    told of who calls.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: TaskNode,
+        target: TaskNode,
+        find: Callable[[], Any],
+        peer: str,
+    ) -> None:
+        self.engine, self.source, self.target, self.peer = engine, source, target, peer
+        self._find = find
+        self.closed = False
+        self._streams: list[_Stream] = []
+        self._methods: dict[str, _Method] = {}
+
+    def __getattr__(self, name: str) -> _Method:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._methods.setdefault(name, _Method(self, name))
+
+    def find(self) -> Any:
+        """The servicer; for the node where it is. Raises as gRPC does where there is none."""
+        servicer = self._find()
+        if servicer is None:
+            raise CallError(grpc.StatusCode.UNAVAILABLE, "nobody answers there")
+        return servicer
+
+    def stream(self, one: _Stream) -> _Stream:
+        """A stream has begun, which ends with the stub."""
+        self._streams = [other for other in self._streams if not other.over]
+        self._streams.append(one)
+        return one
+
+    def close(self) -> None:
+        """Ends all calls."""
+        self.closed = True
+        for stream in self._streams:
+            stream.cancel()
+
+
+class _Method:
+    def __init__(self, stub: Stub, name: str) -> None:
+        self._stub, self._name = stub, name
+
+    def __call__(
+        self, request: Any, timeout: float | None = None, wait_for_ready: bool = False
+    ) -> Any:
+        stub, name = self._stub, self._name
+        if stub.closed:
+            raise ValueError("Cannot invoke RPC on closed channel!")  # as gRPC does
+        if name in STREAMS:
+            return stub.stream(_Stream(stub, name, request, timeout))
+        world = stub.source.tasks
+        until = world.now() + (float("inf") if timeout is None else timeout)
+        while True:
+            try:
+                return _unary(stub, name, request, timeout)
+            except CallError as error:
+                away = error.code() == grpc.StatusCode.UNAVAILABLE
+                if not (wait_for_ready and away) or world.now() >= until:
+                    raise
+            world.sleep(_RETRY_SECONDS)
+
+    def future(self, request: Any, timeout: float | None = None) -> Future[Any]:
+        """The call under way; see grpc.UnaryUnaryMultiCallable."""
+        tasks = self._stub.source.tasks
+        future: Future[Any] = tasks.future()
+
+        def work() -> None:
+            try:
+                answer = self(request, timeout)
+            except (CallError, ValueError) as error:
+                future.set_exception(error)
+            else:
+                future.set_result(answer)
+
+        tasks.thread(work, name=self._name).start()
+        return future
+
+
+def _unary(stub: Stub, name: str, request: Any, timeout: float | None) -> Any:
+    engine, source, target = stub.engine, stub.source, stub.target
+    ended = source.tasks.event()
+    outcome: list[Any] = []
+    sent = _copied(request)
+
+    def work() -> None:
+        context = CallContext(stub.peer)
+        try:
+            answer = _copied(getattr(stub.find(), name)(sent, context))
+        except CallError as error:
+            answer = error
+        context.end()
+        engine.post(target, source, target.now + engine.control_latency, lambda: arrive(answer))
+
+    def arrive(answer: Any) -> None:
+        outcome.append(answer)
+        ended.set()
+
+    engine.post(
+        source,
+        target,
+        source.now + engine.control_latency,
+        lambda: target.tasks.thread(work, name=name).start(),
+    )
+    if not ended.wait(timeout):
+        raise CallError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout:g} s")
+    if isinstance(outcome[0], CallError):
+        raise outcome[0]
+    return outcome[0]
+
+
+class _Stream:
+    """The answers to a call, as they come."""
+
+    def __init__(self, stub: Stub, name: str, request: Any, timeout: float | None) -> None:
+        self.over = False
+        self._stub = stub
+        self._context = CallContext(stub.peer)
+        self._came: deque[Any] = deque()
+        self._news = stub.source.tasks.event()
+        self._timeout = timeout
+        sent = _copied(request)
+
+        def work() -> None:
+            try:
+                for answer in getattr(stub.find(), name)(sent, self._context):
+                    self._back(_copied(answer))
+                self._back(None)
+            except CallError as error:
+                self._back(error)
+            self._context.end()
+
+        self._there(lambda: stub.target.tasks.thread(work, name=name).start())
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while not self._came:
+            self._news.clear()
+            if not self._news.wait(self._timeout):
+                self.cancel(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
+        answer = self._came[0]
+        if answer is None or isinstance(answer, CallError):
+            self.over = True
+            if answer is None:
+                raise StopIteration
+            raise answer
+        return self._came.popleft()
+
+    def cancel(
+        self,
+        code: grpc.StatusCode = grpc.StatusCode.CANCELLED,
+        details: str = "Channel closed!",
+    ) -> None:
+        """Ends it, here at once."""
+        if self.over:
+            return
+        self.over = True
+        self._came.clear()
+        self._came.append(CallError(code, details))
+        self._news.set()
+        tasks = self._stub.target.tasks
+        self._there(lambda: tasks.thread(self._context.end, name="ended").start())
+
+    def _there(self, work: Callable[[], None]) -> None:
+        stub = self._stub
+        at = stub.source.now + stub.engine.control_latency
+        stub.engine.post(stub.source, stub.target, at, work)
+
+    def _back(self, answer: Any) -> None:
+        stub, node = self._stub, self._stub.target
+
+        def arrive() -> None:
+            if not self.over:
+                self._came.append(answer)
+                self._news.set()
+
+        stub.engine.post(node, stub.source, node.now + stub.engine.control_latency, arrive)
+
+
+def ask(engine: Engine, source: TaskNode, target: Node, work: Callable[[], Result]) -> Result:
+    """Has work done at another node, by a task of it if it has any, and what came of it brought
+    back: returned, or raised."""
+    ended = source.tasks.event()
+    outcome: list[tuple[bool, Any]] = []
+
+    def there() -> None:
+        answer: tuple[bool, Any]
+        try:
+            answer = True, work()
+        except Exception as error:  # whoever asked gets it
+            answer = False, error
+        engine.post(target, source, target.now + engine.control_latency, lambda: arrive(answer))
+
+    def arrive(answer: tuple[bool, Any]) -> None:
+        outcome.append(answer)
+        ended.set()
+
+    def begin() -> None:
+        if isinstance(target, TaskNode):
+            target.tasks.thread(there, name=getattr(work, "__name__", "work")).start()
+        else:
+            there()
+
+    engine.post(source, target, source.now + engine.control_latency, begin)
+    ended.wait()
+    well, result = outcome[0]
+    if not well:
+        raise result
+    returned: Result = result
+    return returned
+
+
+def _copied(message: Any) -> Any:
+    return type(message).FromString(message.SerializeToString())

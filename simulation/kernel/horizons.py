@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Until when nothing can reach a node that is not known yet.
+
+The first event can be at a node when the shortest way from any that has something to do ends there,
+along links and calls. Nodes with a single link, as nearly all hosts are, lie on no way between
+others, so theirs are found for all of them at once, and the search goes over what is left.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.links.link import Link
+from simulation.links.trains import NEVER
+
+Times: TypeAlias = npt.NDArray[np.int64]
+
+
+class Horizons:
+    """Of a network of so many nodes.
+
+    links: each with the numbers of its sender and receiver. latency: ps that a call takes from
+    anybody to anybody. A sender that may have sent something since is told (`left`). answered:
+    nodes that see to answers to what they send themselves (`Node.answered`).
+    """
+
+    def __init__(
+        self,
+        count: int,
+        links: Sequence[tuple[Link, int, int]],
+        latency: int,
+        answered: Sequence[int] = (),
+    ) -> None:
+        self._latency = latency
+        out: list[list[tuple[Link, int]]] = [[] for _ in range(count)]
+        into: list[list[Link]] = [[] for _ in range(count)]
+        for link, sender, receiver in links:
+            out[sender].append((link, receiver))
+            into[receiver].append(link)
+
+        def single(number: int) -> bool:
+            mine = [*(link for link, _ in out[number]), *into[number]]
+            return len(out[number]) == len(into[number]) == 1 and not any(
+                link.spec.priorities for link in mine
+            )
+
+        hubs = {n: out[n][0][1] for n in range(count) if single(n)}
+        leaves = [
+            n for n, hub in sorted(hubs.items(), key=lambda one: one[::-1]) if hub not in hubs
+        ]
+        self._leaves = np.array(leaves, np.intp)
+        self._hubs = np.array([hubs[n] for n in leaves], np.intp)
+        self._inner = np.setdiff1d(np.arange(count), self._leaves)
+        self._up = _Lines([out[n][0][0] for n in leaves])
+        self._down = _Lines([into[n][0] for n in leaves])
+        found, firsts = np.unique(self._hubs, return_index=True)
+        self._with_leaves: list[int] = found.tolist()
+        self._firsts = firsts
+        outer = set(leaves)
+        self._ways = [
+            [] if n in outer else [(link, to) for link, to in out[n] if to not in outer]
+            for n in range(count)
+        ]
+        places = {
+            one.number: (lines, row)
+            for lines in (self._up, self._down)
+            for row, one in enumerate(lines.links)
+        }
+        self._places = [
+            [(link, *places[link.number]) for link, _ in out[n] if link.number in places]
+            for n in range(count)
+        ]
+
+        self._answered = {
+            number: [(link, n) for link, n, to in links if to == number and n not in outer]
+            for number in answered
+        }
+
+    def left(self, number: int) -> None:
+        """A node has run: what it sent keeps its lines busy for longer."""
+        for link, lines, row in self._places[number]:
+            lines.free[row] = link.free
+
+    def bounds(self, due: Times) -> tuple[Times, Times]:
+        """For each node: when the first event can be there, whatever the others do, and until when
+        nothing can reach it that is not known yet. due: when each does something of its own."""
+        latency, leaves = self._latency, self._leaves
+        called = min(int(due.min()) + latency, NEVER)
+        earliest = np.minimum(due, called)
+        horizons = np.full(len(earliest), NEVER, np.int64)
+        own = earliest[leaves]
+        reached = self._first(self._up.earliest(own))
+        first = dict(zip(self._with_leaves, reached, strict=True))
+        unanswered = {
+            number: min(
+                [first.get(number, NEVER), *(link.earliest(int(earliest[n])) for link, n in into)]
+            )
+            for number, into in self._answered.items()
+        }
+        for hub, at in first.items():
+            earliest[hub] = min(int(earliest[hub]), at)
+        self._search(earliest, horizons)
+        horizons[leaves] = down = self._down.earliest(earliest[self._hubs])
+        earliest[leaves] = own = np.minimum(own, down)
+        back = self._first(self._up.earliest(own))
+        for hub, at in zip(self._with_leaves, back, strict=True):
+            horizons[hub] = min(int(horizons[hub]), at)
+        for number, at in unanswered.items():
+            horizons[number] = at
+        # A node's own calls are no news to it.
+        lowest, second = np.partition(np.append(earliest, [NEVER, NEVER]), 1)[:2].tolist()
+        others = np.where(
+            earliest == lowest, min(second + latency, NEVER), min(lowest + latency, NEVER)
+        )
+        return earliest, np.minimum(horizons, others)
+
+    def _first(self, times: Times) -> list[int]:
+        """The first of these of each hub's leaves."""
+        found: list[int] = np.minimum.reduceat(times, self._firsts).tolist() if len(times) else []
+        return found
+
+    def _search(self, earliest: Times, horizons: Times) -> None:
+        """Dijkstra's, between all nodes but the leaves; writes to both."""
+        inner = self._inner.tolist()
+        times = earliest.tolist()
+        limits: dict[int, int] = {}
+        queue = [(times[number], number) for number in inner]
+        heapq.heapify(queue)
+        while queue:
+            time, number = heapq.heappop(queue)
+            if time > times[number]:
+                continue
+            for link, receiver in self._ways[number]:
+                reached = link.earliest(time)
+                if reached < limits.get(receiver, NEVER):
+                    limits[receiver] = reached
+                    if reached < times[receiver]:
+                        times[receiver] = reached
+                        heapq.heappush(queue, (reached, receiver))
+        for number in inner:
+            earliest[number] = times[number]
+        for number, limit in limits.items():
+            horizons[number] = limit
+
+
+class _Lines:
+    """Links' `earliest` for many at once; see Link. Without priorities."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.links = links
+        self.free = np.array([link.free for link in links], np.int64)
+        self._latency = np.array([link.latency for link in links], np.int64)
+        self._least = np.array([link.least for link in links], np.int64)
+        self._most = NEVER - self._latency - self._least
+
+    def earliest(self, senders: Times) -> Times:
+        """When what is not yet known can arrive, if senders do nothing before these times."""
+        there: Times = np.maximum(np.minimum(senders, self._most) + self._latency, self.free)
+        there += self._least
+        return there

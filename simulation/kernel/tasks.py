@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads of a node in virtual time: green ones, of which exactly one runs.
+
+A task runs until it waits, and takes no virtual time. Whoever is woken, or started, runs in the
+order in which that happened. What has waited out its timeout goes on at exactly that time. So a
+run does not depend on what the machine's scheduler does, nor on how fast it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from greenlet import GreenletExit, greenlet
+
+from simulation.links.trains import NEVER, SECOND, picoseconds
+
+log = logging.getLogger("virtual")
+
+_FEW = 64  # timers that were given up and may stay in the queue
+
+
+class Waiter:
+    """One task's wait for one thing; `woken`: that came, and not the end of its time."""
+
+    __slots__ = ("alarm", "over", "task", "woken")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.alarm: Alarm | None = None
+        self.over = self.woken = False
+
+
+class Alarm:
+    """Work at a time, unless it is given up."""
+
+    __slots__ = ("over", "work")
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work = work
+        self.over = False
+
+
+class Tasks:
+    """A World whose time is that of a node: `clock` tells it, in picoseconds.
+
+    The node calls `run` whenever something may have happened, and `ring` when the time of the first
+    alarm, `due`, has come.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+        self.running: Task | None = None
+        self.waiting: set[Task] = set()  # that have begun and are not done
+        self._ready: deque[Task] = deque()
+        self._alarms: list[tuple[int, int, Alarm]] = []
+        self._given_up = 0
+        self._numbers = itertools.count()
+        self._hub = greenlet.getcurrent()
+        self.closed = False
+
+    # What the node calls
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task can run now."""
+        return bool(self._ready)
+
+    @property
+    def due(self) -> int:
+        """Time of the first alarm (ps); NEVER without one."""
+        alarms = self._alarms
+        while alarms and alarms[0][2].over:
+            heapq.heappop(alarms)
+            self._given_up -= 1
+        return alarms[0][0] if alarms else NEVER
+
+    def due_beside(self, alarm: Alarm | None) -> int:
+        """Time of the first alarm (ps) but for one."""
+        times = (at for at, _, one in self._alarms if not one.over and one is not alarm)
+        return min(times, default=NEVER)
+
+    def run(self) -> None:
+        """Has all tasks run that can, in turn, until all wait. Raises what one of them does not
+        catch."""
+        self._hub = greenlet.getcurrent()
+        while self._ready:
+            task = self._ready.popleft()
+            self.running = task
+            # Where it goes on when a task ends, or raises.
+            task.green.parent = self._hub
+            try:
+                task.green.switch()
+            finally:
+                self.running = None
+
+    def ring(self) -> None:
+        """Does the work of all alarms whose time has come."""
+        while self.due <= self.clock():
+            alarm = heapq.heappop(self._alarms)[2]
+            alarm.over = True
+            alarm.work()
+
+    def alarm(self, at: int, work: Callable[[], None]) -> Alarm:
+        """Work at a time (ps); it neither waits nor takes long."""
+        alarm = Alarm(work)
+        heapq.heappush(self._alarms, (at, next(self._numbers), alarm))
+        return alarm
+
+    def give_up(self, alarm: Alarm) -> None:
+        """It is not needed any more."""
+        if alarm.over:
+            return
+        alarm.over = True
+        self._given_up += 1
+        if self._given_up > _FEW and 2 * self._given_up > len(self._alarms):
+            self._alarms = [one for one in self._alarms if not one[2].over]
+            heapq.heapify(self._alarms)
+            self._given_up = 0
+
+    def begin(self, task: Task) -> None:
+        """It runs in its turn, for the first time or again."""
+        self._ready.append(task)
+
+    def pause(self, waiters: deque[Waiter], timeout: float | None) -> bool:
+        """The running task waits among these until it is woken, or for so many seconds; whether it
+        was woken."""
+        task = self.running
+        if self.closed:
+            raise GreenletExit
+        if task is None:
+            raise RuntimeError("only a task can wait, and none is running")
+        waiter = Waiter(task)
+        if timeout is not None:
+            # Whoever waits for a time that is not there yet would otherwise find it is still now.
+            least = 1 if timeout > 0 else 0
+            at = min(self.clock() + max(least, picoseconds(max(0.0, timeout))), NEVER)
+            if at < NEVER:
+                waiter.alarm = self.alarm(at, lambda: self._expire(waiter))
+        waiters.append(waiter)
+        try:
+            self._hub.switch()
+        finally:
+            waiter.over = True
+            if not waiter.woken and waiter in waiters:
+                waiters.remove(waiter)
+        if waiter.alarm is not None:
+            self.give_up(waiter.alarm)
+        return waiter.woken
+
+    def wake_first(self, waiters: deque[Waiter]) -> Task | None:
+        """Has the one go on that has waited for longest; None if nobody waits."""
+        while waiters:
+            waiter = waiters.popleft()
+            if not waiter.over:
+                waiter.over = waiter.woken = True
+                self._ready.append(waiter.task)
+                return waiter.task
+        return None
+
+    def wake(self, waiters: deque[Waiter]) -> None:
+        """Has all that wait go on, in their order."""
+        while self.wake_first(waiters) is not None:
+            pass
+
+    def _expire(self, waiter: Waiter) -> None:
+        if not waiter.over:
+            waiter.over = True
+            self._ready.append(waiter.task)
+
+    def close(self) -> None:
+        """Ends all tasks where they wait: the run is over."""
+        self.closed = True
+        self._ready.clear()
+        self._alarms.clear()
+        for task in sorted(self.waiting, key=lambda one: one.number):
+            task.green.parent = greenlet.getcurrent()
+            try:
+                task.green.throw(GreenletExit)
+            except Exception:
+                log.exception("%s did not end well", task.name)
+        self.waiting.clear()
+
+    # World
+
+    def now(self) -> float:
+        """See World."""
+        return self.clock() / SECOND
+
+    def sleep(self, seconds: float) -> None:
+        """See World."""
+        self.pause(deque(), seconds)
+
+    def current(self) -> object:
+        """See World."""
+        return self if self.running is None else self.running
+
+    def thread(
+        self,
+        target: Callable[..., Any],
+        name: str | None = None,
+        args: tuple[Any, ...] = (),
+        daemon: bool = False,
+    ) -> Task:
+        """See World."""
+        return Task(self, target, name, args, next(self._numbers))
+
+    def timer(self, seconds: float, work: Callable[[], Any]) -> TaskTimer:
+        """See World."""
+        return TaskTimer(self, seconds, work)
+
+    def lock(self) -> TaskLock:
+        """See World."""
+        return TaskLock(self, reentrant=False)
+
+    def rlock(self) -> TaskLock:
+        """See World."""
+        return TaskLock(self, reentrant=True)
+
+    def condition(self) -> TaskCondition:
+        """See World."""
+        return TaskCondition(self)
+
+    def event(self) -> TaskEvent:
+        """See World."""
+        return TaskEvent(self)
+
+    def future(self) -> Future[Any]:
+        """See World."""
+        return TaskFuture(self)
+
+
+class Task:
+    """See threading.Thread."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        target: Callable[..., Any],
+        name: str | None,
+        args: tuple[Any, ...],
+        number: int,
+    ) -> None:
+        self.name = name or getattr(target, "__name__", "task")
+        self.number = number
+        self.green = greenlet(self._run)
+        self._tasks = tasks
+        self._work = target, args
+        self._begun = False
+        self._ended = TaskEvent(tasks)
+
+    def start(self) -> None:
+        """See threading.Thread."""
+        if self._begun:
+            raise RuntimeError(f"{self.name} was started before")
+        self._begun = True
+        self._tasks.waiting.add(self)
+        self._tasks.begin(self)
+
+    def join(self, timeout: float | None = None) -> None:
+        """See threading.Thread."""
+        self._ended.wait(timeout)
+
+    def is_alive(self) -> bool:
+        """See threading.Thread."""
+        return self._begun and not self._ended.is_set()
+
+    def _run(self) -> None:
+        target, args = self._work
+        try:
+            target(*args)
+        finally:
+            self._tasks.waiting.discard(self)
+            self._ended.set()
+
+
+class TaskTimer:
+    """See threading.Timer."""
+
+    def __init__(self, tasks: Tasks, seconds: float, work: Callable[[], Any]) -> None:
+        self._tasks = tasks
+        self._seconds = seconds
+        self._work = work
+        self._alarm: Alarm | None = None
+
+    def start(self) -> None:
+        """See threading.Timer."""
+        at = self._tasks.clock() + picoseconds(self._seconds)
+        self._alarm = self._tasks.alarm(at, self._ring)
+
+    def cancel(self) -> None:
+        """See threading.Timer."""
+        if self._alarm is not None:
+            self._tasks.give_up(self._alarm)
+
+    def _ring(self) -> None:
+        self._tasks.thread(self._work, name="timer").start()
+
+
+class TaskLock:
+    """See threading.Lock and RLock. It goes to whoever has waited for longest."""
+
+    def __init__(self, tasks: Tasks, *, reentrant: bool) -> None:
+        self._tasks = tasks
+        self._reentrant = reentrant
+        self._owner: object = None
+        self._count = 0
+        self._waiters: deque[Waiter] = deque()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """See threading.Lock."""
+        me = self._tasks.current()
+        if self._tasks.closed:
+            return True
+        if self._count and not (self._reentrant and self._owner is me):
+            if not blocking:
+                return False
+            # Whoever releases it makes the task that goes on its owner.
+            return self._tasks.pause(self._waiters, None if timeout < 0 else timeout)
+        self._owner = me
+        self._count += 1
+        return True
+
+    def release(self) -> None:
+        """See threading.Lock."""
+        if self._tasks.closed:
+            return
+        if not self._count:
+            raise RuntimeError("released a lock that nobody holds")
+        self._count -= 1
+        if not self._count:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._owner = self._tasks.wake_first(self._waiters)
+        self._count = 0 if self._owner is None else 1
+
+    def held_by_me(self) -> bool:
+        """Whether the running task holds it."""
+        return self._count > 0 and self._owner is self._tasks.current()
+
+    def let_go(self) -> int:
+        """Releases it however often it was taken; returns how often."""
+        count, self._count = self._count, 0
+        self._hand_over()
+        return count
+
+    def take_again(self, count: int) -> None:
+        """Takes it so often."""
+        self.acquire()
+        self._count = count
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class TaskCondition:
+    """See threading.Condition, with a reentrant lock."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._lock = TaskLock(tasks, reentrant=True)
+        self._waiters: deque[Waiter] = deque()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See threading.Condition."""
+        if not self._lock.held_by_me():
+            raise RuntimeError("cannot wait on a lock that is not held")
+        count = self._lock.let_go()
+        try:
+            return self._tasks.pause(self._waiters, timeout)
+        finally:
+            self._lock.take_again(count)
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """See threading.Condition."""
+        until = None if timeout is None else self._tasks.now() + timeout
+        while not (found := predicate()):
+            left = None if until is None else until - self._tasks.now()
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+        return found
+
+    def notify(self, n: int = 1) -> None:
+        """See threading.Condition."""
+        if not self._lock.held_by_me():
+            raise RuntimeError("cannot notify on a lock that is not held")
+        for _ in range(n):
+            self._tasks.wake_first(self._waiters)
+
+    def notify_all(self) -> None:
+        """See threading.Condition."""
+        self.notify(len(self._waiters))
+
+    def __enter__(self) -> bool:
+        return self._lock.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+
+class TaskEvent:
+    """See threading.Event."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._set = False
+        self._waiters: deque[Waiter] = deque()
+
+    def is_set(self) -> bool:
+        """See threading.Event."""
+        return self._set
+
+    def set(self) -> None:
+        """See threading.Event."""
+        self._set = True
+        self._tasks.wake(self._waiters)
+
+    def clear(self) -> None:
+        """See threading.Event."""
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See threading.Event."""
+        if not self._set:
+            self._tasks.pause(self._waiters, timeout)
+        return self._set
+
+
+class TaskFuture(Future[Any]):
+    """See concurrent.futures.Future."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        super().__init__()
+        # The callback does not have the future itself: what that has would go with the garbage
+        # collector alone, which lets results of a hundred megabytes wait.
+        self._over = over = TaskEvent(tasks)
+        self.add_done_callback(lambda _: over.set())
+
+    def result(self, timeout: float | None = None) -> Any:
+        """See Future."""
+        self._over.wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See Future."""
+        self._over.wait(timeout)
+        return super().exception(0)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links in virtual time: queues, impairments, marking, and trains of frames on them."""

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One direction of a link: queue, rate, delay and faults, over trains of packets.
+
+    sender: send ─► queue ─► line ─► faults ─► delay ─► take: receiver
+
+A packet arrives when its last bit does (store and forward). All that is said of packets here holds
+for each by itself, whatever trains they come in.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.ethernet import HEADER as ETHERNET_HEADER
+from simulation.errors import CausalityError, LinkError, TrainError
+from simulation.links.impairments import DUPLICATION, LOSS, REORDERING, chosen, key
+from simulation.links.marking import mark
+from simulation.links.queues import Pace, Strict
+from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
+from switch.lines import LateError, LineError, LineQueue
+from topologies.topology import LinkQuality
+
+_SMALL = 64  # packets of a train: joining smaller ones is cheaper than having many
+_LONGEST = 10**6  # s that a queue may hold, so that times fit in 64 bits
+_REORDER_PACKETS = 4  # a reordered packet falls behind this many of its own size, less one
+
+
+@dataclass(frozen=True)
+class LinkSpec:
+    """What one direction of a link is.
+
+    rate: bit/s. delay: ps until a bit that left arrives. queue_bytes: of frames that may wait.
+    ecn_bytes: mark packets that find more than this waiting, where their sender allows it
+    (RFC 3168); 0: never. mtu: bytes of an IP packet; longer ones are dropped. loss, duplicate,
+    reorder: probabilities per packet, drawn from `seed` by the packet's number. framing: preamble,
+    FCS and gap take time, too. priorities: strict ones by the packets' own; else they do not count.
+
+    Raises LinkError for what cannot be.
+    """
+
+    rate: int
+    delay: int = 0
+    queue_bytes: int = 128 * 1024
+    ecn_bytes: int = 0
+    mtu: int = 1500
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    seed: int = 0
+    framing: bool = False
+    priorities: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise LinkError(f"a rate of {self.rate} bit/s; allowed: above 0")
+        if self.delay < 0:
+            raise LinkError(f"a delay of {self.delay} ps; allowed: 0 and above")
+        if self.queue_bytes < self.mtu + ETHERNET_HEADER:
+            raise LinkError(
+                f"a queue of {self.queue_bytes} B holds no packet of MTU {self.mtu}; allowed: at"
+                f" least {self.mtu + ETHERNET_HEADER} B"
+            )
+        if 8 * self.queue_bytes > self.rate * _LONGEST:
+            raise LinkError(
+                f"a queue of {self.queue_bytes} B at {self.rate} bit/s takes more than {_LONGEST} s"
+                " to empty"
+            )
+        for name in ("loss", "duplicate", "reorder"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise LinkError(f"{name} of {getattr(self, name)}; allowed: 0 to 1")
+
+    @staticmethod
+    def of(quality: LinkQuality, *, framing: bool = False) -> LinkSpec:
+        """Of a topology's link.
+
+        Loss, duplication, reordering, corruption and marking are the P4 program's at the switches'
+        ports, here as in emulation: entries of its tables, which the controller writes. So the link
+        itself has none of them.
+        """
+        return LinkSpec(
+            rate=quality.rate,
+            delay=picoseconds(quality.delay),
+            queue_bytes=quality.queue_bytes,
+            mtu=quality.mtu,
+            framing=framing,
+        )
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """Of one direction, packets and bytes of frames without FCS and framing.
+
+    What comes to the queue is sent, dropped (no room), oversized (above the MTU), or waits
+    undecided; sent + duplicated = arrived + lost + under way. wire_bytes: of what was sent, with
+    framing if that counts. queue_most: bytes that waited at once, with what came last.
+    """
+
+    sent: int
+    sent_bytes: int
+    wire_bytes: int
+    dropped: int
+    dropped_bytes: int
+    oversized: int
+    queue_most: int
+    marked: int
+    lost: int
+    duplicated: int
+    reordered: int
+    arrived: int
+
+
+class Link:
+    """One direction, from `send` to `take`.
+
+    name: of it, as `w0:0->tor0:1`; its faults are drawn by it. number: the engine's, by which
+    packets that arrive at one time from several links are ordered. latency: ps from an event at
+    the sender until it can send because of it. least: ps from a frame's start to its arrival, at
+    least. free: when all that is decided has left (ps).
+    head: when the first packet arrives that was not taken; NEVER if none is under way.
+    queue_counters: what the queue counted; a switch's own counts for itself. passed: what went by
+    elsewhere since it was asked last, see ``switch.timed``; None: nothing does.
+    """
+
+    def __init__(self, spec: LinkSpec, name: str = "", number: int = 0) -> None:
+        self.spec, self.name, self.number = spec, name, number
+        self.latency = self.free = 0
+        self.head = NEVER
+        self.pace = Pace.of(spec.rate, spec.framing)
+        self.line = self.pace.line(spec.queue_bytes, spec.mtu)
+        # Called with every train that leaves (times: when the last bit does), before faults, and
+        # the times at which its packets came to the queue. Before the engine runs, see `Network`.
+        self.on_departure: Callable[[Train, Times], None] | None = None
+        self.passed: Callable[[], tuple[int, int, int, int, int]] | None = None
+        self._queue = LineQueue(self.line)
+        self._strict = Strict(self.pace, self.line) if spec.priorities else None
+        self.queue_counters = (self._strict or self._queue).counters
+        self.least = self.pace.least + spec.delay
+        self._keys = [key(spec.seed, name, kind) for kind in (LOSS, DUPLICATION, REORDERING)]
+        self._faulty = spec.loss > 0 or spec.duplicate > 0 or spec.reorder > 0
+        self._sent = self._sent_bytes = self._wire_bytes = self._marked = 0
+        self._lost = self._duplicated = self._reordered = self._arrived = 0
+        # What has arrived or will, in order; and what falls behind others on its way.
+        self._arriving: deque[Train] = deque()
+        self._late: list[tuple[int, int, Train]] = []
+        self._late_count = 0
+        # In a queue with priorities, one packet each.
+        self._undecided: dict[int, Train] = {}
+        self._offered = self._last = 0
+
+    @property
+    def counters(self) -> LinkCounters:
+        """As of now."""
+        if self.passed is not None:
+            packets, length_bytes, wire_bytes, arrived, self.free = self.passed()
+            self._sent += packets
+            self._sent_bytes += length_bytes
+            self._wire_bytes += wire_bytes
+            self._arrived += arrived
+        queue = self.queue_counters()
+        return LinkCounters(
+            sent=self._sent,
+            sent_bytes=self._sent_bytes,
+            wire_bytes=self._wire_bytes,
+            dropped=queue.dropped,
+            dropped_bytes=queue.dropped_bytes,
+            oversized=queue.oversized,
+            queue_most=queue.queue_most,
+            marked=self._marked,
+            lost=self._lost,
+            duplicated=self._duplicated,
+            reordered=self._reordered,
+            arrived=self._arrived,
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether packets have no faults, marks or priorities here."""
+        spec = self.spec
+        return not (self._faulty or spec.ecn_bytes or spec.priorities)
+
+    # The sender's end
+
+    def send(self, train: Train) -> None:
+        """Packets that come to the queue at these times, none earlier than those of before.
+
+        Raises TrainError, CausalityError; then none of a queue without priorities was sent.
+        """
+        try:
+            if self._strict is not None:
+                self._send_strictly(self._strict, train)
+                return
+            marking = self.spec.ecn_bytes or None
+            sent = self._queue.offer(train.times, train.lengths, train.stored, marking)
+        except LateError as error:
+            raise CausalityError(f"{self.name}: {error}, at {train.times[0]} ps") from error
+        except LineError as error:
+            raise TrainError(f"{self.name}: {error}") from error
+        self.free = self._queue.free
+        if sent.rows is not None:
+            train = train.select(sent.rows)
+        if len(sent.marked):
+            train = self._mark(train, sent.marked)
+        self._depart(train.at(sent.ends), sent.length_bytes, sent.wire_bytes, train.times)
+
+    def carry(
+        self,
+        train: Train,
+        length_bytes: int,
+        wire_bytes: int,
+        free: int,
+        came: Times | None = None,
+    ) -> None:
+        """Packets that a switch's own queue let go: their last bits leave at these times, and what
+        comes later leaves after `free` (ps).
+
+        length_bytes, wire_bytes: of all, without and with all that goes with a frame. came: when
+        they came to the queue (ps), if anybody looks at what leaves.
+        """
+        self.free = free
+        self._depart(train, length_bytes, wire_bytes, came)
+
+    def seen(self, train: Train, came: Times | None) -> None:
+        """Packets leave that get to the other end elsewhere (`passed`)."""
+        if self.on_departure is not None and came is not None:
+            self.on_departure(train, came)
+
+    def waiting(self, at: int) -> int:
+        """Bytes in the queue at a time no earlier than the last packet sent."""
+        if self._strict is not None:
+            self.settle(at)
+            return self._strict.held
+        return self._queue.waiting(at)
+
+    def room(self, size: int) -> int:
+        """The time from which on a frame of so many bytes finds room, if nothing else is sent; 0
+        if it does already, NEVER if it is larger than the queue.
+
+        Raises LinkError for a queue with priorities, where that depends on what else comes.
+        """
+        if self._strict is not None:
+            raise LinkError(f"{self.name}: when there is room depends on priorities")
+        if size > self.spec.queue_bytes:
+            return NEVER
+        return self._queue.drained(self.spec.queue_bytes - size)
+
+    def settle(self, until: int) -> bool:
+        """Decides all that the line takes up to a time before which nothing more is sent; whether
+        there was anything. Only queues with priorities leave anything undecided."""
+        if self._strict is None or not self._undecided:
+            return False
+        found = self._strict.settle(until)
+        self.free = self._strict.free
+        for item, end in found:
+            one = self._undecided.pop(item)
+            length = int(one.lengths[0])
+            left = one.at(np.array([end], np.int64))
+            self._depart(left, length, self.pace.on_wire(length), one.times)
+        return bool(found)
+
+    def earliest(self, sender: int) -> int:
+        """No packet that is not yet known arrives before this, if the sender does nothing before
+        `sender` (ps)."""
+        sender += self.latency
+        if self._strict is not None:
+            sender = min(sender, self._strict.pending)
+        return min(max(sender, self.free) + self.least, NEVER)
+
+    # The receiver's end
+
+    def take(self, until: int) -> list[Train]:
+        """All that arrives before a time, in order."""
+        arriving, found = self._arriving, []
+        while arriving and int(arriving[0].times[0]) < until:
+            first = arriving[0]
+            if int(first.times[-1]) < until:
+                found.append(arriving.popleft())
+                continue
+            count = int(np.searchsorted(first.times, until, "left"))
+            found.append(first.select(slice(count)))
+            arriving[0] = first.select(slice(count, None))
+            break
+        if self._late and self._late[0][0] < until:
+            found = self._with_late(found, until)
+        self._look_ahead()
+        count = sum(map(len, found))
+        self._arrived += count
+        return [joined(found)] if found and count < _SMALL * len(found) else found
+
+    def put_back(self, train: Train) -> None:
+        """The last ones that were taken, for somebody else to take."""
+        self._arriving.appendleft(train)
+        self._arrived -= len(train)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        first = int(self._arriving[0].times[0]) if self._arriving else NEVER
+        self.head = min(first, self._late[0][0]) if self._late else first
+
+    @property
+    def under_way(self) -> int:
+        """Packets between the line and the receiver."""
+        late = sum(len(one) for _, _, one in self._late)
+        return late + sum(len(one) for one in self._arriving)
+
+    @property
+    def undecided(self) -> int:
+        """Packets in a queue with priorities that were not sent yet."""
+        return len(self._undecided)
+
+    def _send_strictly(self, queue: Strict, train: Train) -> None:
+        train.check()
+        if len(train) and int(train.times[0]) < self._last:
+            raise LateError("packets that come before the last one of before")
+        marking = self.spec.ecn_bytes
+        priorities = [0] * len(train) if train.priorities is None else train.priorities.tolist()
+        for row, (at, size, priority) in enumerate(
+            zip(train.times.tolist(), train.lengths.tolist(), priorities, strict=True)
+        ):
+            self.settle(at)
+            self._last = at
+            one = train.select(slice(row, row + 1))
+            if marking and queue.held > marking:
+                one = self._mark(one, np.zeros(1, np.intp))
+            self._undecided[self._offered] = one
+            for item in queue.offer(at, size, priority, self._offered):
+                del self._undecided[item]
+            self._offered += 1
+
+    def _mark(self, train: Train, rows: npt.NDArray[np.intp]) -> Train:
+        frames, count = mark(train.frames, rows)
+        self._marked += count
+        return Train(train.times, frames, train.lengths, train.priorities)
+
+    def _depart(self, train: Train, length_bytes: int, wire_bytes: int, came: Times | None) -> None:
+        n, first = len(train), self._sent
+        if n == 0:
+            return
+        self._sent += n
+        self._sent_bytes += length_bytes
+        self._wire_bytes += wire_bytes
+        self.seen(train, came)
+        if self._faulty:
+            train = self._impaired(train, first)
+        if len(train):
+            self._arriving.append(train.at(train.times + self.spec.delay))
+        if self.head == NEVER or self._faulty:
+            self._look_ahead()
+
+    def _impaired(self, train: Train, first: int) -> Train:
+        """What is left of packets `first` on; those that fall behind are put aside."""
+        spec, n = self.spec, len(train)
+        loss, duplication, reordering = self._keys
+        lost = chosen(loss, first, n, spec.loss)
+        copies = np.where(lost, 0, 1 + chosen(duplication, first, n, spec.duplicate))
+        late = chosen(reordering, first, n, spec.reorder) & ~lost
+        self._lost += int(np.count_nonzero(lost))
+        self._duplicated += int(np.count_nonzero(copies == 2))
+        self._reordered += int(np.count_nonzero(late))
+        for row in np.flatnonzero(late).tolist():
+            one = train.select(np.repeat(row, copies[row]))
+            wire = self.pace.on_wire(int(one.lengths[0]))
+            behind = one.times + (spec.delay + self.pace.time(_REORDER_PACKETS * wire))
+            self._late_count += 1
+            entry = (int(behind[0]), self._late_count, one.at(behind))
+            heapq.heappush(self._late, entry)
+        return train.select(np.repeat(np.arange(n), np.where(late, 0, copies)))
+
+    def _with_late(self, found: list[Train], until: int) -> list[Train]:
+        """Those that fell behind, each behind all that arrive no later."""
+        merged: list[Train] = []
+        waiting = deque(found)
+        while self._late and self._late[0][0] < until:
+            at, _, late = heapq.heappop(self._late)
+            while waiting and int(waiting[0].times[0]) <= at:
+                one = waiting.popleft()
+                count = int(np.searchsorted(one.times, at, "right"))
+                merged.append(one.select(slice(count)))
+                if count < len(one):
+                    waiting.appendleft(one.select(slice(count, None)))
+            merged.append(late)
+        return [*merged, *waiting]

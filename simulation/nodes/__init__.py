@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts, switches and the controller as nodes of virtual time."""

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs at a host have of their surroundings in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address
+from typing import Any
+
+from hosts.net.environment import Connection, Outside
+from hosts.net.pacer import BACKLOG
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER_BYTES, SERVER_PORTS
+from protocol.plan import Address
+from protocol.shards_pb2_grpc import ShardServiceServicer
+from simulation.kernel.calls import Stub
+from simulation.kernel.engine import Engine
+from simulation.kernel.task_node import TaskNode
+from simulation.nodes.host import HostNode, VirtualEndpoint
+from topologies.addressing import Addressing
+
+
+class VirtualOutside(Outside):
+    """What a host has of its surroundings in virtual time; see Outside.
+
+    controller: where the job service is, and service: that one, once it answers. shards: servers
+    that answer others, by address. hosts: by name. payload: see Outside.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        node: TaskNode,
+        addressing: Addressing,
+        controller: TaskNode,
+        service: Callable[[], Any],
+        shards: dict[Address, ShardServiceServicer],
+        hosts: Mapping[str, TaskNode],
+        payload: bool = True,
+    ) -> None:
+        self.world = node.tasks
+        self.headroom = OVERHEAD
+        self.payload = payload
+        self._engine, self._node, self._addressing = engine, node, addressing
+        self._controller, self._service = controller, service
+        self._shards = shards
+        self._hosts = hosts
+
+    def check_service(self, service: str) -> None:
+        """See Outside."""
+
+    def endpoint(self, address: str, **options: Any) -> VirtualEndpoint:
+        """See Outside."""
+        assert isinstance(self._node, HostNode)
+        while (made := self._node.endpoint(address)).port in SERVER_PORTS:
+            pass
+        return made
+
+    def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
+        """See Outside: so little that the queue of the host's link has always room."""
+        if not rate or queue_bytes is None:
+            return BACKLOG
+        room = max(payload, queue_bytes - 4 * (payload + OVERHEAD + HEADER_BYTES))
+        return min(BACKLOG, 8 * room / rate)
+
+    def service(self, service: str) -> Connection:
+        """See Outside."""
+        stub = Stub(
+            self._engine, self._node, self._controller, self._service, f"unix:{self._node.name}"
+        )
+        return Connection(stub, stub.close)
+
+    def peer(self, address: Address) -> Connection:
+        """See Outside. The kernel takes the address of the first route, and within a host the one
+        that is called."""
+        there = self._addressing.interfaces[IPv4Address(address.ipv4)]
+        own = self._addressing.address(self._node.name)
+        source = there.ipv4 if there.node == self._node.name else own
+        find = self._shards.get
+        target, peer = self._hosts[there.node], f"ipv4:{source}:0"
+        stub = Stub(self._engine, self._node, target, lambda: find(address), peer)
+        return Connection(stub, stub.close)
+
+    def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:
+        """See Outside."""
+        if address in self._shards:
+            raise OSError(0, f"cannot listen at {address} (TCP)")
+        self._shards[address] = servicer
+
+        def end() -> None:
+            self._shards.pop(address, None)
+
+        return end

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datagrams to frames and back, many at a time, as a host's kernel would.
+
+No IPv4 options, don't fragment, TTL 64, the UDP checksum left out (RFC 768 allows 0).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.native.library import library
+from protocol.frames import ETHERTYPE_IPV4, OVERHEAD, Interface
+from protocol.header import (
+    HEADER,
+    HEADER_BYTES,
+    PEER,
+    Array,
+    Batch,
+    opaque,
+    parts_of,
+    peer_array,
+)
+from simulation.links.trains import Frames, Lengths
+from switch.lines import address
+
+_UDP = 17
+_DONT_FRAGMENT = 0x4000
+_ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
+
+
+class Arrived(NamedTuple):
+    """UDP datagrams (n, bytes) of which as many are stored, how many (n,) bytes each is, where from
+    (n,) PEER, and for whom (n,) PEER."""
+
+    datagrams: npt.NDArray[np.uint8]
+    lengths: Lengths
+    sources: Array
+    targets: Array
+
+    def select(self, rows: Any) -> Arrived:
+        """Some of them."""
+        return Arrived(
+            self.datagrams[rows], self.lengths[rows], self.sources[rows], self.targets[rows]
+        )
+
+
+class Framing:
+    """Of one interface and UDP port. empty_lanes: of payloads that only occupy the wire; 0: they
+    are there."""
+
+    empty_lanes = 0
+
+    def __init__(self, interface: Interface, port: int) -> None:
+        fields = struct.pack(
+            ">6s6sHBBHHHBBHIIHHHH",
+            *(interface.gateway, interface.mac, ETHERTYPE_IPV4),
+            *(0x45, 0, 0, 0, _DONT_FRAGMENT, 64, _UDP, 0, interface.ipv4, 0),
+            *(port, 0, 0, 0),
+        )
+        self._lib = library()
+        self._mine = peer_array([(interface.ipv4, port)])
+        self._template = np.frombuffer(bytearray(fields), np.uint8)
+        words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")
+        self._sum = int(words.astype(np.int64).sum())
+
+    def frames(self, batch: Batch) -> tuple[Frames, Lengths]:
+        """The packets of a batch in their order as frames, and how long each is: what is behind
+        that in its row is no part of it."""
+        n, full = len(batch), batch.full
+        width = 4 * batch.payloads.shape[1] if full.any() else 0
+        room = batch.room
+        if room is not None and room.shape[1] == OVERHEAD + HEADER_BYTES + width:
+            frames = room
+        else:
+            frames = np.empty((n, OVERHEAD + HEADER_BYTES + width), np.uint8)
+            headers, words = parts_of(frames[:, OVERHEAD:])
+            opaque(headers)[:] = opaque(batch.headers)
+            if width:
+                words[:] = batch.payloads
+        lib = self._lib
+        if lib is not None and n:
+            lengths = np.empty(n, np.int64)
+            wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
+            peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
+            lib.write_envelopes(
+                address(self._template), n, address(whole), wide, address(peers),
+                address(frames), frames.strides[0], address(lengths),
+            )  # fmt: skip
+            return frames, lengths
+        frames[:, :OVERHEAD] = self._template
+        payload = 4 * (self.empty_lanes or batch.payloads.shape[1])
+        size = HEADER_BYTES + payload * full.astype(np.int64)
+        peers = batch.peers
+        total = _IPV4_BYTES + _UDP_BYTES + size
+        target = peers["ipv4"].astype(np.int64)
+        sums = self._sum + total + (target >> 16) + (target & 0xFFFF)
+        sums = (sums & 0xFFFF) + (sums >> 16)
+        sums = ~((sums & 0xFFFF) + (sums >> 16)) & 0xFFFF
+        for at, values, kind in (
+            (16, total, ">u2"),
+            (24, sums, ">u2"),
+            (30, target, ">u4"),
+            (36, peers["port"], ">u2"),
+            (38, _UDP_BYTES + size, ">u2"),
+        ):
+            width = np.dtype(kind).itemsize
+            frames[:, at : at + width].view(kind)[:, 0] = values
+        return frames, OVERHEAD + size
+
+    def packets(self, frames: Frames, lengths: Lengths, lanes: int) -> Batch | None:
+        """The packets in frames that are all well-formed ones for this interface and port, with
+        payloads of so many lanes, as views; None if they are not, or nothing is there to tell it
+        quickly: `arrived` does."""
+        n, stored, lib = *frames.shape, self._lib
+        wide = HEADER_BYTES + 4 * lanes
+        kept = OVERHEAD + (HEADER_BYTES if self.empty_lanes else wide)
+        if lib is None or stored < kept or not frames.flags.c_contiguous:
+            return None
+        headers, full = np.empty(n, HEADER), np.empty(n, np.bool_)
+        sources, lengths = np.empty(n, PEER), np.ascontiguousarray(lengths)
+        if not lib.read_frames(
+            address(frames), stored, n, address(lengths), address(self._mine), wide,
+            address(headers), address(full), address(sources),
+        ):  # fmt: skip
+            return None
+        words = np.empty((n, 0), ">i4")
+        if not self.empty_lanes:
+            words = frames[:, OVERHEAD + HEADER_BYTES : kept].view(">i4")
+        return Batch(headers, words, full, sources)
+
+
+def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
+    """The UDP datagrams in frames that a kernel would hand over, and how many others there were.
+
+    lengths: (n,) bytes of each whole frame, of which the first are stored.
+    """
+    n, stored = frames.shape
+    if stored < OVERHEAD:
+        none = np.zeros(0, PEER)
+        return Arrived(frames[:0], lengths[:0], none, none), n
+    head = np.ascontiguousarray(frames[:, :OVERHEAD])
+    words = head.view(">u2").astype(np.int64)
+    sums = words[:, 7:17].sum(axis=1)
+    sums = (sums & 0xFFFF) + (sums >> 16)
+    good = (sums & 0xFFFF) + (sums >> 16) == 0xFFFF
+    good &= (words[:, 6] == ETHERTYPE_IPV4) & (head[:, 14] == 0x45) & (head[:, 23] == _UDP)
+    good &= (words[:, 8] == lengths - _ETHERNET_BYTES) & (words[:, 19] == lengths - 34)
+    sources, targets = np.empty(n, PEER), np.empty(n, PEER)
+    for peers, at, port in ((sources, 13, 17), (targets, 15, 18)):
+        peers["ipv4"] = words[:, at] << 16 | words[:, at + 1]
+        peers["port"] = words[:, port]
+    found = Arrived(frames[:, OVERHEAD:], lengths - OVERHEAD, sources, targets)
+    if good.all():
+        return found, 0
+    return found.select(good), n - int(np.count_nonzero(good))

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch in virtual time: the embedded target in process, between links.
+
+The same compiled program, tables and P4Runtime as in emulation; the ports' queues and rates are in
+C (switch/runtime/io/timed.h), so that a packet's queue depth is there for its egress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from observability.pcap import Writer
+from simulation.kernel.engine import Node, Port
+from simulation.links.trains import Train
+from switch.lines import Line
+from switch.p4runtime import Device
+from switch.pipeline import Pipeline
+from switch.timed import Arrivals, Departures, TimedPorts
+
+_NANOSECOND = 1000  # ps
+
+
+class SwitchNode(Node):
+    """A device and its ports.
+
+    latency: ps from a packet's arrival until it comes to its port's queue. cpu_port: that of
+    packet-in and packet-out. The device has no program at first: what arrives then is counted
+    (`lines.no_program`).
+    """
+
+    eager = True
+
+    def __init__(
+        self, name: str, *, device_id: int = 1, cpu_port: int | None = None, latency: int = 0
+    ) -> None:
+        super().__init__(name)
+        self.latency = latency
+        self.lines = TimedPorts(latency)
+        self.device = Device(
+            device_id, cpu_port, on_commit=self._commit, on_packet_out=self._packet_out
+        )
+        if cpu_port is not None:
+            self.lines.add(cpu_port, Line(parts=0), unqueued=True)
+        self._packet_outs: list[Arrivals] = []
+        # Of what comes in and what leaves, by port.
+        self.captures: dict[int, tuple[Writer, Writer]] = {}
+
+    def close(self) -> None:
+        """Frees device and program."""
+        self.lines.close()
+        self.device.close()
+        for pair in self.captures.values():
+            for one in pair:
+                one.close()
+
+    def capture(self, port: int, interface: str, folder: Path) -> None:
+        """From now on a port's packets are written down, as the embedded target does: what arrives
+        with the time of its last bit, what leaves when its last bit has. Raises OSError."""
+        came, left = (Writer(folder / f"{interface}_{way}.pcap") for way in ("in", "out"))
+        self.captures[port] = came, left
+
+    def connected(self, port: Port) -> None:
+        """The line of the link that leaves it."""
+        super().connected(port)
+        link = port.out
+        self.lines.add(port.number, link.line, unqueued=link.spec.priorities)
+        if not link.spec.priorities:
+            link.queue_counters = partial(self.lines.counters, port.number)
+
+    def next(self) -> int:
+        """A call, or a packet that goes round."""
+        return min(self.next_call(), self.lines.next())
+
+    def run(self, until: int) -> None:
+        """Packets up to each call, which may change tables, then the call."""
+        while True:
+            call = self.next_call()
+            self._forward(min(call, until))
+            if call >= until:
+                break
+            self.answer()
+        self.now = until
+
+    def waits(self) -> str:
+        """For packets."""
+        return "for packets"
+
+    def _forward(self, until: int) -> None:
+        """All packets before a time."""
+        arrivals = self.taken(until)
+        if arrivals or self.lines.next() < until:
+            self.departed(self.lines.run(arrivals, until))
+
+    def taken(self, until: int) -> list[Arrivals]:
+        """All packets that arrive before a time, those of the lowest link first; older than any are
+        those from the CPU."""
+        found = sorted(self.arrivals(until), key=_link_number)
+        arrivals = [
+            Arrivals(port, train.times, train.frames, train.lengths, 1 + number)
+            for number, port, train in found
+        ]
+        for one in arrivals if self.captures else ():
+            if one.port in self.captures:
+                self.captures[one.port][0].write(one.times // _NANOSECOND, one.frames, one.lengths)
+        if self._packet_outs:
+            arrivals, self._packet_outs = [*self._packet_outs, *arrivals], []
+        return arrivals
+
+    def departed(self, departures: Sequence[Departures]) -> None:
+        """Sends what has left the ports."""
+        for one in departures:
+            if one.port == self.device.cpu_port:
+                self._packet_in(one)
+            else:
+                self._send(one)
+
+    def _send(self, one: Departures) -> None:
+        link = self.ports[one.port].out
+        if one.port in self.captures:
+            self.captures[one.port][1].write(one.times // _NANOSECOND, one.frames, one.lengths)
+        if link.spec.priorities:
+            link.send(Train(one.times, one.frames, one.lengths, one.priorities))
+        else:
+            train = Train(one.times, one.frames, one.lengths)
+            if link.passed is not None:
+                link.seen(train, one.came)
+            else:
+                link.carry(train, one.length_bytes, one.wire_bytes, one.free, one.came)
+
+    def _commit(self, pipeline: Pipeline) -> None:
+        self.lines.attach(pipeline)
+
+    def _packet_out(self, port: int, frame: bytes) -> None:
+        frames = np.frombuffer(frame, np.uint8)[None]
+        times, lengths = np.array([self.now], np.int64), np.array([len(frame)], np.int64)
+        self._packet_outs.append(Arrivals(port, times, frames, lengths))
+
+    def _packet_in(self, departures: Departures) -> None:
+        lengths = departures.lengths.tolist()
+        for at, frame, length in zip(
+            departures.times.tolist(), departures.frames, lengths, strict=True
+        ):
+            self.now = max(self.now, at)
+            self.device.packet_in(frame[:length].tobytes())
+
+
+def _link_number(arrival: tuple[int, int, Train]) -> int:
+    return arrival[0]

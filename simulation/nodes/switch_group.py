@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches that run together.
+
+Two switches can run ahead of each other by little more than what their link takes, some packets. So
+those of a network are one node to the engine, as far as nothing asks to see each packet between
+them: their program and ports' queues are called packet by packet in the order of time (in C,
+switch/runtime/io/timed.h), and all that hosts have queued is forwarded at once, up to the first
+time at which a host could answer what has left. What comes of it is what each would have come to by
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from simulation.kernel.engine import Node
+from simulation.links.link import Link
+from simulation.links.trains import NEVER, Train
+from simulation.nodes.switch import SwitchNode
+from switch.timed import PORTS, Arrivals, run_together
+
+
+class SwitchGroup(Node):
+    """Of all these switches, and the links between them: (sender, port, receiver, port, link)."""
+
+    eager = True
+    answered = True
+
+    def __init__(
+        self,
+        switches: Sequence[SwitchNode],
+        between: Sequence[tuple[SwitchNode, int, SwitchNode, int, Link]],
+    ) -> None:
+        super().__init__("switches")
+        self._switches, self._between = switches, between
+        inner = {link.number for *_, link in between}
+        outer = [
+            port
+            for switch in switches
+            for port in switch.ports.values()
+            if port.out.number not in inner
+        ]
+        self.ports = dict(enumerate(outer))
+        self._lookahead = min((link.latency + link.least for *_, link in between), default=NEVER)
+        # Of hosts: when their lines are free, and how soon they can answer.
+        self._echoes = np.full((len(switches), PORTS + 1, 3), NEVER, np.int64)
+        self._answers: list[tuple[Any, Link]] = []
+        for echoes, switch in zip(self._echoes, switches, strict=True):
+            switch.lines.answered(echoes)
+            for port in switch.ports.values():
+                if port.out.number not in inner:
+                    echo = echoes[port.number]
+                    echo[1] = port.out.spec.delay + port.into.latency
+                    echo[2] = port.into.least
+                    self._answers.append((echo, port.into))
+        for sender, number, receiver, to, link in between:
+            sender.lines.wire(number, receiver.lines, to, link.spec.delay, link.number)
+            link.passed = partial(sender.lines.carried, number)
+
+    @staticmethod
+    def possible(
+        switches: Sequence[SwitchNode],
+        between: Sequence[tuple[SwitchNode, int, SwitchNode, int, Link]],
+    ) -> bool:
+        """Whether nobody looks at what is between, and there are no priorities."""
+        return (
+            all(link.plain for *_, link in between)
+            and not any(switch.captures for switch in switches)
+            and not any(
+                port.out.spec.priorities for switch in switches for port in switch.ports.values()
+            )
+        )
+
+    def next(self) -> int:
+        """The first of theirs."""
+        return min(switch.next() for switch in self._switches)
+
+    def run(self, until: int) -> None:
+        """Packets up to each call, which may change tables, then the call."""
+        while True:
+            call = min(switch.next_call() for switch in self._switches)
+            reached, moved = self._forward(min(call, until))
+            if reached < call:
+                until = reached
+                break
+            next(one for one in self._switches if one.next_call() == call).answer()
+            if moved:  # what left may have its answer before `until`: the engine sees to that
+                until = call
+                break
+        for switch in self._switches:
+            switch.now = until
+        self.now = until
+
+    def waits(self) -> str:
+        """For packets."""
+        return "for packets"
+
+    def _forward(self, until: int) -> tuple[int, bool]:
+        """Packets before a time, or before the first answer to one of them; returns which, and
+        whether there were any."""
+        parts: list[tuple[SwitchNode, list[Arrivals]]] = []
+        there = False
+        for switch in self._switches:
+            arrivals = switch.taken(until)
+            there = there or bool(arrivals) or switch.lines.next() < until
+            parts.append((switch, arrivals))
+        if not there:
+            return until, False
+        for echo, link in self._answers:
+            echo[0] = link.free
+        given = [(switch.lines, arrivals) for switch, arrivals in parts]
+        came = run_together(given, self._lookahead, until)
+        for (switch, arrivals), departures, taken in zip(
+            parts, came.departures, came.taken, strict=True
+        ):
+            switch.departed(departures)
+            for one, count in zip(reversed(arrivals), reversed(taken), strict=True):
+                if count < len(one.times):
+                    rest = Train(one.times, one.frames, one.lengths).select(slice(count, None))
+                    switch.ports[one.port].into.put_back(rest)
+        return came.until, True

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One direction of a link in a trace: how busy it is, and how much waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.ethernet import HEADER as ETHERNET_HEADER
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER, HEADER_BYTES, SERVER_PORTS, Array
+from simulation.links.link import Link
+from simulation.links.trains import Times, Train
+from simulation.tracing.sampling import Sampled, Tell
+
+_SPAN_BYTES = 16 * (1500 + ETHERNET_HEADER)
+_SEEN = OVERHEAD + HEADER_BYTES  # of a frame
+_MANY = 4096  # packets that may wait to be looked at, as many at once cost less
+_PORTS = np.array(SERVER_PORTS)
+
+Look = Callable[[Array, Times, Times, Times], None]
+
+
+class LinkTrace:
+    """busy: told the picoseconds of each span in which bits left. queued: told the most bytes of
+    frames that waited at once, beside the one on the line, as `LinkSpec.queue_bytes` counts them.
+    look: called with headers of the protocol's packets, when their first and last bits leave, and
+    when their last ones arrive; `catch_up` has it called for all that is known.
+
+    last: when something last left (ps). packets: how many have, since it was set.
+    """
+
+    def __init__(self, link: Link, busy: Tell, queued: Tell, look: Look) -> None:
+        self.last = self.packets = 0
+        self._link, self._look = link, look
+        self._step = span(link)
+        self._busy, self._queued = Sampled(self._step, busy), Sampled(self._step, queued)
+        self._forget()
+        # Times at which the bytes that wait change, and by how much.
+        self._changes: list[tuple[Times, npt.NDArray[np.int64]]] = []
+        link.on_departure = self._departs
+
+    def settle(self, until: int) -> None:
+        """Nothing comes or leaves before then that has not been told."""
+        self.catch_up()
+        due, later = [], []
+        for times, changes in self._changes:
+            count = int(np.searchsorted(times, until, "left"))
+            if count:
+                due.append((times[:count], changes[:count]))
+            if count < len(times):
+                later.append((times[count:], changes[count:]))
+        self._changes = later
+        if due:
+            self._wait(*map(np.concatenate, zip(*due, strict=True)))
+        self._busy.advance(until // self._step)
+        self._queued.advance(until // self._step)
+
+    def _departs(self, train: Train, came: Times) -> None:
+        """Packets leave; times are those of their last bits."""
+        self.last = int(train.times[-1])
+        self.packets += len(train)
+        self._waiting += len(train)
+        heads = train.frames[:, :_SEEN].copy()  # not their payload
+        self._times.append(train.times)
+        self._came.append(came)
+        self._lengths.append(train.lengths)
+        self._heads.append(
+            heads if train.stored >= _SEEN else np.zeros((len(train), _SEEN), np.uint8)
+        )
+        if self._waiting >= _MANY:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Looks at all that has left."""
+        if not self._waiting:
+            return
+        ends, came, lengths = map(np.concatenate, (self._times, self._came, self._lengths))
+        heads = np.concatenate(self._heads)
+        self._forget()
+        pace = self._link.pace
+        sizes, kinds = np.unique(lengths, return_inverse=True)
+        took = np.array([pace.time(pace.on_wire(size)) for size in sizes.tolist()])[kinds]
+        begins = ends - took
+        self._share(begins, ends)
+        waited = begins > came
+        if waited.any():
+            sizes = lengths[waited]
+            self._changes += [(came[waited], sizes), (begins[waited], -sizes)]
+        ports = heads[:, OVERHEAD - 8 : OVERHEAD - 4].copy().view(">u2")
+        rows = np.isin(ports, _PORTS).any(axis=1)
+        if rows.any():
+            headers = heads[rows, OVERHEAD:].copy().view(HEADER)[:, 0]
+            ends = ends[rows]
+            self._look(headers, begins[rows], ends, ends + self._link.spec.delay)
+
+    def _forget(self) -> None:
+        self._waiting = 0
+        self._times: list[Times] = []
+        self._came: list[Times] = []
+        self._lengths: list[Times] = []
+        self._heads: list[npt.NDArray[np.uint8]] = []
+
+    def _share(self, begins: Times, ends: Times) -> None:
+        """A frame takes no more than a span, so each is in one, or in two that follow each
+        other."""
+        busy, step = self._busy, self._step
+        first, last = begins // step, (ends - 1) // step
+        spans = np.concatenate((first, last))
+        edge = np.where(first == last, ends, last * step)
+        took = np.concatenate((edge - begins, ends - edge))
+        which, where = np.unique(spans, return_inverse=True)
+        sums = np.zeros(len(which), np.int64)
+        np.add.at(sums, where, took)
+        for number, added in zip(which.tolist(), sums.tolist(), strict=True):
+            if added:
+                busy.advance(number)
+                busy.value += added
+
+    def _wait(self, times: Times, changes: npt.NDArray[np.int64]) -> None:
+        """At one time what leaves does so before others come."""
+        queued = self._queued
+        order = np.lexsort((changes, times))
+        levels = queued.level + np.cumsum(changes[order])
+        spans, begins = np.unique(times[order] // self._step, return_index=True)
+        mosts = np.maximum.reduceat(levels, begins)
+        lasts = levels[np.append(begins[1:], len(levels)) - 1]
+        rows = zip(spans.tolist(), mosts.tolist(), lasts.tolist(), strict=True)
+        for number, most, last in rows:
+            queued.advance(number)
+            queued.value, queued.level = max(queued.value, most), last
+
+
+def span(link: Link) -> int:
+    """ps of a span of its counters: that of 16 frames of 1,500 bytes, and of one at least."""
+    pace = link.pace
+    longest = pace.on_wire(link.spec.mtu + ETHERNET_HEADER)
+    return pace.time(max(_SPAN_BYTES, longest))
