@@ -25,11 +25,11 @@ from google.rpc import code_pb2
 
 from switch import logs, manners, signals
 from switch.compile import CompilerError
+from switch.loader import load_program
 from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
-from switch.program import Program
 from switch.refusals import ProgramError, UnsupportedConstruct
 from switch.thrift_port import ThriftPort
 
@@ -151,7 +151,7 @@ def _print_counters(requests: SimpleQueue[bool], ports: Ports) -> None:
 def _load(path: Path, options: Options) -> Pipeline:
     """Raises ProgramError, CompilerError, PipelineError, OSError (nowhere to keep the library)."""
     try:
-        program = Program.load(path)
+        program = load_program(path)
     except OSError as error:
         raise ProgramError(f"cannot read the program {path}: {error.strerror}") from error
     except UnsupportedConstruct as error:

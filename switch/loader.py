@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -71,7 +74,29 @@ _OBJECTS = frozenset(
 _KEYS = frozenset(["field", "stack_field", "lookahead", "expression"])
 
 
-def read_program(document: Json, name: str) -> Program:
+def load_program(path: str | Path) -> Program:
+    """Reads a program from a JSON file. ProgramError, UnsupportedConstruct, OSError."""
+    return parse_program(Path(path).read_bytes(), str(path))
+
+
+# Every switch of one process, and one that is pushed its program again, share what was read: a
+# Program is immutable.
+@lru_cache(maxsize=8)
+def parse_program(text: bytes, name: str = "program") -> Program:
+    """Reads a file's content; the very same object for one and the same text and name.
+
+    name: for messages. ProgramError, UnsupportedConstruct.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProgramError(
+            f"{name}: not a JSON document: {error}; compile with p4c-bm2-ss"
+        ) from error
+    return read_program(document, name)
+
+
+def read_program(document: Json, name: str = "program") -> Program:
     """Builds the whole program. Raises ProgramError, UnsupportedConstruct."""
     if not isinstance(document, dict) or "__meta__" not in document:
         raise ProgramError(f"{name}: not a BMv2 program (no __meta__); compile with p4c-bm2-ss")

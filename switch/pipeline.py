@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running P4 program: its compiled library, its state, and packets through it.
 
-    pipeline = Pipeline(Program.load("program.json"))
+    pipeline = Pipeline(load_program("program.json"))
     pipeline.insert("Ingress.routes", [(0x0A000000, 8)], "Ingress.forward", [3, 0x020000000001])
     pipeline.inject(1, frame)       # -> [(3, frame as it leaves)]
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compiled P4 program: p4c's BMv2 JSON (format 2.x, JSON_format.md) as typed, checked data.
 
-`Program.load(path)` reads a file, `Program.parse(document)` a decoded document. Whatever the target
-cannot execute raises UnsupportedConstruct here, before anything is generated, with the construct's
-name and its place in the P4 source. Names are the full names of the JSON, which are those of the
-p4info ("Ingress.routes").
+`switch.loader` reads it. Whatever the target cannot execute raises UnsupportedConstruct there,
+before anything is generated, with the construct's name and its place in the P4 source. Names are
+the full names of the JSON, which are those of the p4info ("Ingress.routes").
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Union
 
 from switch.expressions import (
@@ -26,7 +23,7 @@ from switch.expressions import (
     Json,
     VarbitField,
 )
-from switch.refusals import ProgramError, Source
+from switch.refusals import Source
 
 
 @dataclass(frozen=True)
@@ -400,39 +397,6 @@ class Program:
                 return choice
         names = ", ".join(sorted(choice.name for choice in choices))
         raise KeyError(f"table '{table}' has no action '{action}'; it has: {names}")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Program:
-        """Reads a program from a JSON file. ProgramError, UnsupportedConstruct, OSError."""
-        return cls.parse_text(Path(path).read_bytes(), str(path))
-
-    @classmethod
-    def parse_text(cls, text: bytes, name: str = "program") -> Program:
-        """The same for a file's content; the very same object for one and the same text and name.
-
-        ProgramError, UnsupportedConstruct.
-        """
-        return _parse_text(text, name)
-
-    @classmethod
-    def parse(cls, document: Json, name: str = "program") -> Program:
-        """The same for a document already decoded; `name` is for messages."""
-        from switch.loader import read_program  # the loader builds these very classes
-
-        return read_program(document, name)
-
-
-# Every switch of one process, and one that is pushed its program again, share what was read: a
-# Program is immutable.
-@lru_cache(maxsize=8)
-def _parse_text(text: bytes, name: str) -> Program:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ProgramError(
-            f"{name}: not a JSON document: {error}; compile with p4c-bm2-ss"
-        ) from error
-    return Program.parse(document, name)
 
 
 def digest_of(document: Json) -> str:

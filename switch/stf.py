@@ -38,8 +38,9 @@ from pathlib import Path
 
 from switch.compile import CompilerError
 from switch.keys import KeyElement
+from switch.loader import load_program
 from switch.pipeline import Pipeline
-from switch.program import KeyField, Program, Table
+from switch.program import KeyField, Table
 from switch.refusals import ProgramError
 from switch.upkeep import Rates, Upkeep
 
@@ -401,7 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     failed = False
     try:
-        program = Program.load(words[0])
+        program = load_program(words[0])
         for path in words[1:]:
             with Pipeline(program) as pipeline:
                 try:

@@ -27,9 +27,9 @@ from controller.p4rt.entries import Entity, P4Info, insertion
 from switch.abi import Output
 from switch.codegen import generate
 from switch.compile import build
+from switch.loader import load_program
 from switch.p4runtime import Device
 from switch.pipeline import KeyElement, Pipeline
-from switch.program import Program
 from testbed.targets import DEVICE_ID
 
 _PROGRAMS = ("aggregation", "aggregation_jumbo", "aggregation_headers", "router")
@@ -138,7 +138,7 @@ def tables(rounds: int, seconds: float) -> Message:
     """By match kind: seconds of a packet with few and with many entries, and their ratio, when
     packets are for all of them in turn (`ratio`), and when they are for as few (`ratio_of_few`),
     so that no more memory is looked at."""
-    program = Program.load(contenders.OWN_PROGRAMS / "tables.json")
+    program = load_program(contenders.OWN_PROGRAMS / "tables.json")
     told: Message = {}
     for kind in _TABLES:
         with Pipeline(program) as few, Pipeline(program) as many:
@@ -168,7 +168,7 @@ def compilation(names: Sequence[str] = _PROGRAMS) -> Message:
         with tempfile.TemporaryDirectory() as folder, _cache(folder):
             for _ in range(2):
                 began, computed = time.perf_counter(), _computed()
-                build(generate(Program.load(path.with_suffix(".json"))))
+                build(generate(load_program(path.with_suffix(".json"))))
                 times.append((time.perf_counter() - began, _computed() - computed))
             made = len(list(Path(folder).rglob("*.so")))
         (first, computed), (again, _) = times

@@ -33,7 +33,7 @@ from specs.jobfile import JobFileError
 from specs.p4program import SOURCES, DataPlaneError, make_ready
 from switch.codegen import generate
 from switch.compile import CompilerError, build, cache_directory
-from switch.program import Program
+from switch.loader import load_program
 from switch.refusals import ProgramError
 from testbed import preflight
 from testbed.targets import choose
@@ -115,7 +115,7 @@ def check_jobs(up: RunDirectory, jobs: Sequence[Path], restore: Path | None = No
 def translate(program: Path) -> str:
     """A program as C for the embedded target; ``LaunchError`` if that does not support it."""
     try:
-        return generate(Program.load(program))
+        return generate(load_program(program))
     except ProgramError as error:
         raise LaunchError(f"{program}: {error}") from error
 

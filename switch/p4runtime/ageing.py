@@ -9,14 +9,11 @@ others do.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
 from switch.upkeep import Upkeep
 
+from .entry import Entry
 from .schema import Table
-
-if TYPE_CHECKING:
-    from .tables import Entry
 
 # The smallest timeout there is; a smaller one counts as this.
 SHORTEST_US = 10_000

@@ -159,7 +159,7 @@ class Device:
                 self.packet_in(frame)
         return [output for output in outputs if output[0] != self.cpu_port]
 
-    def _arbitrate(
+    def arbitrate(
         self, client: Client | None, message: p4runtime_pb2.MasterArbitrationUpdate, send: Send
     ) -> Client:
         # The lock waits for a Write of the previous primary to finish, as the spec demands.
@@ -169,7 +169,11 @@ class Device:
             finally:
                 self._changed()
 
-    def _packet_out(self, client: Client | None, message: p4runtime_pb2.PacketOut) -> None:
+    def leave(self, client: Client) -> None:
+        """A client's stream has ended; if it was the primary's, there is none now."""
+        self._arbitration.leave(client)
+
+    def packet_out(self, client: Client | None, message: p4runtime_pb2.PacketOut) -> None:
         if client is None or not self._arbitration.is_primary(client):
             raise permission_denied("packet-outs are the primary client's alone")
         if self.cpu_port is None:
@@ -216,7 +220,7 @@ class Device:
         if self._notice_to >= 0 and self._committed is not None and self._committed.speaks:
             os.eventfd_write(self._notice_to, 1)
 
-    def _acknowledge(self, client: Client | None, message: p4runtime_pb2.DigestListAck) -> None:
+    def acknowledge(self, client: Client | None, message: p4runtime_pb2.DigestListAck) -> None:
         if client is None or not self._arbitration.is_primary(client):
             raise permission_denied("digest lists are the primary client's alone")
         with self._lock:

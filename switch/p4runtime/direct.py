@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
@@ -12,11 +12,9 @@ from p4.v1 import p4runtime_pb2
 from switch.upkeep import Rates, Upkeep
 
 from .ageing import Ageing
+from .entry import Entry
 from .errors import invalid_argument, unimplemented
 from .schema import Schema, Table
-
-if TYPE_CHECKING:
-    from .tables import Entry
 
 Spec = p4info_pb2.MeterSpec
 

@@ -16,12 +16,13 @@ from .ageing import Ageing
 from .cells import Cells
 from .digests import Digests
 from .direct import Extras
+from .entry import Entry
 from .errors import invalid_argument, unimplemented
 from .meters import DirectMeters, Meters
 from .pre import Replication
 from .profiles import Profiles
 from .schema import Schema, Table
-from .tables import Entry, Tables, key_of
+from .tables import Tables, key_of
 from .value_sets import ValueSets
 
 Update = p4runtime_pb2.Update

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from p4.v1 import p4runtime_pb2
 
 from switch.compile import CompilerError
+from switch.loader import parse_program
 from switch.pipeline import Pipeline, PipelineError
-from switch.program import Program
 from switch.refusals import ProgramError
 
 from .binding import bind
@@ -50,7 +50,7 @@ def build(
         raise invalid_argument(error.message) from error
     name = str(config.p4info.pkg_info.name) or "the pushed program"
     try:
-        program = Program.parse_text(text, name)
+        program = parse_program(text, name)
         bound = bind(schema, program)
         pipeline = Pipeline(program, clock=clock, traced=traced, priority_queues=priority_queues)
     except (ProgramError, PipelineError, CompilerError, MemoryError) as error:

@@ -11,9 +11,10 @@ from switch.upkeep import Upkeep
 
 from .cells import indices
 from .direct import Extras, config_of, rates_of, refuse_colors
+from .entry import Entry
 from .errors import invalid_argument
 from .schema import Schema, Table
-from .tables import Entry, Tables, key_of
+from .tables import Tables, key_of
 
 Update = p4runtime_pb2.Update
 

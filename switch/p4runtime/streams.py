@@ -4,21 +4,31 @@ Messages")."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from p4.v1 import p4runtime_pb2
 
 from .arbitration import Client, Send
 from .errors import P4RuntimeError, unimplemented
 
-if TYPE_CHECKING:
-    from .device import Device
+
+class StreamDevice(Protocol):
+    """What a stream asks of its device. client: None before its first arbitration message."""
+
+    def arbitrate(self, client: Client | None, update: Any, send: Send) -> Client: ...
+
+    def packet_out(self, client: Client | None, message: p4runtime_pb2.PacketOut) -> None: ...
+
+    def acknowledge(self, client: Client | None, message: p4runtime_pb2.DigestListAck) -> None: ...
+
+    def leave(self, client: Client) -> None:
+        """The client's stream has ended."""
 
 
 class Stream:
     """One StreamChannel. `send` gets what the switch says, from any thread; it must not block."""
 
-    def __init__(self, device: Device, send: Send) -> None:
+    def __init__(self, device: StreamDevice, send: Send) -> None:
         self._device = device
         self._send = send
         self._client: Client | None = None
@@ -32,13 +42,13 @@ class Stream:
         """
         kind = request.WhichOneof("update")
         if kind == "arbitration":
-            self._client = self._device._arbitrate(self._client, request.arbitration, self._send)
+            self._client = self._device.arbitrate(self._client, request.arbitration, self._send)
             return
         try:
             if kind == "packet":
-                self._device._packet_out(self._client, request.packet)
+                self._device.packet_out(self._client, request.packet)
             elif kind == "digest_ack":
-                self._device._acknowledge(self._client, request.digest_ack)
+                self._device.acknowledge(self._client, request.digest_ack)
             else:
                 raise unimplemented(f"stream messages of kind {kind} are not supported")
         except P4RuntimeError as error:
@@ -49,7 +59,7 @@ class Stream:
         if not self._closed:
             self._closed = True
             if self._client is not None:
-                self._device._arbitration.leave(self._client)
+                self._device.leave(self._client)
 
 
 def _stream_error(

@@ -15,10 +15,10 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from switch.keys import Reference
 from switch.pipeline import EntryExists, EntryIsConstant, Pipeline, TableFull
 
 from .direct import Extras
+from .entry import Entry
 from .errors import (
     already_exists,
     invalid_argument,
@@ -33,44 +33,6 @@ from .schema import Action, Schema, Table
 Update = p4runtime_pb2.Update
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class Entry:
-    """One entry. action None: the default entry as the program has it, if the P4Info does not
-    know that action. target: what it names instead where the table has an action profile."""
-
-    action: Action | None
-    arguments: tuple[int, ...]
-    key: Key = ()
-    priority: int = 0
-    handle: int | None = None  # None: the default entry
-    is_const: bool = False
-    controller_metadata: int = 0
-    metadata: bytes = b""
-    idle_timeout_ns: int = 0
-    timer: int = 0  # ageing.py's
-    target: Target | None = None
-
-    @property
-    def does(self) -> str | Reference:
-        """As the pipeline takes it."""
-        if self.target is not None:
-            return self.target.reference
-        assert self.action is not None
-        return self.action.name
-
-    @property
-    def passes(self) -> tuple[int, ...]:
-        """The arguments of the program's action."""
-        return () if self.action is None else self.action.arguments(self.arguments)
-
-    @property
-    def live(self) -> int:
-        """The handle of an entry that is not the default one."""
-        if self.handle is None:
-            raise AssertionError("the default entry has no handle")
-        return self.handle
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from switch.codegen import generate
 from switch.compile import FLAGS, INCLUDED, RUNTIME
-from switch.program import Program
+from switch.loader import load_program
 from tests.fuzz.subjects import Subject
 
 HERE = Path(__file__).parent
@@ -63,7 +63,7 @@ def build(subjects: dict[str, Subject], directory: Path, more: Sequence[str] = (
     own: dict[str, list[Path]] = {}
     for name, subject in subjects.items():
         program, tables = directory / f"program-{name}.c", directory / f"tables-{name}.c"
-        program.write_text(generate(Program.load(subject.path)))
+        program.write_text(generate(load_program(subject.path)))
         tables.write_text(subject.tables.source())
         own[name] = [source.with_suffix(".o") for source in (program, tables)]
         # The longest first.

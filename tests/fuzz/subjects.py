@@ -15,9 +15,9 @@ from scapy.packet import Raw
 
 from controller.p4rt.entries import clone_session, insertion
 from protocol.header import Op as Kind
+from switch.loader import load_program
 from switch.pipeline import Pipeline
 from switch.profiles import ProfileState, Reference
-from switch.program import Program
 from switch.value_sets import ValueSetState
 from tests.fuzz.inputs import TCPV4, Op, event, frame, gso
 from tests.fuzz.recording import Recording, recorded
@@ -230,7 +230,7 @@ def _sums(node: Node) -> Iterator[tuple[str, bytes]]:
 
 def corpus(name: str, fill: Callable[[Pipeline], None], seeds: dict[str, bytes]) -> Subject:
     path = ROOT / "tests" / "p4" / f"{name}.json"
-    with recorded() as tables, Pipeline(Program.load(path), pool=64) as pipeline:
+    with recorded() as tables, Pipeline(load_program(path), pool=64) as pipeline:
         fill(pipeline)
     return Subject(path, tables, seeds)
 

@@ -3,12 +3,12 @@
 
 from pathlib import Path
 
+from switch.loader import load_program
 from switch.pipeline import Pipeline
-from switch.program import Program
 
 HERE = Path(__file__).parent
 
 
 def corpus(name: str, pool: int = 64) -> Pipeline:
     """A running program of this directory."""
-    return Pipeline(Program.load(HERE / f"{name}.json"), pool)
+    return Pipeline(load_program(HERE / f"{name}.json"), pool)

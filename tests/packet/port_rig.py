@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from switch.loader import load_program
 from switch.pipeline import Pipeline
 from switch.ports import PortOptions, Ports
-from switch.program import Program
 from tests.namespaces import WITHOUT_IPV6
 
 CLONE_NEWNET = 0x40000000
@@ -163,7 +163,7 @@ class Setup:
 
 def wired() -> Pipeline:
     """Wires 1-2 and 3-4; what the CPU port sends leaves through 2."""
-    program = Program.load(Path(__file__).parents[1] / "p4" / "ports.json")
+    program = load_program(Path(__file__).parents[1] / "p4" / "ports.json")
     pipeline = Pipeline(program, priority_queues=8)
     for a, b in ((1, 2), (2, 1), (3, 4), (4, 3), (CPU_PORT, 2)):
         pipeline.insert("Switch.wires", [a], "Switch.forward", [b])

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from switch.loader import read_program
 from switch.pipeline import Pipeline
-from switch.program import Program
 
 pytestmark = pytest.mark.packet
 
@@ -228,7 +228,7 @@ def choose(trees: Trees) -> tuple[list[tuple[str, int, bool]], list[tuple[str, J
 def test_random_expressions(seed: int) -> None:
     trees = Trees(seed)
     results, assignments = choose(trees)
-    program = Program.parse(document(results, assignments), "expressions")
+    program = read_program(document(results, assignments), "expressions")
     with Pipeline(program, pool=4) as pipeline:
         header = pack(INPUTS, {})
         for _ in range(60):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from switch.loader import load_program
 from switch.pipeline import Pipeline
-from switch.program import Program
 from tests.fuzz.programs.__main__ import Subject, case_of, subjects
 from tests.fuzz.programs.comparing import compare, refusals
 from tests.fuzz.programs.generating import source
@@ -44,7 +44,7 @@ def test_entries_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["parsing", "stacks", "unionstacks", "options"])
 def test_frames_come_to_every_state_of_the_parser(name: str) -> None:
-    program = Program.load(HERE / f"{name}.json")
+    program = load_program(HERE / f"{name}.json")
     seen: set[str] = set()
     with Pipeline(program, traced=True) as pipeline:
 
@@ -101,7 +101,7 @@ def test_random_programs_compile_and_run(seed: int, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rng = random.Random(seed)
-    with Pipeline(Program.load(tmp_path / "random.json")) as pipeline:
+    with Pipeline(load_program(tmp_path / "random.json")) as pipeline:
         pipeline.set_multicast_group(1, [(1, 0)])
         # Longer ones may be dropped, whatever else they do.
         assert any(pipeline.inject(0, rng.randbytes(rng.randrange(60))) for _ in range(50))

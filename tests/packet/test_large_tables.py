@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.forwarding.contenders import OWN_PROGRAMS
 from switch.compile import FLAGS
+from switch.loader import load_program
 from switch.pipeline import KeyElement, Pipeline
-from switch.program import Program
 
 pytestmark = pytest.mark.packet
 
@@ -145,7 +145,7 @@ def _number(frame: bytes) -> int:
 @pytest.mark.parametrize("flags", [FLAGS, (*FLAGS, "-mno-avx2")], ids=["native", "no AVX2"])
 @pytest.mark.parametrize("kind", list(TABLES))
 def test_a_lookup_finds_what_a_search_finds(kind: str, flags: tuple[str, ...]) -> None:
-    program = Program.load(OWN_PROGRAMS / "tables.json")
+    program = load_program(OWN_PROGRAMS / "tables.json")
     with Pipeline(program, flags=flags) as pipeline:
         entries = Entries(pipeline, kind, np.random.default_rng(5))
         for count in (1500, LARGE):
@@ -239,7 +239,7 @@ RULES: dict[str, tuple[str, Callable[[np.random.Generator], Pairs]]] = {
 def test_wide_masks_and_ranges_find_what_a_search_finds() -> None:
     rng = np.random.default_rng(11)
     known: dict[str, dict[int, Rule]] = {table: {} for table in RULES}
-    program = Program.load(ROOT / "tests" / "p4" / "matches.json")
+    program = load_program(ROOT / "tests" / "p4" / "matches.json")
     with Pipeline(program) as pipeline:
         for keep in (0, 100, 600):
             for table, rules in known.items():

@@ -7,9 +7,9 @@ import pytest
 from google.rpc import code_pb2 as code
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.loader import load_program
 from switch.p4runtime import Device, P4RuntimeError
 from switch.pipeline import Pipeline
-from switch.program import Program
 from tests.packet.p4rt_support import (
     DEVICE,
     INFO,
@@ -309,7 +309,7 @@ def test_a_target_that_refuses_the_new_pipeline_keeps_the_old_one(controller):
 
 
 def test_a_program_given_at_the_start_forwards_without_p4info():
-    device = Device(DEVICE, pipeline=Pipeline(Program.load(JSON_PATH)))
+    device = Device(DEVICE, pipeline=Pipeline(load_program(JSON_PATH)))
     controller = Controller(device)
     try:
         fixed = ethernet(HOST, ether_type=0x88B5)  # the program's own const entry

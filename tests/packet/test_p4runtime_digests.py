@@ -7,10 +7,10 @@ from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.loader import load_program
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.values import MessageCodec
 from switch.pipeline import Pipeline
-from switch.program import Program
 from switch.upkeep import DIGEST_ROOM, Upkeep
 from tests.packet.p4rt_learning import (
     JSON_PATH,
@@ -171,7 +171,7 @@ def test_who_becomes_primary_gets_what_waits(learner):
 
 def test_messages_that_find_no_room_are_lost_and_counted():
     name = "learned_t"
-    with Pipeline(Program.load(JSON_PATH), 64) as pipeline:
+    with Pipeline(load_program(JSON_PATH), 64) as pipeline:
         upkeep = Upkeep(pipeline)
         frames = [frame(address) for address in range(DIGEST_ROOM + 9)]
 

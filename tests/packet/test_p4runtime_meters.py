@@ -8,8 +8,8 @@ import pytest
 from google.rpc import code_pb2 as code
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.loader import load_program
 from switch.pipeline import Pipeline, PipelineError
-from switch.program import Program
 from switch.upkeep import Rates, Upkeep
 from tests.p4 import HERE
 from tests.packet.p4rt_learning import INFO, RATES, Learner, bare, direct, meter, number, source
@@ -54,7 +54,7 @@ class Model:
 @pytest.mark.parametrize("seed", range(4))
 def test_colors_are_those_of_rfc_2698(seed):
     rng = random.Random(seed)
-    with Pipeline(Program.load(HERE / "metered.json"), 64) as pipeline:
+    with Pipeline(load_program(HERE / "metered.json"), 64) as pipeline:
         upkeep, models, now_us = Upkeep(pipeline), {}, 0
         for name, unit in (("Enter.packets", 1), ("Enter.bytes", 60)):
             cir = rng.randrange(1, 900)
@@ -92,7 +92,7 @@ def test_rates_as_large_as_there_are_do_not_overflow(learner):
 
 
 def test_what_is_not_there_is_told_by_name():
-    program = Program.load(HERE / "metered.json")
+    program = load_program(HERE / "metered.json")
     with Pipeline(program, 64) as pipeline:
         with pytest.raises(IndexError, match=r"meter 'Enter.bytes' has cells 0 .. 7, not 8"):
             Upkeep(pipeline).set_meter("Enter.bytes", 8, None)

@@ -11,12 +11,12 @@ from google.rpc import code_pb2 as code
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.loader import parse_program
 from switch.p4runtime import Device, P4RuntimeError
 from switch.p4runtime.binding import bind
 from switch.p4runtime.packetio import decode_packet_in, encode_packet_out
 from switch.p4runtime.schema import Field, Schema
 from switch.p4runtime.values import encode_unsigned
-from switch.program import Program
 from tests.p4 import HERE
 from tests.packet.differential import program_files
 from tests.packet.differential_headers import sets
@@ -125,7 +125,7 @@ def test_a_program_may_have_none_of_the_tables() -> None:
     gone = info.tables.add(size=16)
     gone.preamble.id, gone.preamble.name = 33554433, "Enter.gone"
     gone.match_fields.add(id=1, name="key", bitwidth=8, match_type="EXACT")
-    program = Program.parse_text(text)
+    program = parse_program(text)
     with pytest.raises(P4RuntimeError, match="the P4Info is of another program"):
         bind(Schema.of(info), program)
     kept = info.actions.add()  # what tells that it is of this one

@@ -17,10 +17,10 @@ from p4.v1 import p4runtime_pb2_grpc
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
+from switch.loader import load_program, parse_program
 from switch.p4runtime import Device
 from switch.pipeline import Pipeline, PipelineError
 from switch.profiles import ProfileState, Reference
-from switch.program import Program
 from tests.p4 import HERE
 from tests.packet import differential, recordings
 from tests.packet.differential_cases import cases
@@ -63,7 +63,7 @@ def test_a_packet_is_told_from_its_arrival_to_its_end() -> None:
         bytes(Ether(dst=to) / IP(src="1.2.3.4", dst="11.0.0.9", ttl=9) / udp / b"hello"),
         bytes(Ether(dst=to))[:9],
     ]
-    with Pipeline(Program.load(HERE / "router.json"), traced=True) as pipeline:
+    with Pipeline(load_program(HERE / "router.json"), traced=True) as pipeline:
         pipeline.set_trace(lines.append)
         route = pipeline.insert("Route.routes", [(0x0A000000, 8)], "Route.forward", [3, 0x20003])
         [(port, sent)] = pipeline.inject(1, frames[0])
@@ -105,7 +105,7 @@ def test_c_writes_the_same_lines_with_the_time_and_goes_on_where_it_cannot(tmp_p
     lines: list[str] = []
     frame = bytes(Ether() / IP(dst="10.7.0.9") / UDP() / b"hello")
     log = tmp_path / "log"
-    with Pipeline(Program.load(HERE / "router.json"), traced=True) as pipeline:
+    with Pipeline(load_program(HERE / "router.json"), traced=True) as pipeline:
         with log.open("w") as file:
             pipeline.trace_to(file.fileno())
             pipeline.inject(1, frame)
@@ -122,7 +122,7 @@ def test_c_writes_the_same_lines_with_the_time_and_goes_on_where_it_cannot(tmp_p
 def test_every_match_kind_says_what_the_entry_wanted() -> None:
     lines: list[str] = []
     wide = 1 << 100
-    with Pipeline(Program.load(HERE / "matches.json"), traced=True) as pipeline:
+    with Pipeline(load_program(HERE / "matches.json"), traced=True) as pipeline:
         pipeline.set_trace(lines.append)
         masked = [(5, 7), (wide, 3 * wide)]
         pipeline.insert("Enter.ternary_table", masked, "Enter.masked", [3], 5)
@@ -146,7 +146,7 @@ def test_every_match_kind_says_what_the_entry_wanted() -> None:
 def test_every_copy_has_a_name_and_an_end() -> None:
     """Cloned, replicated, recirculated: each is told of until it has left or is dropped."""
     lines: list[str] = []
-    with Pipeline(Program.load(HERE / "blocks.json"), traced=True) as pipeline:
+    with Pipeline(load_program(HERE / "blocks.json"), traced=True) as pipeline:
         pipeline.set_trace(lines.append)
         spread = ProfileState(pipeline, "Enter.spread")
         spread.set_member(0, "Enter.mark", [7])
@@ -174,7 +174,7 @@ def test_a_table_may_have_any_name() -> None:
     """As P4's annotation @name gives: nothing of it becomes code."""
     name, lines = 'Route.r"};\\n#error %s%n \\ ??/ */\né', list[str]()
     text = (HERE / "router.json").read_text().replace('"Route.routes"', json.dumps(name))
-    with Pipeline(Program.parse_text(text.encode()), traced=True) as pipeline:
+    with Pipeline(parse_program(text.encode()), traced=True) as pipeline:
         pipeline.set_trace(lines.append)
         pipeline.insert(name, [(0x0A000000, 8)], "Route.forward", [3, 0x20003])
         frame = Ether() / IP(src="1.2.3.4", dst="10.7.0.9", ttl=9) / UDP(sport=1, dport=2)
@@ -184,7 +184,7 @@ def test_a_table_may_have_any_name() -> None:
 
 
 def test_a_program_that_is_not_traced_has_nothing_to_tell() -> None:
-    with Pipeline(Program.load(HERE / "router.json")) as pipeline:
+    with Pipeline(load_program(HERE / "router.json")) as pipeline:
         with pytest.raises(PipelineError, match="not compiled for tracing"):
             pipeline.set_trace(print)
         with pytest.raises(PipelineError, match="not compiled for tracing"):

@@ -10,7 +10,7 @@ import pytest
 
 from switch.codegen import generate
 from switch.compile import CompilerError, build
-from switch.program import Program
+from switch.loader import load_program, read_program
 from tests.p4 import HERE
 
 pytestmark = pytest.mark.unit
@@ -26,7 +26,7 @@ FLAGS = ("-O0", "-fPIC", "-shared", "-pthread")
 
 
 def test_a_program_is_compiled_once(cache: Path) -> None:
-    source = generate(Program.load(HERE / "router.json"))
+    source = generate(load_program(HERE / "router.json"))
     library = build(source, FLAGS)
     made = library.stat().st_mtime_ns
     assert library.parent == cache
@@ -38,7 +38,7 @@ def test_a_program_is_compiled_once(cache: Path) -> None:
 
 
 def test_the_runtime_is_compiled_once_for_all_programs(cache: Path) -> None:
-    source = generate(Program.load(HERE / "router.json"))
+    source = generate(load_program(HERE / "router.json"))
     build(source, FLAGS)
     (runtime,) = cache.glob("runtime-*.o")
     made = runtime.stat().st_mtime_ns
@@ -50,7 +50,7 @@ def test_the_runtime_is_compiled_once_for_all_programs(cache: Path) -> None:
 
 def test_the_generated_source_does_not_depend_on_the_run() -> None:
     document = json.loads((HERE / "matches.json").read_bytes())
-    assert generate(Program.parse(document)) == generate(Program.parse(document))
+    assert generate(read_program(document)) == generate(read_program(document))
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

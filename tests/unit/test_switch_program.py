@@ -14,7 +14,7 @@ import pytest
 
 from switch.codegen import generate
 from switch.expressions import Binary, Const, FieldValue, HeaderRef, value_range
-from switch.program import Program
+from switch.loader import load_program, read_program
 from switch.refusals import ProgramError, UnsupportedConstruct
 from tests.p4 import HERE
 
@@ -26,7 +26,7 @@ def document(name: str) -> Any:
 
 
 def test_tables_keys_and_actions() -> None:
-    program = Program.load(HERE / "matches.json")
+    program = load_program(HERE / "matches.json")
     table = program.tables["Enter.lpm_table"]
     assert [(one.name, one.match, one.width) for one in table.key] == [
         ("hdr.query.c", "exact", 4),
@@ -39,7 +39,7 @@ def test_tables_keys_and_actions() -> None:
 
 
 def test_registers_and_counters() -> None:
-    program = Program.load(HERE / "state.json")
+    program = load_program(HERE / "state.json")
     sizes = {one.name: (one.size, one.width) for one in program.registers.values()}
     assert sizes["Enter.wide"] == (8, 72)
     assert program.counters["Enter.seen"].binding is None
@@ -52,7 +52,7 @@ def test_a_construct_is_refused_with_its_place() -> None:
     with pytest.raises(
         UnsupportedConstruct, match=r"metered\.p4\(36\): meter 'Enter\.packets'"
     ) as e:
-        Program.parse(changed)
+        read_program(changed)
     assert e.value.construct == "meter 'Enter.packets' of 3 rates and packets"
     assert e.value.where == "metered.p4(36)"
 
@@ -70,11 +70,11 @@ def test_an_unknown_hash_algorithm_is_refused_where_it_is_used(
     name: str, path: list[Any], place: str
 ) -> None:
     with pytest.raises(UnsupportedConstruct, match=place):
-        Program.parse(change([*path, "algo"], "random", name))
+        read_program(change([*path, "algo"], "random", name))
 
 
 def test_meters_digests_and_ageing() -> None:
-    program = Program.load(HERE / "learning.json")
+    program = load_program(HERE / "learning.json")
     table = program.tables["Enter.sources"]
     assert (table.ages, table.meter) == (True, "Enter.volume")
     meters = {one.name: (one.tokens, one.size, one.binding) for one in program.meters.values()}
@@ -93,7 +93,7 @@ def test_an_unknown_primitive_is_refused_with_its_place() -> None:
     primitive = next(one for action in changed["actions"] for one in action["primitives"])
     primitive["op"] = "teleport"
     with pytest.raises(UnsupportedConstruct, match=r"state\.p4\(\d+\): primitive 'teleport'"):
-        Program.parse(changed)
+        read_program(changed)
 
 
 def change(path: list[Any], value: Any, name: str = "matches") -> Any:
@@ -115,7 +115,7 @@ def change(path: list[Any], value: Any, name: str = "matches") -> Any:
 )
 def test_refusals_name_the_construct(path: list[Any], value: Any, message: str) -> None:
     with pytest.raises(UnsupportedConstruct, match=message):
-        Program.parse(change(path, value))
+        read_program(change(path, value))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_files_that_are_no_programs(tmp_path: Path, text: str, message: str) -> 
     path = tmp_path / "program.json"
     path.write_text(text)
     with pytest.raises(ProgramError, match=message) as error:
-        Program.load(path)
+        load_program(path)
     assert str(path) in str(error.value)
 
 
@@ -150,7 +150,7 @@ def test_files_that_are_no_programs(tmp_path: Path, text: str, message: str) -> 
 )
 def test_sizes_that_nothing_can_have_are_refused(path: list[Any], value: int, message: str) -> None:
     with pytest.raises(ProgramError, match=message):
-        Program.parse(change(path, value, "state"))
+        read_program(change(path, value, "state"))
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -184,7 +184,7 @@ def test_a_document_that_was_tampered_with_is_a_program_or_refused(name: str) ->
         if isinstance(node, dict) and draw.random() < 0.3:
             del node[last]
         try:
-            generate(Program.parse(changed, "tampered"))
+            generate(read_program(changed, "tampered"))
         except ProgramError:
             refused += 1
     assert refused > 10
@@ -228,7 +228,7 @@ def test_what_only_the_generator_can_refuse_has_its_place_too() -> None:
         },
     }
     with pytest.raises(UnsupportedConstruct, match=r"state\.p4\(\d+\): a shift by a value of more"):
-        generate(Program.parse(changed))
+        generate(read_program(changed))
 
 
 def test_a_header_that_no_length_of_its_varbit_field_makes_whole_bytes_is_refused() -> None:
@@ -236,7 +236,7 @@ def test_a_header_that_no_length_of_its_varbit_field_makes_whole_bytes_is_refuse
     [text] = [one for one in changed["header_types"] if one["name"] == "text_h"]
     text["fields"][0][1] = 4
     with pytest.raises(UnsupportedConstruct, match="'text_h', which is never whole bytes"):
-        Program.parse(changed)
+        read_program(changed)
 
 
 def test_an_order_of_varbit_fields_is_refused_with_its_place() -> None:
@@ -251,4 +251,4 @@ def test_an_order_of_varbit_fields_is_refused_with_its_place() -> None:
     condition["expression"]["value"] = {"op": "<", "left": options, "right": options}
     message = r"options\.p4\(\d+\): operator '<' between VarbitField, VarbitField"
     with pytest.raises(UnsupportedConstruct, match=message):
-        Program.parse(changed)
+        read_program(changed)

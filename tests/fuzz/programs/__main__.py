@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.p4rt.entries import P4Info
-from switch.program import Program
+from switch.loader import parse_program
 from switch.refusals import ProgramError
 from tests.fuzz.programs.comparing import Result, compare, difference, differs
 from tests.fuzz.programs.entries import Updates
@@ -93,7 +93,7 @@ def case_of(subject: Subject, seed: int, packets: int) -> Case:
     p4info = P4Info.load(subject.p4info)
     rng = random.Random(f"{seed}/{subject.name}")
     try:
-        program = Program.parse_text(text, subject.name)
+        program = parse_program(text, subject.name)
     except ProgramError:
         return Case(subject.name, text, p4info, (), ())
     values = Values(rng, program)

@@ -12,8 +12,8 @@ import grpc
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import Connection, SwitchError
+from switch.loader import parse_program
 from switch.pipeline import PipelineError
-from switch.program import Program
 from tests.fuzz.programs.reducing import reduced
 from tests.fuzz.programs.rewriting import PREFIX, rewritten
 from tests.packet.differential import Answer, Case, Embedded, Output, by_port, differences, embedded
@@ -150,7 +150,7 @@ def _that_end(case: Case) -> list[tuple[int, bytes]]:
 
 def _shortened(case: Case) -> set[int]:
     """Ids of actions that have fewer parameters in the program than in the P4Info."""
-    program = Program.parse_text(case.program, case.name)
+    program = parse_program(case.program, case.name)
     tables = (program.tables.get(one.preamble.name) for one in case.p4info.message.tables)
     chosen = (program.actions[i] for table in tables if table for i in table.action_ids)
     counts = {one.name: len(one.parameters) for one in chosen}
