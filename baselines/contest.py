@@ -16,9 +16,9 @@ from planner.collectives import bounds
 from planner.expected import Direction, Load, Workload, expected, total
 from planner.flows import Pair, Round, Wires
 from testbed.preflight import JobPlan
-from topologies.addressing import Addressing, HostInterface, Unit
-from topologies.ring import units_by_rank
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing, HostInterface, Unit
+from topologies.model.ring import units_by_rank
+from topologies.model.topology import Topology
 
 __all__ = [
     "BASELINES",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from topologies.units import size_text, time_text
+from topologies.model.units import size_text, time_text
 
 Message = dict[str, Any]
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _GAP = 660.0, 22.0, 130.0, 180.0, 44.0, 34.0

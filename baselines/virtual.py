@@ -26,7 +26,7 @@ from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
 from simulation.nodes.stream import StreamNode, connect
 from testbed.preflight import JobPlan
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 
 Result = TypeVar("Result")
 Message = dict[str, Any]

@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 from hosts.native.library import library
-from topologies.units import time_text
+from topologies.model.units import time_text
 
 Message = dict[str, Any]
 

@@ -35,8 +35,8 @@ from simulation.nodes.host import HostNode, VirtualEndpoint
 from simulation.nodes.switch_group import SwitchGroup
 from specs.p4program import SOURCES
 from switch.timed import TimedPorts, run_together
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
 from workloads.layers import resnet50
 
 _TOPOLOGY = """

@@ -16,7 +16,7 @@ from emulation.lifecycle.execution import execute
 from observability import record
 from observability.control import SupervisorGoneError, ask
 from observability.record import RunDirectory, shown
-from topologies.units import time_text
+from topologies.model.units import time_text
 
 # Exit status of `why` for a job that waits.
 WAITS = 3

@@ -11,7 +11,7 @@ from benchmarks.common import LEAST_BUSY, Message, Seconds
 from cli.files import OUTPUT
 from cli.options import console_for, print_json, say, with_json
 from cli.view import show
-from topologies.units import time_text
+from topologies.model.units import time_text
 
 
 @click.command(short_help="Measure what hosts cost, for virtual time.")

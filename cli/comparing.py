@@ -50,10 +50,10 @@ from specs.p4program import make_ready
 from testbed import preflight
 from testbed.preflight import JobPlan, read_program
 from testbed.targets import Target, choose
-from topologies.addressing import Addressing
-from topologies.spec import TopologyFile
-from topologies.spec import read as read_topology
-from topologies.units import SIZES, size_text, time_text
+from topologies.model.addressing import Addressing
+from topologies.model.spec import TopologyFile
+from topologies.model.spec import read as read_topology
+from topologies.model.units import SIZES, size_text, time_text
 from workloads.workloads import shapes
 
 Message = dict[str, Any]

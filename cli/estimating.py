@@ -27,10 +27,10 @@ from planner.verdict import link_name, refusals, why
 from specs import jobfile
 from specs.jobfile import JobFile
 from specs.placements import KINDS
-from topologies.addressing import Addressing
-from topologies.spec import load as load_topology
-from topologies.topology import Costs
-from topologies.units import SIZES, TIMES, rate_text, size_text, time_text
+from topologies.model.addressing import Addressing
+from topologies.model.spec import load as load_topology
+from topologies.model.topology import Costs
+from topologies.model.units import SIZES, TIMES, rate_text, size_text, time_text
 from workloads.workloads import shapes
 
 Message = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from observability import pictures
-from topologies.documents import DocumentError, Problem, check_there
+from topologies.model.documents import DocumentError, Problem, check_there
 
 __all__ = ["FILE", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
 

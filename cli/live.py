@@ -17,7 +17,7 @@ from rich.text import Text
 
 from observability.control import SupervisorGoneError, ask
 from observability.record import RunDirectory
-from topologies.units import rate_text, size_text
+from topologies.model.units import rate_text, size_text
 
 Message = dict[str, Any]
 PERIOD_SECONDS = 1.0

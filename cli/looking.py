@@ -38,9 +38,9 @@ from specs.jobfile import JobFileError
 from testbed import preflight
 from testbed.preflight import read_program
 from testbed.targets import DEVICE_ID, Target, because, choose
-from topologies.drawing import draw
-from topologies.spec import load as load_topology
-from topologies.spec import read as read_topology
+from topologies.model.drawing import draw
+from topologies.model.spec import load as load_topology
+from topologies.model.spec import read as read_topology
 
 
 @click.command("trace", short_help="Show what happened to a chunk of a JOB, hop by hop.")

@@ -20,7 +20,7 @@ from cli.pipes import PipedConsole, end_unread, silence
 from cli.starting import ended_by_interrupt
 from observability import record
 from specs.paths import ROOT
-from topologies.units import quantity
+from topologies.model.units import quantity
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
@@ -43,7 +43,7 @@ FORESEEN = {
     "observability.record": "RunError",
     "sweeps.errors": "SweepError",
     "simulation.errors": "VirtualError",
-    "topologies.documents": "DocumentError",
+    "topologies.model.documents": "DocumentError",
 }
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -127,7 +127,7 @@ def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from topologies.spec import load as load_topology
+        from topologies.model.spec import load as load_topology
 
         with contextlib.suppress(*foreseen()):
             topology = load_topology(record.find(ctx.params.get("on")).facts["topology"])

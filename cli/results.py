@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cli.view import fits, plain_table, show, show_rows
 from observability.wording import count, deviation, sending_ends, sums
-from topologies.units import size_text, time_text
+from topologies.model.units import size_text, time_text
 
 Message = dict[str, Any]
 MOST_LINK_ROWS = 40  # what a reader takes in, and a terminal has

@@ -19,7 +19,7 @@ from observability.control import ControlError, Emit
 from observability.record import RunDirectory, shown
 from observability.wording import count
 from specs.faultfile import Fault
-from topologies.units import time_text
+from topologies.model.units import time_text
 
 Message = dict[str, Any]
 _POLL_SECONDS = 0.2

@@ -19,7 +19,7 @@ from observability import record
 from observability.control import ControlError, ask, converse
 from observability.record import RunDirectory, shown
 from specs import faultfile as faults
-from topologies.spec import load as load_topology
+from topologies.model.spec import load as load_topology
 
 
 @click.command("run")

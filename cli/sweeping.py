@@ -30,7 +30,7 @@ from sweeps.local import LocalCrew
 from sweeps.store import DONE, FAILED, Store, default_folder, opened
 from sweeps.trials import Trial, trials
 from sweeps.wording import axis_name, value_text
-from topologies.units import size_text, time_text
+from topologies.model.units import size_text, time_text
 
 Message = dict[str, Any]
 _MINUTE = 60.0

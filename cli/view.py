@@ -17,7 +17,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from topologies.units import time_text
+from topologies.model.units import time_text
 
 Message = dict[str, Any]
 _LINE_SECONDS = 1.0

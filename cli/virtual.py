@@ -19,8 +19,8 @@ from simulation.tracing.events import TraceFile
 from specs.p4program import make_ready
 from testbed.errors import JobError
 from testbed.preflight import Preflight
-from topologies import wording
-from topologies.spec import read as read_topology
+from topologies.model import wording
+from topologies.model.spec import read as read_topology
 
 
 def check_virtually(

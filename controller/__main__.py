@@ -30,8 +30,8 @@ from controller.service.orders import obey
 from controller.service.servicer import JobServer, ServiceError
 from protocol.world import REAL
 from switch import signals
-from topologies.addressing import Addressing
-from topologies.spec import TopologyError, read
+from topologies.model.addressing import Addressing
+from topologies.model.spec import TopologyError, read
 
 CANNOT_START = (
     TopologyError,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.expected import Direction, Load
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 
 
 @dataclass(frozen=True)

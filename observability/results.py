@@ -10,7 +10,7 @@ from typing import Any
 
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
-from topologies.topology import Topology
+from topologies.model.topology import Topology
 from workloads.attendance import Attendance
 from workloads.workloads import WORKLOADS
 

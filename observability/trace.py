@@ -36,9 +36,9 @@ from protocol.header import (
     Op,
     Phase,
 )
-from topologies.addressing import Addressing
-from topologies.ring import host_of
-from topologies.spec import load as load_topology
+from topologies.model.addressing import Addressing
+from topologies.model.ring import host_of
+from topologies.model.spec import load as load_topology
 
 Message = dict[str, Any]
 

@@ -22,7 +22,7 @@ from observability.record import RunDirectory
 from planner.expected import Direction
 from protocol.frames import ETHERTYPE_IPV4, OVERHEAD
 from protocol.header import HEADER, HEADER_BYTES, SERVER_PORTS, VERSION, Flag, Op
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 
 __all__ = ["Transmissions", "note", "of_captures", "of_heads"]
 

@@ -33,7 +33,7 @@ from planner.stations import (
 )
 from planner.traffic import Traffic, placement
 from specs.placements import KINDS
-from topologies.topology import Costs
+from topologies.model.topology import Costs
 
 __all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "placed"]
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from controller.planning.tree_planner import Child, Tree, TreeNode
 from protocol.partition import shares
-from topologies.addressing import Addressing, Unit
+from topologies.model.addressing import Addressing, Unit
 
 # Ethernet, IPv4, UDP, aggregation header.
 HEADER_FRAME_BYTES = 14 + 20 + 8 + 32

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from planner.collectives import bounds
 from planner.expected import Direction, Load, way
 from protocol.ethernet import FRAMING, TCP_HEADERS
-from topologies.addressing import Addressing, HostInterface
-from topologies.topology import LinkQuality
+from topologies.model.addressing import Addressing, HostInterface
+from topologies.model.topology import LinkQuality
 
 VALUE = 4  # bytes of a float32
 _IP_AND_TCP = TCP_HEADERS - 14

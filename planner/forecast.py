@@ -12,7 +12,7 @@ from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import Tree, TreeKind, plan_trees
 from planner.expected import Direction, Load, Workload, expected
 from specs.jobspec import JobSpec
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 from workloads.workloads import shapes
 
 

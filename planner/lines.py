@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from planner.network import SERVER, WORKER, Ends, Network, uplink
 from planner.stations import processor, wire_bits
-from topologies.topology import Costs
+from topologies.model.topology import Costs
 
 __all__ = ["Lines"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from controller.planning.levels import MOST_CHILDREN
-from topologies.ring import interleaved
-from topologies.shape import Level
-from topologies.topology import LinkQuality, Node, Topology
+from topologies.model.ring import interleaved
+from topologies.model.shape import Level
+from topologies.model.topology import LinkQuality, Node, Topology
 
 __all__ = ["SERVER", "WORKER", "Ends", "Line", "ModelError", "Network", "joined_levels", "uplink"]
 

@@ -18,7 +18,7 @@ import numpy as np
 from planner.lines import Lines, Packet
 from planner.network import SERVER, Ends, Network
 from planner.stations import serving
-from topologies.topology import Costs
+from topologies.model.topology import Costs
 
 __all__ = ["followed"]
 

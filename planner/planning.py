@@ -20,9 +20,9 @@ from protocol.ethernet import FRAMING
 from specs import placements
 from specs.jobfile import JobFile, Placement
 from specs.placements import KINDS
-from topologies.addressing import Addressing
-from topologies.ring import units_by_rank
-from topologies.topology import LinkQuality
+from topologies.model.addressing import Addressing
+from topologies.model.ring import units_by_rank
+from topologies.model.topology import LinkQuality
 
 __all__ = ["AS_THE_FILE_SAYS", "Link", "Need", "needs", "table"]
 

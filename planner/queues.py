@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 
 from controller.planning.tree_planner import Tree
 from controller.planning.windows import Crossed, crossed
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 
 __all__ = ["incast", "overflowing", "room"]
 

@@ -16,7 +16,7 @@ from itertools import product
 from planner.lines import Lines, Packet
 from planner.network import SERVER, WORKER, Network
 from protocol.ethernet import TCP_HEADERS
-from topologies.topology import Costs
+from topologies.model.topology import Costs
 
 __all__ = ["served"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from planner.network import Network
 from protocol.ethernet import FRAMING, LEAST_ON_WIRE
-from topologies.topology import Costs
+from topologies.model.topology import Costs
 
 __all__ = [
     "Station",

@@ -35,7 +35,7 @@ from planner.stations import links, passing, pipeline, processor, wire_bits
 from planner.traffic import Traffic, baselines, placement
 from protocol.ethernet import TCP_HEADERS
 from specs.placements import Kind, kind_of
-from topologies.topology import Costs
+from topologies.model.topology import Costs
 
 __all__ = ["without_network"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from planner.analytic import HOST, PROCESS, Prediction
 from planner.network import SERVER, WORKER, Network
 from planner.planning import Need
-from topologies.units import rate_text, size_text, time_text
+from topologies.model.units import rate_text, size_text, time_text
 
 __all__ = ["link_name", "refusals", "why"]
 

@@ -24,8 +24,8 @@ from simulation.nodes.environment import VirtualOutside
 from simulation.nodes.host import HostNode
 from simulation.nodes.switch import SwitchNode
 from simulation.nodes.switch_group import SwitchGroup
-from topologies.addressing import Addressing
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing
+from topologies.model.topology import Topology
 
 SERVICE = "unix:virtual"  # how hosts are told to call the job service: there is no socket
 

@@ -34,8 +34,8 @@ from simulation.tracing.tracer import Tracer
 from testbed import preflight
 from testbed.errors import JobError
 from testbed.preflight import Preflight
-from topologies.addressing import Addressing
-from topologies.spec import TopologyFile
+from topologies.model.addressing import Addressing
+from topologies.model.spec import TopologyFile
 
 log = logging.getLogger("virtual")
 

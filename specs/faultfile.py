@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.documents import Document, DocumentError, Location, Name, shown
-from topologies.documents import load as load_document
-from topologies.documents import parse as parse_document
-from topologies.spec import MOST_BAD
-from topologies.topology import Topology
-from topologies.units import TIMES, Fraction, duration, quantity
-from topologies.wording import few
+from topologies.model.documents import Document, DocumentError, Location, Name, shown
+from topologies.model.documents import load as load_document
+from topologies.model.documents import parse as parse_document
+from topologies.model.spec import MOST_BAD
+from topologies.model.topology import Topology
+from topologies.model.units import TIMES, Fraction, duration, quantity
+from topologies.model.wording import few
 
 CONTROLLER = "controller"
 EVERY_LINK = ("every", "link")  # as ends

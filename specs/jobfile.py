@@ -18,11 +18,11 @@ from specs import layerfile, placements
 from specs.jobspec import JobSpec
 from specs.layerfile import LayerTrace
 from specs.placements import KINDS, kind_of
-from topologies.documents import Document, DocumentError, Location, Problem, shown
-from topologies.documents import load as load_document
-from topologies.documents import parse as parse_document
-from topologies.spec import Topology
-from topologies.wording import few
+from topologies.model.documents import Document, DocumentError, Location, Problem, shown
+from topologies.model.documents import load as load_document
+from topologies.model.documents import parse as parse_document
+from topologies.model.spec import Topology
+from topologies.model.wording import few
 
 # Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
 MAX_WORLD = 4096

@@ -15,8 +15,8 @@ from protocol.optimizer import MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.pipeline import Pipeline
 from protocol.schedule import COSINE, LINEAR, Schedule
 from specs.placements import Tree, Word
-from topologies.documents import Name, shown
-from topologies.units import duration, size
+from topologies.model.documents import Name, shown
+from topologies.model.units import duration, size
 
 __all__ = [
     "CheckpointSpec",

@@ -17,9 +17,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.documents import Document, DocumentError, Problem, shown
-from topologies.documents import load as load_document
-from topologies.wording import few
+from topologies.model.documents import Document, DocumentError, Problem, shown
+from topologies.model.documents import load as load_document
+from topologies.model.wording import few
 
 _MOST_LAYERS = 20_000
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from topologies.topology import Topology
+from topologies.model.topology import Topology
 
 __all__ = ["KINDS", "Hosts", "Kind", "Tree", "Word", "hosts", "kind_of"]
 

@@ -7,7 +7,7 @@ import copy
 import re
 from typing import Any
 
-from topologies.documents import Location
+from topologies.model.documents import Location
 
 _PART = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)((?:\[[0-9]{1,6}\])*)")
 

@@ -28,9 +28,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from specs import sweepfields
-from topologies.documents import Document, DocumentError, Location, Name, shown
-from topologies.documents import load as load_document
-from topologies.wording import few
+from topologies.model.documents import Document, DocumentError, Location, Name, shown
+from topologies.model.documents import load as load_document
+from topologies.model.wording import few
 
 MOST_TRIALS = 10_000
 # An axis of its own, and the fields that it gives its values to.

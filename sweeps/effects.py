@@ -11,7 +11,7 @@ from typing import Any
 from specs.sweepfile import Axis
 from sweeps.table import Row, column
 from sweeps.trials import Trial
-from topologies.units import rate_text, size_text, time_text
+from topologies.model.units import rate_text, size_text, time_text
 
 __all__ = ["before", "equal"]
 

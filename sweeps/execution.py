@@ -18,7 +18,7 @@ from simulation import session
 from simulation.errors import VirtualError
 from sweeps import code
 from testbed.errors import JobError
-from topologies.spec import read as read_topology
+from topologies.model.spec import read as read_topology
 
 Message = dict[str, Any]
 

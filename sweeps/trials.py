@@ -20,10 +20,10 @@ from simulation import session
 from specs import sweepfields
 from specs.sweepfile import KINDS, Axis, SweepFile, SweepFileError
 from sweeps import code
-from topologies.documents import Document, DocumentError, Location, Problem
-from topologies.documents import load as load_document
-from topologies.spec import read as read_topology
-from topologies.topology import LinkQuality, Topology
+from topologies.model.documents import Document, DocumentError, Location, Problem
+from topologies.model.documents import load as load_document
+from topologies.model.spec import read as read_topology
+from topologies.model.topology import LinkQuality, Topology
 
 _LICENCE = "# SPDX-License-Identifier: Apache-2.0\n"
 _ID_LETTERS = 16

@@ -30,12 +30,12 @@ from specs.jobfile import JobFile, JobFileError, Placement
 from specs.jobspec import JobSpec
 from specs.p4program import DataPlaneError
 from testbed.targets import BMV2_QUEUE_PACKETS, Target
-from topologies.addressing import Addressing
-from topologies.documents import DocumentError, Location, Problem
-from topologies.ring import units_by_rank
-from topologies.spec import TopologyFile
-from topologies.topology import Topology
-from topologies.wording import few
+from topologies.model.addressing import Addressing
+from topologies.model.documents import DocumentError, Location, Problem
+from topologies.model.ring import units_by_rank
+from topologies.model.spec import TopologyFile
+from topologies.model.topology import Topology
+from topologies.model.wording import few
 from workloads.trainer import misfit
 from workloads.workloads import WORKLOADS, layers, open_workload, shapes
 

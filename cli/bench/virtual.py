@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks.common import Message, Schedule
 from cli.options import console_for, print_json, say, with_json
 from cli.view import show, show_rows
-from topologies.units import time_text
+from topologies.model.units import time_text
 
 _KINDS = ("payload", "headers")
 _TITLES = {

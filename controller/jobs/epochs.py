@@ -21,7 +21,7 @@ from controller.jobs.shards import Holding, Restored
 from controller.p4rt.connection import SwitchError
 from controller.planning.tree_planner import PlanRefusedError
 from protocol import jobs_pb2
-from topologies.ring import exposed, host_of
+from topologies.model.ring import exposed, host_of
 
 __all__ = ["ANSWER_SECONDS", "LAST_EPOCH", "LEAVE_SECONDS", "RETRY_SECONDS", "Epochs"]
 

@@ -20,7 +20,7 @@ from protocol.header import PORT
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
-from topologies.ring import host_of, interleaved
+from topologies.model.ring import host_of, interleaved
 
 __all__ = [
     "Job",
@@ -147,7 +147,7 @@ class Job:
     namespace: str
     nonce: str
     workers: tuple[str, ...]  # host names by rank
-    servers: tuple[str, ...]  # processes by rank, see topologies.addressing.Unit
+    servers: tuple[str, ...]  # processes by rank, see topologies.model.addressing.Unit
     kind: TreeKind
     window: int  # asked for; 0: the controller chooses
     streams: int

@@ -50,7 +50,7 @@ from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address
 from protocol.world import REAL, World
-from topologies.ring import units_by_rank
+from topologies.model.ring import units_by_rank
 
 __all__ = ["JobTable"]
 

@@ -21,9 +21,9 @@ from protocol.header import SERVER_PORTS
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.plan import Address
-from topologies.addressing import Addressing
-from topologies.topology import Topology
-from topologies.wording import few
+from topologies.model.addressing import Addressing
+from topologies.model.topology import Topology
+from topologies.model.wording import few
 
 __all__ = [
     "LONGEST_KEY_NAME",

@@ -27,8 +27,8 @@ from controller.p4rt.entries import (
     difference,
     insertion,
 )
-from topologies.addressing import Addressing, SwitchPort
-from topologies.topology import LinkQuality, Topology
+from topologies.model.addressing import Addressing, SwitchPort
+from topologies.model.topology import LinkQuality, Topology
 
 __all__ = ["Fabric", "FabricError"]
 

@@ -4,18 +4,18 @@
 A node has as many children as the packet's bitmap has bits. Where one core above can take all,
 there is one; where there are more, each takes its part of them, and those cores are joined by the
 next level in the same way, until one is left. Switches that are linked to the same ones above, as
-those of a pod, share them; in networks of ``topologies.shape`` the fewest cores in each pod are
-then the fewest in all, and no other choice would get by with less.
+those of a pod, share them; in networks of ``topologies.model.shape`` the fewest cores in each pod
+are then the fewest in all, and no other choice would get by with less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from topologies.addressing import Addressing
-from topologies.spec import MAX_PORTS
-from topologies.topology import Topology
-from topologies.wording import few
+from topologies.model.addressing import Addressing
+from topologies.model.spec import MAX_PORTS
+from topologies.model.topology import Topology
+from topologies.model.wording import few
 
 __all__ = ["MOST_CHILDREN", "NotJoinedError", "join"]
 

@@ -19,8 +19,8 @@ from ipaddress import IPv4Address
 from controller.planning.levels import MOST_CHILDREN, NotJoinedError, join
 from controller.planning.tree import Child, Parent, PlanRefusedError, Tree, TreeKind, TreeNode
 from protocol.partition import servers_of
-from topologies.addressing import Addressing, NoRouteError
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing, NoRouteError
+from topologies.model.topology import Topology
 
 __all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeKind", "TreeNode", "plan_trees"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from controller.planning.tree_planner import Tree, TreeNode
-from topologies.addressing import Addressing, SwitchPort
-from topologies.topology import LinkQuality
+from topologies.model.addressing import Addressing, SwitchPort
+from topologies.model.topology import LinkQuality
 
 MOST = 64
 # Hosts are no clocks: workers that share a machine get their turns milliseconds apart.

@@ -19,7 +19,7 @@ from emulation.jobs.recovery import Fault as Record
 from emulation.nodes.processes import Process
 from observability.control import Emit, Message
 from specs.faultfile import EVERY_LINK, Fault
-from topologies.ring import host_of
+from topologies.model.ring import host_of
 
 log = logging.getLogger("chaos")
 # The longest that a fault waits for sums under way.

@@ -53,7 +53,7 @@ class JobRun:
     emit: Callable[[Message], None]
     number: int = 0
     tree: str = ""  # that it was admitted with
-    servers: tuple[str, ...] = ()  # processes by rank, see topologies.addressing.Unit
+    servers: tuple[str, ...] = ()  # processes by rank, see topologies.model.addressing.Unit
     state: str = "starting"
     reason: str = ""
     ending: str = "stopped on request"  # why it is over, if it is cancelled

@@ -28,7 +28,7 @@ from emulation.nodes.switchprocess import PortCounters, SwitchProcess
 from observability import outcomes
 from protocol import jobs_pb2
 from protocol.outcomes import Outcome
-from topologies.ring import host_of
+from topologies.model.ring import host_of
 
 if TYPE_CHECKING:
     from emulation.jobs.jobrun import JobRun

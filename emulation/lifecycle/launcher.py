@@ -37,7 +37,7 @@ from switch.loader import load_program
 from switch.refusals import ProgramError
 from testbed import preflight
 from testbed.targets import choose
-from topologies.spec import read as read_topology
+from topologies.model.spec import read as read_topology
 
 _DOWN_SECONDS = 120.0  # a backstop: many processes end one after the other on a busy machine
 _POLL_SECONDS = 0.02

@@ -36,8 +36,8 @@ from planner.expected import Direction, Load, total
 from specs.faultfile import Fault
 from specs.jobfile import JobFileError, load
 from testbed.errors import JobError
-from topologies.addressing import Addressing
-from topologies.spec import read as read_topology
+from topologies.model.addressing import Addressing
+from topologies.model.spec import read as read_topology
 
 __all__ = ["Testbed"]
 

@@ -26,8 +26,8 @@ from mininet.node import Host, Switch
 
 from emulation.network.namespaces import NO_IPV6
 from emulation.network.shaping import FORWARD_PROBE, forward, shape
-from topologies.addressing import Addressing, HostInterface
-from topologies.topology import LinkQuality, Topology
+from topologies.model.addressing import Addressing, HostInterface
+from topologies.model.topology import LinkQuality, Topology
 
 # Mininet makes every logger that is asked for after its import its own.
 logging.setLoggerClass(logging.Logger)

@@ -12,7 +12,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from topologies.topology import LinkQuality
+from topologies.model.topology import LinkQuality
 
 # tc's own defaults for the second bucket let a burst through at far more than the rate or cap it
 # far below; one frame or about a millisecond, whichever is larger, meets the rate within 0.3 %.

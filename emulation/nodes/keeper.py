@@ -39,8 +39,8 @@ class Nodes:
     died: told the name of a process that ended, how, and what becomes of it. tell: told of servers
     that a job has to do without. Where ``hold`` has the name of a process, its next end is
     somebody's wish, and it stays away for so many seconds. ``servers``: by the names of server
-    processes (``topologies.addressing.Unit``); on a worker's host there is one if a job has asked
-    for it.
+    processes (``topologies.model.addressing.Unit``); on a worker's host there is one if a job has
+    asked for it.
     """
 
     def __init__(

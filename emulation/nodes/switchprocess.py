@@ -15,7 +15,7 @@ from typing import Any
 from emulation.nodes.processes import Process, Processes, python
 from observability.pcap import header
 from testbed.targets import BMV2, CPU_PORT, DEVICE_ID, Target
-from topologies.addressing import Addressing, SwitchPort
+from topologies.model.addressing import Addressing, SwitchPort
 
 # BMv2 listens for Thrift on every address of the network namespace, which is the sandbox's own.
 _FIRST_THRIFT_PORT = 9090

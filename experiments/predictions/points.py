@@ -28,9 +28,9 @@ from specs.placements import Tree, kind_of
 from sweeps import code
 from sweeps.execution import execute
 from testbed import preflight
-from topologies.addressing import Addressing
-from topologies.spec import parse
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
+from topologies.model.topology import Topology
 
 __all__ = ["POINTS", "Point", "Result", "measure"]
 

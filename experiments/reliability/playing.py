@@ -17,7 +17,7 @@ from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.scenarios import Course, Scenario
 from specs import faultfile as faults
 from specs.paths import ROOT
-from topologies.spec import load as load_topology
+from topologies.model.spec import load as load_topology
 
 Message = dict[str, Any]
 

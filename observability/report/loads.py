@@ -9,10 +9,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from observability.wording import deviation, sending_ends
-from topologies.addressing import Addressing
-from topologies.drawing import Lane, draw
-from topologies.topology import LinkQuality, Topology
-from topologies.units import rate_text, size_text
+from topologies.model.addressing import Addressing
+from topologies.model.drawing import Lane, draw
+from topologies.model.topology import LinkQuality, Topology
+from topologies.model.units import rate_text, size_text
 
 Message = dict[str, Any]
 

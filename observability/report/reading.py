@@ -14,8 +14,8 @@ from observability.control import ControlError, ask
 from observability.processinfo import tail
 from observability.record import RunDirectory, RunError
 from observability.series import Series
-from topologies.spec import TopologyError, load
-from topologies.topology import Topology
+from topologies.model.spec import TopologyError, load
+from topologies.model.topology import Topology
 
 Message = dict[str, Any]
 

@@ -16,8 +16,8 @@ from observability.report.loads import loads, size
 from observability.report.reading import Story
 from observability.series import Curve, Series, covered
 from observability.wording import count, sums
-from topologies.units import time_text
-from topologies.wording import costs
+from topologies.model.units import time_text
+from topologies.model.wording import costs
 
 Message = dict[str, Any]
 

@@ -24,7 +24,7 @@ from simulation.links.marking import mark
 from simulation.links.queues import Pace, Strict
 from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
 from switch.lines import LateError, LineError, LineQueue
-from topologies.topology import LinkQuality
+from topologies.model.topology import LinkQuality
 
 _SMALL = 64  # packets of a train: joining smaller ones is cheaper than having many
 _LONGEST = 10**6  # s that a queue may hold, so that times fit in 64 bits

@@ -19,8 +19,8 @@ from simulation.kernel.engine import Engine, Node
 from simulation.kernel.task_node import TaskNode
 from simulation.links.trains import NEVER
 from switch.p4runtime import Device
-from topologies.addressing import Addressing
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing
+from topologies.model.topology import Topology
 
 Result = TypeVar("Result")
 Send = Callable[[Any], None]

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from simulation.links.trains import SECOND, Lengths, Times, picoseconds
-from topologies.topology import Costs
+from topologies.model.topology import Costs
 
 _PARTS = 10**6  # of a picosecond, that a byte's cost is rounded to
 

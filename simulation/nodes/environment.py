@@ -17,7 +17,7 @@ from simulation.kernel.calls import Stub
 from simulation.kernel.engine import Engine
 from simulation.kernel.task_node import TaskNode
 from simulation.nodes.host import HostNode, VirtualEndpoint
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 
 
 class VirtualOutside(Outside):

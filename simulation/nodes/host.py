@@ -32,7 +32,7 @@ from simulation.links.trains import train as train_of
 from simulation.nodes.costs import Core, of_hosts, of_servers
 from simulation.nodes.frames import Arrived, Framing, arrived
 from switch.lines import address
-from topologies.addressing import Addressing, HostInterface
+from topologies.model.addressing import Addressing, HostInterface
 
 _FIRST_PORT = 49152  # of those that nobody has asked for (RFC 6335)
 _RECEIVE_BUFFER = 4 << 20

@@ -12,7 +12,7 @@ from protocol.frames import Interface
 from simulation.kernel.tasks import Waiter
 from simulation.nodes.byte_streams import Content, Streams, head
 from simulation.nodes.host import HostNode
-from topologies.addressing import Addressing, HostInterface
+from topologies.model.addressing import Addressing, HostInterface
 
 _FIRST_PORT = 20_000  # member m's
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.network.testbeds import Rackhub
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
 
 pytestmark = pytest.mark.network
 

@@ -16,7 +16,7 @@ from protocol.consistency import Consistency
 from protocol.optimizer import OptimizerPlan
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
-from topologies.spec import parse
+from topologies.model.spec import parse
 
 WORLD = 3
 CHUNKS = 8

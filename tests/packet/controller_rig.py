@@ -25,8 +25,8 @@ from protocol.plan import Address
 from specs.p4program import SOURCES
 from switch.p4runtime import Device, serve
 from tests.packet.thrift import free_port
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
 
 PROGRAM = SOURCES / "build" / "aggregation.json"
 P4INFO = SOURCES / "build" / "aggregation.p4info.txtpb"

@@ -24,9 +24,9 @@ from hosts.server.process import ServerProcess
 from protocol.header import PORT
 from switch.p4runtime import Device
 from tests.packet.targets import build
-from topologies.addressing import Addressing
-from topologies.spec import parse
-from topologies.topology import Node, Topology
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
+from topologies.model.topology import Node, Topology
 
 TOPOLOGY = parse("name: loopback\nracks: [{workers: 2, servers: 1}]\ncores: 0\n")
 

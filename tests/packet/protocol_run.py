@@ -16,7 +16,7 @@ from protocol.optimizer import OptimizerPlan
 from tests.history import history
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
-from topologies.spec import parse
+from topologies.model.spec import parse
 
 # Virtual seconds; a run that needs more hangs. At 30 % loss per hop one question in 17 is answered.
 LIMIT = 50_000.0

@@ -24,7 +24,7 @@ from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
 from tests.history import Contacts
 from tests.packet.switched_network import AGAIN_SECONDS, Host, SwitchedNetwork
-from topologies.ring import host_of
+from topologies.model.ring import host_of
 
 HEARTBEAT_SECONDS = 2.0
 LANES = 256

@@ -30,8 +30,8 @@ from protocol.outcomes import Outcome
 from protocol.plan import Address
 from switch.p4runtime import Device
 from tests.packet.targets import build
-from topologies.addressing import Addressing, HostInterface
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing, HostInterface
+from topologies.model.topology import Topology
 
 HOP_SECONDS = 0.001
 # Arrivals are on a grid, so that a host gets those of one moment together, as from a socket: this

@@ -32,7 +32,7 @@ from tests.packet.controller_rig import (
     table,
     values,
 )
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 
 pytestmark = pytest.mark.packet
 

@@ -22,7 +22,7 @@ from protocol.header import PORT
 from specs.p4program import SOURCES
 from tests.packet.controller_rig import P4INFO, PROGRAM, state
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
-from topologies.spec import parse
+from topologies.model.spec import parse
 
 pytestmark = pytest.mark.packet
 

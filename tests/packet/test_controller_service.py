@@ -34,7 +34,7 @@ from tests.packet.controller_rig import (
     switches,
     table,
 )
-from topologies.addressing import Addressing
+from topologies.model.addressing import Addressing
 
 pytestmark = pytest.mark.packet
 

@@ -17,7 +17,7 @@ from protocol.pipeline import USUAL, Pipeline
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
-from topologies.ring import units_by_rank
+from topologies.model.ring import units_by_rank
 
 pytestmark = pytest.mark.packet
 

@@ -21,7 +21,7 @@ from protocol.header import PORT
 from protocol.plan import Address
 from tests.packet.controller_rig import entries, values
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
-from topologies.spec import parse
+from topologies.model.spec import parse
 
 pytestmark = pytest.mark.packet
 

@@ -26,8 +26,8 @@ from tests.packet.conftest import TARGETS
 from tests.packet.controller_rig import Clock, enter
 from tests.packet.node_rig import SWITCH_MAC, lanes
 from tests.packet.targets import Output, Target, opened
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
 
 pytestmark = pytest.mark.packet
 

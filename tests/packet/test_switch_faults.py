@@ -35,9 +35,9 @@ from tests.packet.controller_rig import (
     values,
 )
 from tests.packet.thrift import free_port
-from topologies.addressing import Addressing
-from topologies.spec import parse
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
+from topologies.model.topology import Topology
 
 pytestmark = pytest.mark.packet
 

@@ -22,8 +22,8 @@ from observability.series import SeriesWriter
 from planner.expected import Direction, Workload, expected
 from protocol.outcomes import Outcome
 from tests.conftest import ROOT
-from topologies.addressing import Addressing
-from topologies.spec import load
+from topologies.model.addressing import Addressing
+from topologies.model.spec import load
 
 Message = dict[str, Any]
 TOPOLOGY = ROOT / "topologies" / "two-racks.yaml"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.addressing import GATEWAY, Addressing, NoRouteError, Route
-from topologies.spec import parse
-from topologies.topology import Link, LinkQuality, Node, Topology
+from topologies.model.addressing import GATEWAY, Addressing, NoRouteError, Route
+from topologies.model.spec import parse
+from topologies.model.topology import Link, LinkQuality, Node, Topology
 
 pytestmark = pytest.mark.unit
 

@@ -26,9 +26,9 @@ from planner.planning import needs
 from planner.stations import pipeline, slots_for
 from planner.traffic import baselines
 from tests.conftest import ROOT
-from topologies.addressing import Addressing
-from topologies.shape import Level
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.shape import Level
+from topologies.model.spec import parse
 
 pytestmark = pytest.mark.unit
 

@@ -15,7 +15,7 @@ from benchmarks.calibration import LARGE, SMALL, Calibration, frame, of_frames
 from benchmarks.common import Schedule
 from cli.main import main
 from hosts.net.offload import available
-from topologies.spec import parse
+from topologies.model.spec import parse
 
 RACK = "name: rack\nracks: [{workers: 2, servers: 1}]\n"
 

@@ -36,8 +36,8 @@ from simulation.nodes.byte_streams import Content, StreamError, Streams, head
 from specs import jobfile
 from specs.p4program import SOURCES
 from testbed import preflight
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
 
 BUILD = SOURCES / "build"
 PLANE = DataPlane.load(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")

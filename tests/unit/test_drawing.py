@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from topologies.addressing import Addressing
-from topologies.drawing import MOST_LABELS, Lane, draw
-from topologies.spec import load, parse
+from topologies.model.addressing import Addressing
+from topologies.model.drawing import MOST_LABELS, Lane, draw
+from topologies.model.spec import load, parse
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ import pytest
 
 from specs.faultfile import EVERY_LINK, KINDS, Fault, FaultsError, load, parse, schedule
 from tests.conftest import ROOT
-from topologies.spec import load as load_topology
+from topologies.model.spec import load as load_topology
 
 TOPOLOGY = load_topology(ROOT / "topologies" / "two-racks.yaml")
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from specs import faultfile as faults
 from specs import jobfile
 from tests.conftest import ROOT
-from topologies import spec
-from topologies.documents import DEEPEST, MOST_BYTES, DocumentError
+from topologies.model import spec
+from topologies.model.documents import DEEPEST, MOST_BYTES, DocumentError
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from protocol.schedule import Schedule
 from specs.jobfile import JobFileError, load, parse
 from specs.jobspec import JobSpec
 from tests.conftest import ROOT
-from topologies.spec import load as load_topology
+from topologies.model.spec import load as load_topology
 from workloads.workloads import WORKLOADS
 
 TWO_RACKS = load_topology(ROOT / "topologies" / "two-racks.yaml")

@@ -20,9 +20,9 @@ from protocol.header import PORT
 from protocol.plan import Address, ServerPlan, WorkerPlan
 from specs.p4program import SOURCES
 from switch.p4runtime import Device
-from topologies.addressing import Addressing
-from topologies.spec import load, parse
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing
+from topologies.model.spec import load, parse
+from topologies.model.topology import Topology
 
 pytestmark = pytest.mark.unit
 

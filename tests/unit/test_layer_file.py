@@ -12,8 +12,8 @@ from specs import jobfile
 from specs.p4program import SOURCES
 from testbed import preflight
 from tests.conftest import ROOT
-from topologies.documents import DocumentError
-from topologies.spec import read
+from topologies.model.documents import DocumentError
+from topologies.model.spec import read
 from workloads.workloads import layers
 
 BUILD = SOURCES / "build"

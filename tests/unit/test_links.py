@@ -6,8 +6,8 @@ from __future__ import annotations
 from observability.links import Carried, Measured, rows, since
 from planner.expected import Direction
 from tests.conftest import ROOT
-from topologies.addressing import Addressing
-from topologies.spec import load
+from topologies.model.addressing import Addressing
+from topologies.model.spec import load
 
 ADDRESSING = Addressing(load(ROOT / "topologies" / "two-racks.yaml"))
 SWITCHES = ("tor0", "tor1", "core0")

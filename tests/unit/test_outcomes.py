@@ -20,8 +20,8 @@ from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
 from protocol.outcomes import Outcome
 from tests.conftest import ROOT
-from topologies.addressing import Addressing
-from topologies.spec import load
+from topologies.model.addressing import Addressing
+from topologies.model.spec import load
 
 SERVERS = ("s0", "s1")
 

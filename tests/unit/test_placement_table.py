@@ -22,8 +22,8 @@ from observability.links import Carried
 from planner.expected import Workload, expected
 from specs.jobfile import parse as parse_job
 from specs.placements import KINDS
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
 from workloads.workloads import shapes
 
 pytestmark = pytest.mark.unit

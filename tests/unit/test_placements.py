@@ -12,8 +12,8 @@ from specs.p4program import SOURCES
 from testbed import preflight
 from testbed.preflight import JobPlan, read_program
 from tests.conftest import ROOT
-from topologies.spec import load as load_topology
-from topologies.spec import read
+from topologies.model.spec import load as load_topology
+from topologies.model.spec import read
 
 pytestmark = pytest.mark.unit
 

@@ -14,9 +14,9 @@ from planner.expected import HEADER_FRAME_BYTES, Workload, expected
 from planner.network import SERVER, WORKER, Network, uplink
 from specs import placements
 from specs.placements import kind_of
-from topologies.addressing import Addressing
-from topologies.ring import units_by_rank
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.ring import units_by_rank
+from topologies.model.spec import parse
 
 pytestmark = pytest.mark.unit
 

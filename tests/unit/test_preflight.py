@@ -19,8 +19,8 @@ from testbed import preflight
 from testbed.preflight import Preflight, read_program
 from tests.conftest import ROOT
 from tests.unit.virtual_session import run
-from topologies.documents import DocumentError
-from topologies.spec import read
+from topologies.model.documents import DocumentError
+from topologies.model.spec import read
 from workloads.trainer import Replica
 from workloads.workloads import shapes
 

@@ -21,8 +21,8 @@ from observability.record import RunDirectory, RunError
 from planner.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
 from testbed.errors import CONSEQUENCE
 from tests.conftest import ROOT
-from topologies.addressing import Addressing
-from topologies.spec import load
+from topologies.model.addressing import Addressing
+from topologies.model.spec import load
 
 # 100 + 1 chunks, of which the first is filled and the second holds one value.
 WORK = Workload(sizes=(25_600, 1), lanes=256, iterations=10, chunks_per_slice=32)

@@ -13,9 +13,9 @@ from protocol.header import PORT, SERVER_PORTS
 from protocol.plan import backup_of
 from specs.faultfile import Fault, FaultsError, parse, schedule
 from tests.conftest import ROOT
-from topologies import spec
-from topologies.addressing import FIRST_PORT, Addressing
-from topologies.ring import host_of, interleaved, units_by_rank
+from topologies.model import spec
+from topologies.model.addressing import FIRST_PORT, Addressing
+from topologies.model.ring import host_of, interleaved, units_by_rank
 
 pytestmark = pytest.mark.unit
 

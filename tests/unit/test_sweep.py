@@ -23,7 +23,7 @@ from sweeps.local import LocalCrew
 from sweeps.store import opened
 from sweeps.trials import Trial
 from tests.unit import small_sweep
-from topologies.units import time_text
+from topologies.model.units import time_text
 
 # Answers for a trial as the real process does. That of topology `dies` never does, that of `shy`
 # only the second time.

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from specs.faultfile import parse as parse_faults
-from topologies.spec import TopologyError, load, parse, read
+from topologies.model.spec import TopologyError, load, parse, read
 
 pytestmark = pytest.mark.unit
 

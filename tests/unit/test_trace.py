@@ -24,8 +24,8 @@ from planner.expected import Direction
 from protocol.frames import Interface, to_frames
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
 from tests.conftest import ROOT
-from topologies.addressing import Addressing
-from topologies.spec import load
+from topologies.model.addressing import Addressing
+from topologies.model.spec import load
 
 ADDRESSING = Addressing(load(ROOT / "topologies" / "two-racks.yaml"))
 MICRO, NANO = 0xA1B2C3D4, 0xA1B23C4D

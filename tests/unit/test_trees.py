@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
 from controller.planning.windows import choose_window
 from protocol.partition import servers_of, shares
-from topologies.addressing import Addressing
-from topologies.spec import parse
-from topologies.topology import Topology
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
+from topologies.model.topology import Topology
 
 pytestmark = pytest.mark.unit
 

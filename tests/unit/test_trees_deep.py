@@ -14,9 +14,9 @@ from controller.planning.windows import choose_window
 from planner.expected import HEADER_FRAME_BYTES, Workload, expected
 from protocol.partition import servers_of
 from tests.unit.test_trees import FRAME, build, check_counts, climb
-from topologies.addressing import Addressing
-from topologies.topology import Topology
-from topologies.wording import few
+from topologies.model.addressing import Addressing
+from topologies.model.topology import Topology
+from topologies.model.wording import few
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.units import RATES, SIZES, TIMES, quantity, rate_text, size_text, time_text
+from topologies.model.units import RATES, SIZES, TIMES, quantity, rate_text, size_text, time_text
 
 pytestmark = pytest.mark.unit
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from simulation.nodes.costs import Core, Cost, of_hosts, of_servers
 from tests.unit.virtual_session import one_by_one, run
-from topologies.spec import TopologyError, parse
-from topologies.topology import Costs
+from topologies.model.spec import TopologyError, parse
+from topologies.model.topology import Costs
 
 packets = st.lists(st.tuples(st.integers(0, 50_000), st.integers(60, 9014)), max_size=40)
 

@@ -24,8 +24,8 @@ from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND, Train
 from simulation.network import SERVICE, Network
 from specs.p4program import SOURCES
-from topologies.addressing import Addressing
-from topologies.spec import parse
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
 
 SMALL = """
 name: small

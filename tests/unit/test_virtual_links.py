@@ -17,7 +17,7 @@ from protocol.frames import ipv4_checksum
 from simulation.errors import CausalityError, LinkError, TrainError
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, Train, joined, train
-from topologies.topology import LinkQuality
+from topologies.model.topology import LinkQuality
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND
 from simulation.session import Session, check
 from simulation.tracing.events import TraceFile
-from topologies.spec import read
+from topologies.model.spec import read
 
 
 class StoppedError(Exception):

@@ -28,8 +28,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from topologies.prefixes import aggregated
-from topologies.topology import Link, LinkQuality, Node, Topology
+from topologies.model.prefixes import aggregated
+from topologies.model.topology import Link, LinkQuality, Node, Topology
 
 __all__ = [
     "FIRST_PORT",

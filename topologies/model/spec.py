@@ -38,13 +38,13 @@ from pydantic import (
     model_validator,
 )
 
-from topologies.documents import Document, DocumentError, Location, Name, Problem, shown
-from topologies.documents import load as load_document
-from topologies.documents import parse as parse_document
-from topologies.shape import Level, Rack, Shape
-from topologies.topology import Costs, Link, LinkQuality, Node, Topology
-from topologies.units import Fraction, Rate, Size, Time, duration, fraction, size
-from topologies.wording import few
+from topologies.model.documents import Document, DocumentError, Location, Name, Problem, shown
+from topologies.model.documents import load as load_document
+from topologies.model.documents import parse as parse_document
+from topologies.model.shape import Level, Rack, Shape
+from topologies.model.topology import Costs, Link, LinkQuality, Node, Topology
+from topologies.model.units import Fraction, Rate, Size, Time, duration, fraction, size
+from topologies.model.wording import few
 
 __all__ = [
     "Link",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from topologies.addressing import Addressing, Unit
+from topologies.model.addressing import Addressing, Unit
 
 __all__ = ["exposed", "host_of", "interleaved", "units_by_rank"]
 

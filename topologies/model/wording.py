@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from topologies.topology import Costs, Link, Node, Topology
-from topologies.units import rate_text, time_text
+from topologies.model.topology import Costs, Link, Node, Topology
+from topologies.model.units import rate_text, time_text
 
 __all__ = ["SHARED", "alike", "costs", "faults", "few", "in_box", "rates", "times"]
 

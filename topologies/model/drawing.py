@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A topology as a picture: SVG, cores above ToRs above hosts, one frame per rack.
 
-``topologies.layout`` says where, ``topologies.wording`` in which words. Rates stand on the links
-between switches and in the hosts; what a link does to packets is written where it does. Names,
-addresses and all link properties come up where the mouse rests.
+``topologies.model.layout`` says where, ``topologies.model.wording`` in which words. Rates stand on
+the links between switches and in the hosts; what a link does to packets is written where it does.
+Names, addresses and all link properties come up where the mouse rests.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from xml.etree import ElementTree
 
-from topologies import wording
-from topologies.addressing import Addressing
-from topologies.layout import HOST_HEIGHT, MARGIN, SWITCH_HEIGHT, SWITCH_WIDTH, Layout
-from topologies.topology import Link, Node, Topology
+from topologies.model import wording
+from topologies.model.addressing import Addressing
+from topologies.model.layout import HOST_HEIGHT, MARGIN, SWITCH_HEIGHT, SWITCH_WIDTH, Layout
+from topologies.model.topology import Link, Node, Topology
 
 __all__ = ["Lane", "draw"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from topologies.topology import Link, Topology
+from topologies.model.topology import Link, Topology
 
 __all__ = [
     "HOST_HEIGHT",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from topologies.topology import Node
+from topologies.model.topology import Node
 
 __all__ = ["Level", "Rack", "Shape"]
 
