@@ -35,7 +35,7 @@ def test_clock_and_threads_come_from_the_world():
     found = {}
     for package in (hosts, controller):
         folder = Path(package.__file__).parent
-        for file in sorted(folder.glob("*.py")):
+        for file in sorted(folder.rglob("*.py")):
             if means := own_means(file.read_text()):
-                found[f"{folder.name}/{file.name}"] = means
+                found[str(file.relative_to(folder.parent))] = means
     assert found == EDGES
