@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from cli.files import FILE
-from cli.pipes import PipedConsole, end_unread, silence
-from cli.starting import ended_by_interrupt
+from cli.interrupts import exit_on_interrupt
+from cli.pipes import PipedConsole, discard_output, end_without_reader
 from observability import record
 from specs.paths import ROOT
 from topologies.model.units import quantity
@@ -71,7 +71,7 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.places and cmd_name not in self.commands:
             module, _, attribute = self.places[cmd_name].partition(":")
-            with ended_by_interrupt():
+            with exit_on_interrupt():
                 self.add_command(getattr(import_module(module), attribute), cmd_name)
         return super().get_command(ctx, cmd_name)
 
@@ -101,7 +101,7 @@ class Group(click.Group):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            silence()
+            discard_output()
             ctx.exit(UNREAD)
 
 
@@ -113,7 +113,7 @@ def say(text: str) -> None:
     try:
         click.echo(text, err=True)
     except BrokenPipeError:
-        end_unread()
+        end_without_reader()
 
 
 def print_json(value: Any) -> None:

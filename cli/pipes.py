@@ -10,17 +10,17 @@ import sys
 
 from rich.console import Console
 
-__all__ = ["PipedConsole", "end_unread", "left", "silence"]
+__all__ = ["PipedConsole", "discard_output", "end_without_reader", "is_reader_gone"]
 
-_left = False
-
-
-def left() -> bool:
-    """Whether it was ``end_unread`` that raised SIGTERM."""
-    return _left
+_reader_gone = False
 
 
-def silence() -> None:
+def is_reader_gone() -> bool:
+    """Whether it was ``end_without_reader`` that raised SIGTERM."""
+    return _reader_gone
+
+
+def discard_output() -> None:
     """What is printed from now on where nobody reads goes nowhere, without an error."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -31,17 +31,17 @@ def silence() -> None:
             os.close(nowhere)
 
 
-def end_unread() -> None:
+def end_without_reader() -> None:
     """Ends a command whose output nobody reads any more.
 
     Where SIGTERM is handled, so that something is left in order, it is raised: SIGPIPE itself has
     to stay ignored, as every socket raises it whose other end is gone. Else ``BrokenPipeError``.
     """
-    global _left
-    silence()
+    global _reader_gone
+    discard_output()
     if not callable(signal.getsignal(signal.SIGTERM)):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-    _left = True
+    _reader_gone = True
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -49,6 +49,6 @@ class PipedConsole(Console):
     """A console that a command ends with."""
 
     def on_broken_pipe(self) -> None:
-        """See ``end_unread``."""
+        """See ``end_without_reader``."""
         self.quiet = True
-        end_unread()
+        end_without_reader()

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cli.run import EndedError, ending_on_signals
+from cli.emulated import EndedError, ending_on_signals
 from cli.view import View
 from controller.p4rt.dataplane import DataPlane
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_for

@@ -13,7 +13,7 @@ import click
 import yaml
 from rich.console import Console
 
-from cli.run import bringing_up
+from cli.emulated import bringing_up
 from cli.view import View, show
 from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import Launch, LaunchError, program_files

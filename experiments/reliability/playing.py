@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from cli.run import run
+from cli.emulated import run
 from cli.view import View
 from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.scenarios import Course, Scenario

@@ -229,7 +229,7 @@ def test_a_command_that_is_misspelled_is_recognised() -> None:
 
 
 def test_commands_for_a_testbed_import_nothing_that_takes_long() -> None:
-    code = "import sys, cli.main, cli.asking; print(*sys.modules)"
+    code = "import sys, cli.main, cli.control; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     slow = {"controller", "grpc", "jinja2", "p4", "sklearn"}
     assert not {name.split(".")[0] for name in told.stdout.split()} & slow

@@ -21,7 +21,7 @@ from baselines import tcp, virtual
 from baselines.contest import BASELINES, IN_NETWORK, ContestError, Outcome, Work, contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
-from cli import comparing
+from cli import compare
 from cli.main import main
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
@@ -272,7 +272,7 @@ def test_what_queues_dropped_is_told_with_its_place(capsys: pytest.CaptureFixtur
     assert row["dropped_packets"] == sum(each)
     facts = {"topology": "small", "workers": 6, "bytes": 40_044, "tensors": 2, "iterations": 2}
     where = {"clock": "emulated", "target": "bmv2", "framing": False}
-    comparing.show_comparison(Console(width=300), {**facts, **where}, [row])
+    compare.show_comparison(Console(width=300), {**facts, **where}, [row])
     told = capsys.readouterr().out
     assert f"{sum(each):,.4g}, most at {last.interface}" in told
     assert "6 workers sum 40 kB in 2 tensors, emulated on bmv2; medians of 2 iterations" in told

@@ -33,7 +33,7 @@ if "cli" in sys.orig_argv:
     [
         ("cli.main", False, -signal.SIGINT),
         ("cli.main", True, 0),
-        ("cli.looking", False, -signal.SIGINT),
+        ("cli.inspect", False, -signal.SIGINT),
     ],
 )
 def test_ctrl_c_while_it_starts_leaves_no_traceback(

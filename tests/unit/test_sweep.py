@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from cli import sweeping
+from cli import sweep
 from cli.main import main
 from emulation.nodes.processes import environment, python
 from specs.paths import ROOT
@@ -86,7 +86,7 @@ def test_a_killed_sweep_goes_on_where_it_was(
         assert line.split("  ")[:2] == [row["trial"], rate]
         assert time_text(row["iteration_median_s"], 4) in line
 
-    monkeypatch.setattr(sweeping, "_MOST_SHOWN", 1)
+    monkeypatch.setattr(sweep, "_MOST_SHOWN", 1)
     cut = CliRunner().invoke(main, ["sweep", str(path)]).stdout.strip().splitlines()
     assert cut[:2] == [titles, told[0]]
     assert cut[2].startswith("... and 2 more trials; all of them")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.explained import show_why
+from cli.diagnostics import show_why
 from controller.planning.tree_planner import TreeKind
 from emulation.jobs.inquiry import Inquiry
 from emulation.nodes.processes import Processes

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from cli.explained import show_trace
+from cli.diagnostics import show_trace
 from cli.files import FILE, PICTURE
 from cli.options import (
     DEFAULT_JOB,

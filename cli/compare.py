@@ -26,6 +26,7 @@ from baselines.contest import (
     contenders,
     server_units,
 )
+from cli.emulated import bringing_up
 from cli.files import FILE, PICTURE
 from cli.options import (
     DEFAULT_JOB,
@@ -37,7 +38,6 @@ from cli.options import (
     seeded,
     with_json,
 )
-from cli.run import bringing_up
 from cli.view import Meanwhile, show, show_rows, within
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources

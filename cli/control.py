@@ -36,7 +36,7 @@ def why_command(job: str, on: str | None, as_json: bool) -> None:
     if as_json:
         print_json(told)
     else:
-        from cli.explained import show_why
+        from cli.diagnostics import show_why
 
         show_why(console_for(), told)
     sys.exit(WAITS if told["waits"] else 0)

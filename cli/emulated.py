@@ -40,7 +40,7 @@ def ending_on_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP become exceptions like Ctrl-C does, so that contexts are left in order."""
 
     def end(number: int, _: object) -> None:
-        raise EndedError(signal.SIGPIPE if pipes.left() else number)
+        raise EndedError(signal.SIGPIPE if pipes.is_reader_gone() else number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:

@@ -7,11 +7,11 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["ended_by_interrupt"]
+__all__ = ["exit_on_interrupt"]
 
 
 @contextmanager
-def ended_by_interrupt() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """Ctrl-C ends the process at once meanwhile, for the imports of others, which would tell of it
     each in a way of its own. In the main thread only."""
     handler = signal.getsignal(signal.SIGINT)
