@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub``, and ``python -m cli``: starts the command line."""
+"""Entry point of ``rackhub`` and of ``python -m cli``."""
 
 from cli.interrupts import exit_on_interrupt
 

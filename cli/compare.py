@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub compare``: sums in the network beside those of baselines on the same links."""
+"""``rackhub compare``: in-network all-reduce against baselines on the same links."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from workloads.workloads import shapes
 Message = dict[str, Any]
 _ALL = (IN_NETWORK, *BASELINES, GLOO)
 _BYTES_PER_VALUE = 4
-_DIGITS = 4  # of times and bytes: what sets them apart from the closed form
+_DIGITS = 4  # enough to show differences from the closed form
 
 
 def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ def _play_all(
         say(f"{number}/{len(listed)} {one.name} ({one.meaning})")
         began = time.monotonic()
         with Meanwhile(console_for(stderr=True)) as meanwhile:
-            outcome = play(one, lambda told: meanwhile.tell(within(told, "bytes")))
+            outcome = play(one, lambda progress: meanwhile.tell(within(progress, "bytes")))
         rows.append(outcome.row(addressing, framing=framing))
         took = time_text(time.monotonic() - began, 2)
         say(f"    {time_text(rows[-1]['seconds'], _DIGITS)} an iteration; it took {took} here")
@@ -240,12 +240,12 @@ def _work(
     target: Target,
     virtual_: bool,
 ) -> tuple[JobPlan, Work]:
-    """The job, as it would be admitted, and its tensors."""
+    """Returns the admitted job's plan, and its tensors. Raises ``ContestError``."""
     if size is None:
         path = job or DEFAULT_JOB
         checked = preflight.check(loaded, [path], plane, target, virtual=virtual_)
         (plan,) = checked.jobs
-        for warning in checked.warnings:  # in emulation those of the topology are told later
+        for warning in checked.warnings:  # the launcher prints those of the topology
             if virtual_ or warning.file == plan.file.source:
                 say(f"warning: {warning}")
         return plan, Work(tuple(shapes(plan.file.spec).values()), 1)
@@ -269,7 +269,11 @@ def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
 
 
 def show_comparison(console: Console, facts: Message, rows: list[Message]) -> None:
-    """Prints what ``--json`` has, for people."""
+    """Prints the comparison as a table.
+
+    Args:
+        facts, rows: As ``--json`` prints them.
+    """
     clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
     many = facts["iterations"]
     measured = f"medians of {many} iterations" if many > 1 else "one iteration"
@@ -287,14 +291,14 @@ def show_comparison(console: Console, facts: Message, rows: list[Message]) -> No
         "host": "host link", "core": "core link", "total": "all links",
         "expected": "expected (host, core)", "dropped": "dropped", "right": "sums",
     }  # fmt: skip
-    show_rows(console, [_told(row) for row in rows], columns)
+    show_rows(console, [_cells(row) for row in rows], columns)
     if len(rows) > 1:
         first, *others = sorted(rows, key=lambda row: row["seconds"])
         text = ", ".join(f"{row['name']} {row['seconds'] / first['seconds']:.3g}" for row in others)
         show(console, f"\nquickest: {first['name']}; times as long: {text}")
 
 
-def _told(row: Message) -> Message:
+def _cells(row: Message) -> Message:
     expected = [size_text(row[f"closed_form_{name}_bytes"], _DIGITS) for name in ("host", "core")]
     return {
         "name": row["name"],
@@ -312,7 +316,7 @@ def _told(row: Message) -> Message:
 
 
 def _dropped(row: Message) -> str:
-    """Frames for which queues had no room, and at which link most of them."""
+    """Formats the number of frames that full queues dropped, and the worst link."""
     if not row["dropped_packets"]:
         return ""
     most = max(row["links"], key=lambda link: link["dropped_packets"] or 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line does before it has imported anything."""
+"""Handling of Ctrl-C while the command line is still importing modules."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ __all__ = ["exit_on_interrupt"]
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Ctrl-C ends the process at once meanwhile, for the imports of others, which would tell of it
-    each in a way of its own. In the main thread only."""
+    """Lets Ctrl-C end the process at once inside the context: an interrupted import of a third
+    party prints a traceback or hides the interrupt. For the main thread only."""
     handler = signal.getsignal(signal.SIGINT)
-    if handler is not signal.default_int_handler:  # ignored, as in the background
+    if (
+        handler is not signal.default_int_handler
+    ):  # e.g. ignored, as a shell sets it for background processes
         yield
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``rackhub --help``."""
+"""The top-level command group and the table of its commands."""
 
 from __future__ import annotations
 

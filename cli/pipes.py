@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever reads what a command prints may leave before its end, as ``| head`` does."""
+"""Handling of output pipes whose reader closes them early, as ``| head`` does."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _reader_gone = False
 
 
 def is_reader_gone() -> bool:
-    """Whether it was ``end_without_reader`` that raised SIGTERM."""
+    """Tells whether ``end_without_reader`` raised the SIGTERM."""
     return _reader_gone
 
 
 def discard_output() -> None:
-    """What is printed from now on where nobody reads goes nowhere, without an error."""
+    """Redirects output streams whose pipe is closed to the null device."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -32,10 +32,10 @@ def discard_output() -> None:
 
 
 def end_without_reader() -> None:
-    """Ends a command whose output nobody reads any more.
+    """Ends the command when its output pipe is closed.
 
-    Where SIGTERM is handled, so that something is left in order, it is raised: SIGPIPE itself has
-    to stay ignored, as every socket raises it whose other end is gone. Else ``BrokenPipeError``.
+    Raises SIGTERM if it has a handler, which cleans up: SIGPIPE itself has to stay ignored, as
+    sockets with a closed peer raise it, too. Raises ``BrokenPipeError`` otherwise.
     """
     global _reader_gone
     discard_output()
@@ -46,9 +46,9 @@ def end_without_reader() -> None:
 
 
 class PipedConsole(Console):
-    """A console that a command ends with."""
+    """A console that ends the command when its pipe is closed."""
 
     def on_broken_pipe(self) -> None:
-        """See ``end_without_reader``."""
+        """Ends the command (``end_without_reader``)."""
         self.quiet = True
         end_without_reader()

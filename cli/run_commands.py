@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that start testbeds and jobs."""
+"""Commands that start testbeds and run jobs: run, chaos, up, submit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_command(
     files = list(jobs) or [DEFAULT_JOB]
     with View(console) as view:
         if options.pop("clock") == "virtual":
-            from cli.virtual import run_virtually  # which imports much
+            from cli.virtual import run_virtually  # slow to import
 
             directory, matches = run_virtually(topology, files, view, trace=trace, **options)
         elif trace is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub bench server``: a server's core, against one that only adds what it receives."""
+"""``rackhub bench server``: compares a server's core with one that only adds what it receives."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def _show(found: Message) -> None:
         show(console, f"{text} {LEAST_BUSY:.0%} of its time, so it was not the bottleneck")
 
 
-def _row(name: str, told: Message) -> Message:
-    rate = told["chunks_per_second"]
+def _row(name: str, one: Message) -> Message:
+    rate = one["chunks_per_second"]
     return {
         "what": name,
         "rate": f"{rate['median']:,.0f}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
         "bytes": rate["median"],
-        "busy": f"{told['busy']:.0%}",
-        "kernel": f"{told['kernel']['median']:.0%}",
-        "others": f"{told['others']:.0%}",
+        "busy": f"{one['busy']:.0%}",
+        "kernel": f"{one['kernel']['median']:.0%}",
+        "others": f"{one['others']:.0%}",
     }

@@ -87,7 +87,7 @@ def test_what_is_down_or_silent_is_shown_as_such() -> None:
     # Started again: its counters began anew.
     now["switches"][1]["outcomes"] = dict.fromkeys(now["switches"][1]["outcomes"], 1)
     of = lines(now, small_run.snapshot())
-    assert any(line.startswith("the controller is not there") for line in of)
+    assert any(line.startswith("the controller is down: ") for line in of)
     (down,) = [line for line in of if line.startswith("tor0 (down)")]
     assert set(down.removeprefix("tor0 (down)").split()) == {"-"}
     assert row(of, "tor1")["contributions/s"] == "-"

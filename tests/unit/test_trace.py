@@ -182,7 +182,7 @@ def test_of_a_run_that_was_killed_what_its_captures_have_is_told_and_that_they_l
     terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     show_trace(terminal, "second", 5, told)
     assert isinstance(terminal.file, io.StringIO)
-    assert terminal.file.getvalue().startswith("The run goes on, or was killed: ")
+    assert terminal.file.getvalue().startswith("The run is still going, or was killed: ")
 
 
 def test_of_several_processes_of_a_server_the_one_is_named(tmp_path: Path) -> None:
