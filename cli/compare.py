@@ -14,12 +14,12 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from baselines import emulated, gloo, plot, virtual
-from baselines.contest import (
+from baselines.comparison import (
     BASELINES,
     GLOO,
     IN_NETWORK,
+    ComparisonError,
     Contender,
-    ContestError,
     Outcome,
     Work,
     check_lossless,
@@ -140,9 +140,9 @@ def compare(
         raise click.UsageError("--framing is for --clock virtual; leave it out")
     if GLOO in only:
         if clock == "virtual":
-            raise ContestError("gloo needs real sockets: use --clock emulated")
+            raise ComparisonError("gloo needs real sockets: use --clock emulated")
         if text := gloo.missing():
-            raise ContestError(text)
+            raise ComparisonError(text)
     if clock == "virtual" and target == "bmv2":
         raise LaunchError("--target bmv2: virtual time has the embedded target only; leave it out")
     chosen: Target = "embedded" if clock == "virtual" else choose(target)
@@ -203,14 +203,14 @@ def compare(
         try:
             pictures.write(drawing, plot.draw(facts, rows))
         except OSError as error:
-            raise ContestError(f"{drawing}: cannot be written: {error.strerror}") from error
+            raise ComparisonError(f"{drawing}: cannot be written: {error.strerror}") from error
     if as_json:
         print_json({**facts, "rows": rows})
     else:
         show_comparison(console_for(), facts, rows)
     wrong = [row["name"] for row in rows if row["right"] is False]
     if wrong:
-        raise ContestError(f"wrong sums: {', '.join(wrong)}")
+        raise ComparisonError(f"wrong sums: {', '.join(wrong)}")
 
 
 def _play_all(
@@ -240,7 +240,7 @@ def _work(
     target: Target,
     virtual_: bool,
 ) -> tuple[JobPlan, Work]:
-    """Returns the admitted job's plan, and its tensors. Raises ``ContestError``."""
+    """Returns the admitted job's plan, and its tensors. Raises ``ComparisonError``."""
     if size is None:
         path = job or DEFAULT_JOB
         checked = preflight.check(loaded, [path], plane, target, virtual=virtual_)
@@ -259,7 +259,7 @@ def _work(
             file, file.place(loaded.topology), 0, addressing, resources, plane, None
         )
     except PlanRefusedError as refusal:
-        raise ContestError(f"{loaded.topology.source}: {refusal}") from refusal
+        raise ComparisonError(f"{loaded.topology.source}: {refusal}") from refusal
     return plan, Work((max(1, round(size / _BYTES_PER_VALUE)),), 1)
 
 

@@ -29,7 +29,7 @@ _MOST_PROBLEMS = 20  # printed of a file
 
 # Errors whose text is meant for users, by module: printed without a traceback.
 FORESEEN = {
-    "baselines.contest": "ContestError",
+    "baselines.comparison": "ComparisonError",
     "benchmarks.common": "BenchError",
     "observability.trace": "TraceError",
     "emulation.lifecycle.launcher": "LaunchError",

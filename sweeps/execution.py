@@ -37,7 +37,7 @@ class Outcome:
     seconds: float = 0.0
 
     def to_message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return asdict(self)
 
 

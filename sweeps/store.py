@@ -68,12 +68,12 @@ class Store:
         (folder / "topology.yaml").write_text(trial.topology)
         (folder / "job.yaml").write_text(trial.job)
         state = FAILED if outcome.summary is None else DONE
-        told = {"trial": trial.id, "state": state, "attempts": attempts, "values": trial.values}
-        told |= outcome.to_message()
+        result = {"trial": trial.id, "state": state, "attempts": attempts, "values": trial.values}
+        result |= outcome.to_message()
         draft = folder / "result.part"
-        draft.write_text(json.dumps(told, indent=2, default=str) + "\n")
+        draft.write_text(json.dumps(result, indent=2, default=str) + "\n")
         draft.replace(folder / "result.json")
-        return told
+        return result
 
 
 def default_folder(name: str) -> Path:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from benchmarks.common import LEAST_BUSY, Message, Seconds, memory_bandwidth, pinned, two_cores
-from benchmarks.turns import ADDER, ECHO, Options, run
+from benchmarks.server_core import ADDER, ECHO, Options, run
 from cli.options import console_for, print_json, with_json
 from cli.view import show, show_rows
 from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan

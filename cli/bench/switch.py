@@ -72,16 +72,16 @@ def switch(
     does nothing but receive and send, in turns on the same links, each pinned to one core. As IPv4
     routers they are beside Linux's own forwarding and, where it is installed, Open vSwitch."""
     # Takes half a second to import.
-    from benchmarks.forwarding import measuring
+    from benchmarks.forwarding import results
 
     def follow(number: int, what: str, rate: float) -> None:
         if sys.stderr.isatty():
             say(f"round {number + 1}: {what} {rate:,.0f}/s")
 
     wanted = list(dict.fromkeys(one for mode in modes for one in _MODES[mode]))
-    found = measuring.report(measuring.measure(contenders, wanted, rounds, seconds, follow))
+    found = results.report(results.measure(contenders, wanted, rounds, seconds, follow))
     if not links_only:
-        measuring.in_process(found, rounds, seconds / 4)
+        results.in_process(found, rounds, seconds / 4)
     if picture is not None:
         pictures.write(picture, plot.svg(found))
     if as_json:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from baselines import contest, virtual
-from baselines.contest import BASELINES
+from baselines import comparison, virtual
+from baselines.comparison import BASELINES
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from emulation.lifecycle.launcher import program_for
@@ -294,8 +294,8 @@ def _compared(point: Point) -> Result:
     file = jobfile.parse(f"{{name: point, iterations: 1, batch: {len(topology.workers)}}}")
     resources = Resources((node.name for node in topology.switches), plane.slots)
     plan = preflight.admit(file, file.place(topology), 0, addressing, resources, plane, None)
-    work = contest.Work((point.size // 4,), point.iterations)
-    (one,) = contest.contenders((point.placement,), addressing, plan, plane, work)
+    work = comparison.Work((point.size // 4,), point.iterations)
+    (one,) = comparison.contenders((point.placement,), addressing, plan, plane, work)
     outcome = virtual.play(one, addressing, plan, plane, work, framing=topology.costs.framing)
     row = outcome.row(addressing, framing=topology.costs.framing)
     links = [{**link, "to": _to(addressing, link)} for link in row["links"]]

@@ -81,7 +81,7 @@ class InProcess:
     def exchange(
         self, port: int, frames: Sequence[bytes], complete: Callable[[Output], bool] | None = None
     ) -> Output:
-        """See Target."""
+        """Implements ``Target.exchange``."""
         pipeline = self.device.pipeline
         assert pipeline is not None
         output = pipeline.inject_batch([port] * len(frames), frames)

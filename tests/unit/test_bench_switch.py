@@ -23,8 +23,8 @@ from benchmarks.forwarding import (
     times,
     traffic,
 )
-from benchmarks.forwarding.inside import Turn
-from benchmarks.forwarding.measuring import report
+from benchmarks.forwarding.results import report
+from benchmarks.forwarding.sandbox import Turn
 from cli.main import main
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import P4Info, insertion
@@ -166,7 +166,7 @@ def test_threads_of_the_load_share_the_ports(threads: int) -> None:
     core = str(min(os.sched_getaffinity(0)))
     options = ["--contender", "null", "--contender", "embedded", "--mode", "gso", "--mode", "tcp"]
     options += ["--rounds", "1", "--seconds", "0.2", *["--load-core", core] * threads]
-    whole = command(python("benchmarks.forwarding.inside", *options), tied=True)
+    whole = command(python("benchmarks.forwarding.sandbox", *options), tied=True)
     result = subprocess.run(
         whole, capture_output=True, text=True, env=environment(), timeout=120, check=True
     )

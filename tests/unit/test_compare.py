@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from baselines import tcp, virtual
-from baselines.contest import BASELINES, IN_NETWORK, ContestError, Outcome, Work, contenders
+from baselines.comparison import BASELINES, IN_NETWORK, ComparisonError, Outcome, Work, contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
 from cli import compare
@@ -251,7 +251,7 @@ def test_counters_are_read_until_nothing_moves():
     reads = counting(1, 2, 2, 3)
     assert settled(lambda: next(reads), 60.0)[Direction("w0", "w0-eth0")].bytes == 2
     reads = counting(*range(100))
-    with pytest.raises(ContestError, match=r"after 0 s these still send: w0 \(w0-eth0\);"):
+    with pytest.raises(ComparisonError, match=r"after 0 s these still send: w0 \(w0-eth0\);"):
         settled(lambda: next(reads), 0.0)
 
 

@@ -23,7 +23,7 @@ def test_gloo_sums():
         "set_up_tcp": False,
         "addresses": [["127.0.0.1", port], ["127.0.0.1", port + 1]],
     }  # fmt: skip
-    steps = [{"do": "prepare"}, {"do": "open", "told": None}, {"do": "iterate", "number": 1}]
+    steps = [{"do": "prepare"}, {"do": "open", "setup": None}, {"do": "iterate", "number": 1}]
     members = [
         subprocess.Popen(
             python("baselines.process"),

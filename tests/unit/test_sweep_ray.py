@@ -131,7 +131,7 @@ class _Losing(RayCrew):
         self._task = ray.remote(num_cpus=1, max_retries=0)(on_node)
 
     def next(self) -> tuple[Trial, Outcome]:
-        """See Crew."""
+        """Implements ``Crew.next``."""
         if self._node is not None:
             while not self._begun.exists():
                 time.sleep(0.01)  # a file can only be looked for again
