@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import throughput, turns
+from benchmarks import server_core, throughput
 from benchmarks.common import LEAST_BUSY, Message, Schedule, Spread, machine, pinned, two_cores
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
@@ -100,7 +100,7 @@ def calibrate(
         BenchError
     """
     measured, other = two_cores()
-    schedule = Schedule(rounds * (2 + turns.TURNS), within, say)
+    schedule = Schedule(rounds * (2 + server_core.TURNS), within, say)
     took: dict[int, list[float]] = {SMALL: [], LARGE: []}
     busy: list[float] = []
     with pinned(measured):
@@ -112,8 +112,8 @@ def calibrate(
                     run = one.run(seconds)
                 taken.append(run.computed / run.chunks)
                 busy.append(run.busy)
-    options = turns.Options(lanes=SMALL, rounds=rounds, seconds=seconds)
-    served = turns.run(options, schedule)
+    options = server_core.Options(lanes=SMALL, rounds=rounds, seconds=seconds)
+    served = server_core.run(options, schedule)
     small, large = (Spread.of(took[lanes]) for lanes in (SMALL, LARGE))
     per_packet, per_byte = of_frames(small.median, large.median)
     chunks = served[TALL]["chunks_per_second"]

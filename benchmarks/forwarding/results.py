@@ -56,7 +56,7 @@ def measure(
     seconds: float,
     follow: Callable[[int, str, float], None],
 ) -> list[Turn]:
-    """All turns, each found to `follow` (round, what, rate) as it is over.
+    """Runs all turns; calls `follow` (round, what, rate) after each.
 
     Raises BenchError, SandboxError.
     """
