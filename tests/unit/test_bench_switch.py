@@ -17,9 +17,9 @@ from benchmarks.forwarding import (
     builds,
     contenders,
     inprocess,
-    inside,
     peers,
     routing,
+    sandbox,
     times,
     traffic,
 )
@@ -153,10 +153,10 @@ def test_the_load_has_one_two_or_four_cores_apart_from_what_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(times, "siblings", lambda core: {core, core ^ 1})
-    assert inside.load_cores({0, 1}, 1, 0) == [0]
-    assert inside.load_cores({0, 1, 2, 3}, 3, 0) == [0, 1]
-    assert inside.load_cores({0, 1, 2, 3, 4, 5}, 5, 0) == [0, 1, 2, 3]
-    assert inside.load_cores({2, 5, 7, 9, 12}, 12, 2) == [2, 5, 7, 9]
+    assert sandbox.load_cores({0, 1}, 1, 0) == [0]
+    assert sandbox.load_cores({0, 1, 2, 3}, 3, 0) == [0, 1]
+    assert sandbox.load_cores({0, 1, 2, 3, 4, 5}, 5, 0) == [0, 1, 2, 3]
+    assert sandbox.load_cores({2, 5, 7, 9, 12}, 12, 2) == [2, 5, 7, 9]
 
 
 @needs_links
