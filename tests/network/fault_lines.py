@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from cli.view import View
-from experiments.reliability.playing import Line, play
+from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import Course, Scenario, chosen, courses
 
 
