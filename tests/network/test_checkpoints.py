@@ -23,7 +23,7 @@ def rackhub(tmp_path: Path) -> Rackhub:
     return Rackhub(tmp_path)
 
 
-def test_a_job_goes_on_as_if_it_had_never_stopped(rackhub: Rackhub) -> None:
+def test_job_resumed_from_checkpoint_matches_uninterrupted_run(rackhub: Rackhub) -> None:
     brief = rackhub.job.read_text().replace("{name: momentum, rate: 0.05}", "PLACE")
     files = []
     rackhub.json("up", rackhub.topology, "--target", "embedded")

@@ -130,8 +130,8 @@ class Plant:
         """By port, as SIGUSR1 has them told."""
         self.process.send_signal(signal.SIGUSR1)
         assert self.process.stdout is not None
-        told = json.loads(self.process.stdout.readline())
-        return {int(port): counts for port, counts in told["ports"].items()}
+        report = json.loads(self.process.stdout.readline())
+        return {int(port): counts for port, counts in report["ports"].items()}
 
     def resident(self) -> int:
         """Bytes of memory that the process has in use."""

@@ -27,7 +27,7 @@ def contribution(
     plan = started.transport(rank).plan
     stream = plan.streams[0]
     headers = blank(1, Op.CONTRIBUTE)
-    told = {
+    result = {
         "job": plan.job,
         "epoch": plan.epoch,
         "stream": stream.stream,
@@ -37,7 +37,7 @@ def contribution(
         "children": 1 << stream.sender,
         "lanes": 0 if words is None else LANES,
     } | fields
-    for name, value in told.items():
+    for name, value in result.items():
         headers[name] = value
     payloads = np.zeros((1, LANES), ">i4")
     if words is not None:

@@ -98,7 +98,7 @@ class Learner(Controller):
     def arrives(self, address, port=1, kind=0, payload=b""):
         return self.device.inject(port, frame(address, kind, payload))
 
-    def told(self, kind):
+    def take(self, kind):
         """Messages of this kind since the last call; there must be no others."""
         found = [getattr(one, kind) for one in self.received]
         assert all(one.HasField(kind) for one in self.received)

@@ -86,7 +86,7 @@ def test_a_long_queue_marks_and_a_full_one_drops(switch: OnInterfaces) -> None:
     assert not any(int(p[Aggregation].flags) for p in fast)
 
 
-def test_a_mark_leaves_alone_what_no_switch_sums(switch: OnInterfaces) -> None:
+def test_congestion_mark_ignores_unaggregated_packets(switch: OnInterfaces) -> None:
     """DIRECT and BYPASS chunks get the IP mark and nothing else; nor do options suffer."""
     sent = []
     for i in range(15):

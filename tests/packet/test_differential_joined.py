@@ -96,7 +96,7 @@ def by_run(case: Case, answer: Answer) -> Answer:
 
 
 @pytest.mark.parametrize("join", [False, True])
-def test_trains_are_the_packets_that_they_are_made_of(join: bool) -> None:
+def test_trains_equal_their_packets(join: bool) -> None:
     case = trains()
     recorded = recordings.read(case)
     target = Embedded(case)

@@ -33,7 +33,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_nothing_is_found(built: Path, name: str) -> None:
+def test_fuzzer_finds_nothing(built: Path, name: str) -> None:
     """What was found once, the seeds, then what comes of them in this program's share."""
     found = REGRESSIONS / name
     before = [str(built / "seeds" / name), *([str(found)] if found.is_dir() else [])]

@@ -109,7 +109,7 @@ def test_random_programs_compile_and_run(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.bmv2
 @pytest.mark.parametrize("name", ["arguments", "lookups", "profiles"])
-def test_nothing_is_different(name: str) -> None:
+def test_targets_agree(name: str) -> None:
     result = compare(case_of(subject(name), 7, 60))
     assert (result.refused_here, result.refused_there) == ("", "")
     assert result.packets

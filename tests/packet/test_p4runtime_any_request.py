@@ -128,7 +128,7 @@ def controller():
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(updates)
-def test_any_batch_is_answered_and_what_stands_is_symmetric(controller, batch):
+def test_any_batch_is_answered_and_reads_back(controller, batch):
     controller.push()
     refused = errors(lambda: controller.device.write(write_request(*batch)))
     assert len(refused) in (0, len(batch))

@@ -117,7 +117,7 @@ def test_a_result_still_goes_to_each_child_once(rack: Rack) -> None:
         assert rack.results() == once
 
 
-def test_a_link_that_duplicates_still_makes_two_of_one(rack: Rack) -> None:
+def test_duplicating_link_still_duplicates(rack: Rack) -> None:
     rack.push_over()
     rack.table.outages.impair({frozenset(("w1", "tor0")): {"duplicate": 1.0}})
     output = rack.exchange("s0", rack.packet("s0", 7, "w1", 7) / Raw(b"payload"), doubled="w1")

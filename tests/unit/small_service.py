@@ -67,10 +67,10 @@ class SmallJob:
         places.append(server)
         holding = None
         if self.optimizer is not None:
-            told = self.addresses[jobs_pb2.SERVER, 0]
+            result = self.addresses[jobs_pb2.SERVER, 0]
             holding = Holding(
                 (server,),
-                (Address(told.ipv4, told.port),),
+                (Address(result.ipv4, result.port),),
                 (server,),
                 OptimizerPlan.from_message(self.optimizer),
                 tuple(self.counts),
@@ -105,9 +105,9 @@ class SmallJob:
         if worker and self.served != self.epoch:
             return None
         if worker and self.join is not None:
-            told = self.join.instruction(Membership(Role.WORKER, rank))
-            if told is not None:
-                return told
+            result = self.join.instruction(Membership(Role.WORKER, rank))
+            if result is not None:
+                return result
         if worker and rank not in self.ranks:
             return None
         key = (self.epoch, role, rank)

@@ -45,7 +45,7 @@ def checked(policy: Exponents) -> ExactSums:
     return exact
 
 
-def test_sums_as_documented_pass_and_their_errors_are_told() -> None:
+def test_documented_sums_pass_with_error_report() -> None:
     exact = checked(Exponents(CHUNKS, WORLD))
     assert 0.3 < exact.worst <= 1.0
 

@@ -18,7 +18,7 @@ def test_gloo_sums():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    told = {
+    result = {
         "name": "gloo", "workers": 2, "sizes": [1000], "interface": "lo",
         "set_up_tcp": False,
         "addresses": [["127.0.0.1", port], ["127.0.0.1", port + 1]],
@@ -33,7 +33,7 @@ def test_gloo_sums():
     ]  # fmt: skip
     for number, one in enumerate(members):
         assert one.stdin is not None
-        lines = [{**told, "member": number}, *steps, {"do": "close"}]
+        lines = [{**result, "member": number}, *steps, {"do": "close"}]
         one.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
         one.stdin.close()
         one.stdin = None

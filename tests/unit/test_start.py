@@ -36,7 +36,7 @@ if "cli" in sys.orig_argv:
         ("cli.inspect", False, -signal.SIGINT),
     ],
 )
-def test_ctrl_c_while_it_starts_leaves_no_traceback(
+def test_ctrl_c_during_import_leaves_no_traceback(
     tmp_path: Path, imported: str, ignored: bool, status: int
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)

@@ -31,7 +31,7 @@ def own_means(source: str) -> set[str]:
     return found
 
 
-def test_clock_and_threads_come_from_the_world():
+def test_clock_and_threads_come_from_runtime():
     found = {}
     for package in (hosts, controller):
         folder = Path(package.__file__).parent

@@ -326,14 +326,14 @@ def _separable(case: Case, single: list[Case]) -> bool:
     whole, parts = embedded(case), [embedded(one) for one in single]
     registers: dict[str, dict[int, int]] = {}
     counts: Counter[tuple[str, int]] = Counter()
-    told: dict[str, list[bytes]] = {}
+    found: dict[str, list[bytes]] = {}
     for part in parts:
         for name, cells in part.registers.items():
             registers.setdefault(name, {}).update(cells)
         counts.update(_counted(part))
         for name, messages in part.digests.items():
-            told.setdefault(name, []).extend(messages)
-    return (registers, counts, told) == (whole.registers, _counted(whole), whole.digests)
+            found.setdefault(name, []).extend(messages)
+    return (registers, counts, found) == (whole.registers, _counted(whole), whole.digests)
 
 
 def _counted(answer: Answer) -> Counter[tuple[str, int]]:
