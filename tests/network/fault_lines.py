@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of faults as tests: each is had once, together with those that fit into its run."""
+"""Parametrizes fault scenarios as tests that share runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job whose workers wait for nobody, on links that lose packets, with a server that dies.
+"""Tests an asynchronous job on lossy links with a server failure.
 
 What becomes of single gradients: tests/packet/test_asynchronous.py.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that somebody kills come back, and `rackhub chaos` says what its faults did.
+"""Tests restarts of killed processes and the report of `rackhub chaos`.
 
 What each kind of fault does to a job is in tests/network/test_every_fault.py.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that go on from a checkpoint end where those do that were never interrupted.
+"""Tests that jobs resumed from a checkpoint end with the weights of uninterrupted ones.
 
 On a testbed, as optimizer state is fetched from, and given to, servers across the data network; and
 a worker's counts have to begin where the other job stopped.

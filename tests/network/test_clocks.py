@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same files emulated and in virtual time: the same packets, the same weights, the same time.
+"""Compares emulation and virtual time on the same files: packets, weights and times.
 
 What is sent for the first time, and what comes of it, have to be the same in any case. Times of an
 emulated run mean something only if the machine was not what it waited for, which the run itself

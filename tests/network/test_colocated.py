@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers on the hosts of workers: a process of their own there, and PHub's share of each link.
+"""Tests servers on workers' hosts: separate processes, and PHub's share of each link.
 
 Every other placement's bytes: `python -m experiments.placements`.
 """

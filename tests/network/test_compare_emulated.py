@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub compare --clock emulated`: baselines as processes at the hosts, over TCP and the same
-links."""
+"""Tests `rackhub compare --clock emulated`: baselines as processes over TCP on the same links."""
 
 from __future__ import annotations
 

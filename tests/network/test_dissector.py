@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The Wireshark dissector shows what the scapy layer wrote."""
+"""Tests the Wireshark dissector against the scapy layer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packets a bad link of a testbed loses: by the topology's seed, and not by its name."""
+"""Tests that losses of a testbed depend on the topology's seed and not on its name."""
 
 from __future__ import annotations
 

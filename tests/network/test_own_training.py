@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own program trains on a testbed that is up, as docs/api.md says."""
+"""Tests a user's training program on a running testbed (docs/api.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that run the job's optimizer, and what becomes of it when others die.
+"""Tests servers that run the job's optimizer when other nodes fail.
 
 That it survives one of them: tests/network/test_every_fault.py.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts with several server processes, at several links: all are used, and each may be killed.
+"""Tests hosts with several server processes and links: all are used, and each may be killed.
 
 Their trees, bytes and replicas under loss: tests/packet/test_units.py, test_link_bytes.py.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Testbeds as people use them: a job on a network of P4 switches, and several at once."""
+"""Tests testbeds end to end: a job on a network of P4 switches, and several at once."""
 
 from __future__ import annotations
 

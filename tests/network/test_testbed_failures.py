@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong: everything comes down, the culprit is named, and nothing stays behind."""
+"""Tests failures of a testbed: everything shuts down, the cause is named, and nothing is left."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UDP driver on a link between two network namespaces: queues, offloads and MTU."""
+"""Tests the UDP driver on a link between two network namespaces: queues, offloads and MTU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asked why a job waits, and what became of a chunk, a testbed answers in names."""
+"""Tests `rackhub why` and `rackhub trace` on a testbed."""
 
 from __future__ import annotations
 

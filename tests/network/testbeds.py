@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small topologies and jobs, ``rackhub`` as a person runs it, and what it may leave behind."""
+"""Small topologies and jobs, and a runner of ``rackhub`` that checks for leftovers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that train each at a speed of its own, in a job whose servers take single gradients.
+"""Runs of asynchronous jobs: workers train at their own speed and servers step with single
+gradients.
 
 The gradient of worker w is 1 in lane w and 0 elsewhere, the rate 1 and the first parameters 0: so a
 chunk's parameters say how many gradients of each worker are in them.

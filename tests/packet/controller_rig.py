@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller over real switches: the embedded target called in process, the same behind gRPC, and
-BMv2; each test that takes the fixtures runs against all of them."""
+"""A controller over real switches. Tests with its fixtures run against the embedded target
+called in process, the same behind gRPC, and BMv2."""
 
 from __future__ import annotations
 

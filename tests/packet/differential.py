@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch makes of a program, entries and packets: the question, and this target's answer."""
+"""Differential cases: a program with entries and packets, and this target's answer."""
 
 from __future__ import annotations
 

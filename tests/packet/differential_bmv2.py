@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BMv2's answer to a case. It reads and writes capture files (--use-files): no interface, and no
-root, is needed.
+"""Gets BMv2's answer to a case through capture files (--use-files), without interfaces and root.
 
 Every port reads a pipe. BMv2 takes the earliest packet of those that wait, one for each port, and
 then waits until that port has another one (or its pipe ends): so what it gets next decides when it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in which everything changes and much fails, each made from one number.
+"""Seeded random runs with concurrent changes of epoch and failures.
 
     python -m tests.packet.epochs SEED [--chunk N]
 

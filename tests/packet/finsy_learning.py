@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What finsy asks of a switch that waits for tests/p4/learning.p4: meters, digests, idle timeouts.
+"""A finsy conversation about tests/p4/learning.p4: meters, digests, idle timeouts.
 
     .venv-finsy/bin/python tests/packet/finsy_learning.py ADDRESS P4INFO JSON embedded|bmv2 ELECTION
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch process on real interfaces, and datagrams that go through it all the while."""
+"""A switch process on real interfaces with a continuous flow of datagrams through it."""
 
 from __future__ import annotations
 

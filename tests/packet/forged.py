@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets of a running job that no transport has sent."""
+"""Forged packets of a running job."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job service on its socket with two jobs: one that trains while somebody else misbehaves, and
-that somebody's own."""
+"""A job service on its socket with two jobs: a training victim, and an attacker's."""
 
 from __future__ import annotations
 

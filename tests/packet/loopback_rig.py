@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller with its job service over embedded switches, and a server process of each host, in
-one process; members speak over loopback, so without switches: trees are `none`.
+"""A controller with its job service over embedded switches and a server process per host, all in
+one process. Members use loopback without switches: trees are `none`.
 
 Hosts have addresses in 127/8, which Linux has on loopback without asking.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The switch under test as one node of an aggregation tree, and its neighbours' packets."""
+"""The switch under test as a node of an aggregation tree, and the packets of its neighbours."""
 
 from __future__ import annotations
 

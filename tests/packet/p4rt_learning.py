@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages for the P4Runtime tests of meters, digests and idle timeouts: tests/p4/learning.p4."""
+"""Messages and rig of the P4Runtime tests of meters, digests and idle timeouts
+(tests/p4/learning.p4)."""
 
 from pathlib import Path
 

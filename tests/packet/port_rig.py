@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch on veth pairs in network namespaces, for tests of ports: all gone when the test is."""
+"""A switch on veth pairs in network namespaces, for tests of ports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of a job on a simulated network, and what every worker must have got."""
+"""Rounds of a job on a simulated network, with the expected results of every worker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What BMv2 made of each differential case, committed for machines that have no BMv2.
+"""Recorded answers of BMv2 to each differential case, for machines without BMv2.
 
 Recorded anew, after a change of programs or cases, where simple_switch_grpc is installed, by
 

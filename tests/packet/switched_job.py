@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's members on a simulated network, under the real job table.
+"""Members of a job on a simulated network, driven by the real job table.
 
 Each member has a follower, as in a real process; between it and the table messages take a time of
 their own, in order. Instructions may be skipped when another one replaces them, and be repeated.

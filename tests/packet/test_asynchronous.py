@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that step with each worker's gradient: every one is in once, whatever happens."""
+"""Tests asynchronous servers: every gradient counts exactly once."""
 
 from __future__ import annotations
 

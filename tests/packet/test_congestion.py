@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A port with a rate and a queue of its own: what finds the queue long is marked, what does not
-fit is dropped, and other ports do not notice."""
+"""Tests queues of rate-limited ports: long queues mark packets, full ones drop, other ports are
+unaffected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller against real switches: what it writes is there, and nothing is left behind."""
+"""Tests the controller against real switches: installed state, and its removal."""
 
 from __future__ import annotations
 

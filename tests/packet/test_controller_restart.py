@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller that died and was started again: jobs that run do not notice, whatever else happened
-meanwhile is found out, and no epoch is used twice."""
+"""Tests controller restarts: running jobs are unaffected, changes meanwhile are detected, and no
+epoch is used twice."""
 
 from __future__ import annotations
 

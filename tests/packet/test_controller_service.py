@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job service over its socket, in front of real switches, and the process that it runs in."""
+"""Tests the job service over its socket in front of real switches, and its process."""
 
 from __future__ import annotations
 

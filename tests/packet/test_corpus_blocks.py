@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What features of the target do together, of which each has tests of its own: headers that stay in
-the frame and copies; a table with a selector, a meter, counters and times of hits, while entries,
-members and groups change under one flow."""
+"""Tests combinations of features: headers that stay in the frame with copies; a table with a
+selector, a meter, counters and hit times, while entries, members and groups change under one
+flow."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRCs whose parameters are set while the program runs."""
+"""Tests CRCs whose parameters are set at run time."""
 
 from __future__ import annotations
 

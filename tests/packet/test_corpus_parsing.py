@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser: keys with masks and ranges, stacks, lookahead, advance, errors."""
+"""Tests the parser: keys with masks and ranges, stacks, lookahead, advance, errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multicast, clones, resubmission, recirculation and truncation, after simple_switch.md."""
+"""Tests multicast, clones, resubmission, recirculation and truncation (simple_switch.md)."""
 
 from __future__ import annotations
 

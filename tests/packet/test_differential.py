@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This target makes of the same packets and entries what BMv2 makes of them: every packet, port,
-counter and register, for our own program and for the corpus of tests/p4."""
+"""Compares this target with BMv2: every packet, port, counter and register, for the aggregation
+program and the corpus of tests/p4."""
 
 from __future__ import annotations
 

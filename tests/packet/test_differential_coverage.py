@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whatever this target supports is in a program that is compared with BMv2."""
+"""Tests that every supported feature is in a program compared with BMv2."""
 
 from __future__ import annotations
 

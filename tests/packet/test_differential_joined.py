@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""GSO frames in and joined frames out are, packet by packet, what BMv2 makes of each packet."""
+"""Compares GSO frames in and joined frames out with BMv2, packet by packet."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distribution rackhub-switch: built, installed alone, and started as BMv2 by its name."""
+"""Tests the distribution rackhub-switch: built, installed alone, and started under BMv2's name."""
 
 import contextlib
 import json

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch process on interfaces, whatever its hosts and controllers do to it: every datagram of a
-flow through it arrives, errors are clear, and it ends as it should."""
+"""Tests that a switch process keeps forwarding a flow under hostile hosts and controllers,
+reports clear errors, and stops cleanly."""
 
 from __future__ import annotations
 

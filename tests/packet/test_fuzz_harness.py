@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ten seconds of what `make fuzz` does for long: no input makes the target touch memory that is
-not its own, lose a packet that it has counted, or send one that egress did not return."""
+"""Runs the fuzzer of `make fuzz` for ten seconds: no invalid memory access, no uncounted loss,
+no packet that egress did not return."""
 
 from __future__ import annotations
 

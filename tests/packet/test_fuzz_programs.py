@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The differential fuzzer of programs: what it draws is valid and gets far, and what it keeps is
-small and comes back."""
+"""Tests the differential program fuzzer: valid, deep inputs; small, reproducible findings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a job that tell the job service what cannot be: of their optimizer, of what they hold,
-of the state that another is to join with. They are told why it is refused, and nothing changes."""
+"""Tests invalid reports of job members (optimizer, holdings, join state): rejected with a
+reason, without effect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile clients of the embedded target's P4Runtime port: noise, slow readers, roles without end.
-The primary client writes and reads as before."""
+"""Tests hostile P4Runtime clients: noise, slow readers, endless roles. The primary client keeps
+working."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile callers of the job service, over its socket, while another job's chunks are under way:
-every call is answered, with a reason where it is refused, and the other job has its exact sums.
+"""Tests hostile callers of the job service while another job's chunks are in flight: every call is
+answered, rejections have reasons, and the other job's sums are exact.
 
 RACKHUB_HOSTILE_CALLS says how many calls are drawn, and how many are in a flood.
 """

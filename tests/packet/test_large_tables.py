@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of thousands of entries that come, change and go, against a search through all of them."""
+"""Tests tables with thousands of changing entries against a linear search."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An update for which there is no memory fails alone, with RESOURCE_EXHAUSTED, and leaves all as it
-was: whichever of its allocations it is that fails."""
+"""Tests updates under allocation failure: an update fails with RESOURCE_EXHAUSTED and has no
+effect, whichever allocation fails."""
 
 from __future__ import annotations
 

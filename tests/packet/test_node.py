@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A switch as a node: contributions and the sums that come of them, on every target."""
+"""Tests a switch as a node: contributions and sums, on every target."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What no node here takes is routed like any packet, on every target."""
+"""Tests plain forwarding of packets for no node, on every target."""
 
 from __future__ import annotations
 

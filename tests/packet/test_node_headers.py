@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The build without blocks: the same state machine over chunks that it never looks into."""
+"""Tests the header-only build: the same state machine over chunks it never reads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A switch below another: sums up, results down, on every target."""
+"""Tests an inner switch: sums up, results down, on every target."""
 
 from __future__ import annotations
 

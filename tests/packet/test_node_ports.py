@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Server processes that share an address are told apart by their ports, on every target."""
+"""Tests that server processes sharing an address are distinguished by port, on every target."""
 
 from __future__ import annotations
 

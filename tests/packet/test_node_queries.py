@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""QUERY and STATE at a switch, on every target."""
+"""Tests QUERY and STATE at a switch, on every target."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller does on orders of whoever started it, on switches behind gRPC."""
+"""Tests the controller's handling of orders from its launcher, on switches behind gRPC."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers at servers under loss and deaths: the real switches, job table and state machines.
+"""Tests optimizers at servers under loss and failures, with real switches, job table and state
+machines.
 
 What servers tell each other arrives late, but surely.
 """

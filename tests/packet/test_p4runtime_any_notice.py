@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, digests and timeouts with arguments that are mostly right: every update has an answer
-that is no defect, what stands can be read, and time goes on whatever is configured."""
+"""Tests random meter, digest and timeout requests: every update is answered without internal
+errors, and state can be read."""
 
 import pytest
 from google.rpc import code_pb2

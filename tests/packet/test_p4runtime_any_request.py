@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of any kind, sensible or not: every answer has a reason, and what is there can be read,
-deleted and written again as it was read."""
+"""Tests random P4Runtime requests: every error has a reason, and state can be read, deleted and
+rewritten as read."""
 
 import pytest
 from google.rpc import code_pb2 as code

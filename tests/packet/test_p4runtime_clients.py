@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients over gRPC: the same conversations with this target and with BMv2."""
+"""Tests clients over gRPC: the same conversations with this target and with BMv2."""
 
 import contextlib
 import subprocess

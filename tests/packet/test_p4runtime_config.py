@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pushing a program over P4Runtime: what is verified, what is committed, what still forwards."""
+"""Tests pipeline configuration over P4Runtime: verify, commit, and forwarding meanwhile."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests over P4Runtime: when lists are sent, what is not sent twice, and what is lost."""
+"""Tests digests over P4Runtime: when lists are sent, deduplication, and losses."""
 
 import pytest
 from google.rpc import code_pb2 as code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idle timeouts over P4Runtime, with time that stands still until it is moved."""
+"""Tests idle timeouts over P4Runtime, with a manual clock."""
 
 import time
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, digests and idle timeouts over gRPC: the same conversations with this target and with
-BMv2, whose times are real."""
+"""Tests meters, digests and idle timeouts over gRPC: the same conversations with this target and
+with BMv2, in real time."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters in the data plane and over P4Runtime, with time that stands still until it is moved."""
+"""Tests meters in the data plane and over P4Runtime, with a manual clock."""
 
 import random
 from fractions import Fraction

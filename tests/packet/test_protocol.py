@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole protocol over the compiled P4 program: exact sums, no hang, on networks that misbehave.
+"""Tests the whole protocol over the compiled P4 program: exact sums and no hang on faulty networks.
 
 Seeded; a failing run says how to repeat it. RACKHUB_CHUNKS=1000000 makes the one with changes of
 epoch longer, RACKHUB_SEED=N begins it elsewhere.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A switch whose program somebody pushed anew: what it sends is the same as before.
+"""Tests a switch whose pipeline was pushed again by another client: its output is unchanged.
 
 BMv2 keeps its multicast groups over a push, where P4Runtime shows none of them any more.
 """

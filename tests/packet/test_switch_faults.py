@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches that are cut off, restarted, pushed over or gone, while a job runs: what the controller
-does about it, on switches behind gRPC. BMv2 stands in where a process can be killed."""
+"""Tests the controller's handling of switches that are disconnected, restarted, reprogrammed or
+dead while a job runs, behind gRPC. BMv2 is used where a process is killed."""
 
 from __future__ import annotations
 

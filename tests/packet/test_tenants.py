@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several jobs on the same servers and switches: what each gets, and what is left of one that is
-over."""
+"""Tests several jobs on the same servers and switches: isolation, and cleanup."""
 
 from __future__ import annotations
 

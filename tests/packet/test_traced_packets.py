@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a traced program tells of its packets; and that it does with them what others do."""
+"""Tests packet traces of a program, and that tracing does not change its behaviour."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several server processes on a host that run a job's optimizer: the real switches, job table and
-state machines, under loss and deaths.
-"""
+"""Tests several server processes per host that run a job's optimizer, under loss and failures."""
 
 from __future__ import annotations
 

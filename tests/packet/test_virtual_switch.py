@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregation program behind ports in virtual time: what it does with a packet depends on the
-packets' times alone, and is what it does in emulation."""
+"""Tests the aggregation program behind ports in virtual time: results depend only on packets'
+times, and equal those of emulation."""
 
 from __future__ import annotations
 

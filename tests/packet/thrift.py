@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BMv2's Thrift server: a TCP port, which it cannot do without, and what only it tells."""
+"""A client of BMv2's Thrift server, for state that P4Runtime does not expose."""
 
 import contextlib
 import itertools

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two veth pairs in a namespace of their own, for a switch process, and their far ends."""
+"""Two veth pairs in a network namespace, for a switch process, and their far ends."""
 
 import contextlib
 import os

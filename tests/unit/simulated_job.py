@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of worker transports under servers that are the roots of its streams, in virtual time."""
+"""Worker transports of a job under root servers, in virtual time."""
 
 from __future__ import annotations
 

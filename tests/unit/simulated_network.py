@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State machines on a network that loses, duplicates, reorders and corrupts, in virtual time."""
+"""A simulated network for state machines that loses, duplicates, reorders and corrupts packets."""
 
 from __future__ import annotations
 

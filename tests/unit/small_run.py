@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of runs that are over, or not, made by what makes real ones; and snapshots."""
+"""Run directories of finished and running jobs, made by the production code; and snapshots."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job service over gRPC for members on loopback, where there is no switch to plan for.
+"""A job service over gRPC for members on loopback, without switches.
 
 It speaks the job service's protocol and hands out plans whose tree is the first server alone. What
 the real service decides (admission, slots, leases) is scripted by the test instead; how an epoch

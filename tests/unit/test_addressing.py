@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address plan: all unique, both ends agree, and every route arrives by a shortest path."""
+"""Tests the address plan: unique addresses, consistent ends, shortest-path routes."""
 
 from __future__ import annotations
 

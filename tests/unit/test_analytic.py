@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analytic model against closed forms, against the planner's own links and windows, and against
-a line of servers taken packet by packet."""
+"""Tests the analytic model against closed forms, the planner's links and windows, and a
+packet-by-packet pipeline."""
 
 from __future__ import annotations
 

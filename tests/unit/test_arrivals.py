@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that come back to a job that runs: what the job service tells whom, who may come, and
-what it makes of members whose end is told, or who are silent for the job's own limit."""
+"""Tests workers that rejoin a running job: instructions, admission, and members that have ended
+or are silent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that steps with single gradients, by packet: when answers leave, what they say."""
+"""Tests a server that steps with single gradients, packet by packet."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who took part in which sum, from what workers tell, and the reference that follows it."""
+"""Tests participation records of sums and the reference that follows them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub bench server`, with numbers too small to mean anything."""
+"""Tests `rackhub bench server` with minimal durations."""
 
 from __future__ import annotations
 

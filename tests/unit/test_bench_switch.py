@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub bench switch`, with numbers too small to mean anything."""
+"""Tests `rackhub bench switch` with minimal durations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub bench virtual`, with numbers too small to mean anything."""
+"""Tests `rackhub bench virtual` with minimal sizes."""
 
 from __future__ import annotations
 

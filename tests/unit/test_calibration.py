@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub calibrate``: from what a machine takes to what a topology says."""
+"""Tests ``rackhub calibrate``: from measurements to a topology's costs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload `characters`: real text, nothing held out is learned from, and what is learned."""
+"""Tests the workload `characters`: its text, the held-out part, and learning."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: what was written is read, or it is said what is wrong; training goes on from one to
-the last bit, with the optimizer at workers and at a server, over real sockets."""
+"""Tests checkpoints: round trip, corruption, and exact resumption with the optimizer at workers
+and at a server, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors to chunks and back, the order of sending, and optimizers."""
+"""Tests chunking of tensors, the order of sending, and optimizers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line, where it needs no testbed."""
+"""Tests the command line without a testbed."""
 
 from __future__ import annotations
 

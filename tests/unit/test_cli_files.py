@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commands are given: what is wrong with one is told alike everywhere, and first."""
+"""Tests file parameters of commands: problems are reported uniformly and first."""
 
 from __future__ import annotations
 

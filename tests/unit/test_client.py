@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers and a server process on loopback: real sockets, real sums, and every way it can end."""
+"""Tests workers and a server process on loopback: real sockets, sums, and every ending."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers and a server on loopback whose job is planned anew under them, and whose job service
-goes away and comes back."""
+"""Tests workers and a server on loopback while the job is replanned and the job service
+restarts."""
 
 from __future__ import annotations
 

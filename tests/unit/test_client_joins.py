@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers on loopback, one of which comes back as a new process to a job that goes on meanwhile."""
+"""Tests a worker on loopback that rejoins a running job as a new process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several calls of a worker under way at once, and what they mean for those who come and go."""
+"""Tests concurrent calls of a worker, and joins and departures meanwhile."""
 
 from __future__ import annotations
 

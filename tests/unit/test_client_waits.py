@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers whose sums do not come: what they are told, and when they give up."""
+"""Tests workers whose sums do not arrive: reports and timeouts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every baseline's sum is numpy's, for any number of workers, and it sends what its definition
-says."""
+"""Tests every baseline's sum against numpy, and its traffic against its definition."""
 
 from __future__ import annotations
 

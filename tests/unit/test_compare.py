@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub compare` in virtual time: right sums, bytes of the closed form on every link, and the
-same result whatever the engine does first."""
+"""Tests `rackhub compare` in virtual time: sums, closed-form bytes on every link, and
+independence of the engine's order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders reach the controller one by one, also the one that is started after a controller's end."""
+"""Tests that orders reach the controller one by one, across controller restarts."""
 
 from __future__ import annotations
 

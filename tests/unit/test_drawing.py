@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture shows every node and link, tells what is bad about a link, and nothing overlaps."""
+"""Tests drawings of topologies: all nodes and links, impairments, no overlaps."""
 
 from __future__ import annotations
 

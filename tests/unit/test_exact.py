@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference's own check: errors in quantisation, which workers would share, do not pass."""
+"""Tests the reference's own check against quantisation errors that workers would share."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker tells of the numbers that it waits for."""
+"""Tests a worker's outline of the chunks it waits for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of faults: what they may say, and what becomes of them on a topology."""
+"""Tests fault files: validation, and schedules on a topology."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that are forked are what the same command line, started anew, would be."""
+"""Tests that forked processes equal freshly started ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's gloo as a member of a comparison: two processes on this machine. Needs PyTorch."""
+"""Tests PyTorch's gloo as a contender: two processes on this machine. Needs PyTorch."""
 
 from __future__ import annotations
 

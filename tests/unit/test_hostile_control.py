@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sockets that commands talk to: whatever comes in is answered or closed, holds no memory, and
-keeps nobody else from an answer."""
+"""Tests hostile clients of the control sockets: each is answered or closed, holds no memory, and
+does not block others."""
 
 from __future__ import annotations
 

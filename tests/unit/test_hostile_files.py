@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology, job and fault files made to break their readers: each is read or refused with file,
-line and what is wrong, in few words, and costs no more than a file of its size may."""
+"""Tests hostile topology, job and fault files: each is read or rejected with file and line, at
+bounded cost."""
 
 from __future__ import annotations
 

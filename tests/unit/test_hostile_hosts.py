@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutated packets straight into the hosts' state machines, while a job runs: whatever they say,
-each is counted for one cause, nothing changes or grows by them, and the sums are the exact ones.
+"""Feeds mutated packets to hosts' state machines while a job runs: each is counted once, has no
+effect, and sums are exact.
 
 Seeded. RACKHUB_HOSTILE_HOSTS says how many packets, RACKHUB_SEED from which seed.
 """

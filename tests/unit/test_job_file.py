@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job file says what is wrong in it before anything starts."""
+"""Tests validation of job files."""
 
 from __future__ import annotations
 

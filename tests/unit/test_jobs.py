@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a job, and every call that is refused. The jobs here use servers alone (tree NONE),
-so no switch is asked for anything; tests/packet/test_controller.py has the switches."""
+"""Tests the life cycle of a job and rejected calls. Jobs use servers only (tree NONE);
+tests/packet/test_controller.py has the switches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attempt to join: whatever the order of answers, whoever leaves and however the state is lost
-on its way, all workers stop behind the same call, and whoever joins has one donor's whole state."""
+"""Tests joins: for any order of answers, departures and corrupted state, all workers stop at the
+same call and joiners get one donor's whole state."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from a journal is what was written, whatever a job has been through."""
+"""Tests that a journal restores jobs in any state."""
 
 from __future__ import annotations
 

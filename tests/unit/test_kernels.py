@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training computes with: defined to the last bit, and as exact as float32 is."""
+"""Tests training kernels: defined to the last bit, and accurate to float32."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer traces: what is in one, and what is refused of it with file, line and field."""
+"""Tests layer traces: contents, and rejection with file, line and field."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What links have carried, where a switch was killed and took its counters along."""
+"""Tests link counters after a switch was killed and lost its own."""
 
 from __future__ import annotations
 

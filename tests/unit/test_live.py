@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view tells rates from two snapshots, fits its terminal, and says what it cannot tell."""
+"""Tests the live view: rates from two snapshots, terminal width, unknown values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where nothing is lost no worker asks for anything: each packet is sent once."""
+"""Tests that without loss no worker queries: each packet is sent once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus gets of a testbed what a snapshot has, of those that answer, when it asks."""
+"""Tests Prometheus metrics of snapshots."""
 
 from __future__ import annotations
 

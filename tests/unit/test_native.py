@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts have in C comes to the same bits as what numpy makes of the same packets."""
+"""Tests the C code of hosts against numpy, bit by bit."""
 
 from __future__ import annotations
 

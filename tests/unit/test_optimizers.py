@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What optimizers compute, against their papers' formulas in float64; learning rates by step."""
+"""Tests optimizers against their papers' formulas in float64, and learning rate schedules."""
 
 from __future__ import annotations
 

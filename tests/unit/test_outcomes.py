@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switches' counters and the workers' reports say of a job, and of who is missing."""
+"""Tests a job's outcomes from switch counters and worker reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client arbitration: the rules of the P4Runtime spec, section by section."""
+"""Tests client arbitration against the P4Runtime spec, section by section."""
 
 import pytest
 from google.protobuf import any_pb2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of `python -m switch`."""
+"""Tests the command line of `python -m switch`."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client is told of a batch fits what a gRPC client takes, however long the batch."""
+"""Tests that batch errors fit gRPC's limits."""
 
 import pytest
 from google.rpc import code_pb2 as code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices are balanced over servers, the same way everywhere."""
+"""Tests that slices are balanced over servers deterministically."""
 
 from __future__ import annotations
 

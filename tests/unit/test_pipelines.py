@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How servers work on chunks: tall and wide, batches and packets, and what they may leave out."""
+"""Tests server pipelines: tall and wide, batches and packets, and ablations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of placements: its closed forms are what the trees put on links, and it tells lies."""
+"""Tests the table of placements: its closed forms match the trees, and it detects wrong results."""
 
 from __future__ import annotations
 

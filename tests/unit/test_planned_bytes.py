@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of the busiest link of each class, by closed forms over classes, against every link's."""
+"""Tests closed forms per link class against bytes summed link by link."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub plan`: the published table, and links of a topology against the closed forms."""
+"""Tests `rackhub plan`: the published table, and topology links against the closed forms."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot run is refused before anything starts, where the file says it."""
+"""Tests that unrunnable jobs are rejected before anything starts, with file and line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of an iteration does not depend on when workers happened to report."""
+"""Tests that progress figures do not depend on the order of worker reports."""
 
 from __future__ import annotations
 

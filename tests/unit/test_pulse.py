@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in virtual time tells how far it is, and comes to the same as if it did not."""
+"""Tests progress reports of runs in virtual time, which do not change results."""
 
 from __future__ import annotations
 

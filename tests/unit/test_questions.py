@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a worker asks, and when it sends again: one worker's transport, packets made by hand."""
+"""Tests when a worker queries and retransmits: one worker's transport with hand-made packets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run directories, expected bytes, and how processes' ends are told."""
+"""Tests run directories, expected bytes, and descriptions of process ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a job counts as having recovered from a fault, and what it sent again for it."""
+"""Tests the measurement of recovery time and retransmissions after a fault."""
 
 from __future__ import annotations
 

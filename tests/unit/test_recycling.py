@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory is used again only when nobody can tell."""
+"""Tests that memory is reused only if it is unreferenced."""
 
 from __future__ import annotations
 

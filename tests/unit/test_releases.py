@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that a worker takes many at once come to what they do one by one, to the picosecond."""
+"""Tests that batched results equal one-by-one processing, to the picosecond."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Primary and backup: no result before the backup holds it, and nothing from anybody else."""
+"""Tests primary and backup: no result leaves before the backup holds it; other senders are
+rejected."""
 
 from __future__ import annotations
 

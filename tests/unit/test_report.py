@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a run says what became of it, whatever did, and needs nothing but itself."""
+"""Tests the HTML report of runs in every state."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's summary says of its weights and chunks, undisturbed and after faults."""
+"""Tests a summary's weights and chunks, with and without faults."""
 
 from __future__ import annotations
 

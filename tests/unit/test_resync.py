@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of epoch: whatever the order of answers, and whoever dies or leaves on the way, those
-who stay end up with the same results, and with the right ones."""
+"""Tests a change of epoch: for any order of answers, failures and departures, remaining workers
+end with the same right results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that go on: what every member is told from one epoch to the next, who is in it, and when a
-job cannot go on. No switch takes part (tree NONE); tests/packet/test_replan.py has the switches."""
+"""Tests jobs across epochs: instructions of members, membership, and the end of a job. No switch
+takes part (tree NONE)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The scapy layer and the numpy codec are two writings of one wire format: byte for byte."""
+"""Tests the scapy layer against the numpy codec, byte for byte."""
 
 from __future__ import annotations
 

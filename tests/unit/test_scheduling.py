@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an emulated run tells of CPUs, of processes that are really kept waiting and others."""
+"""Tests CPU figures of emulated runs with processes that wait for a core."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written of a run while it goes on can be read again, also when it broke off."""
+"""Tests that series of a run are readable, even if writing broke off."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server as root of a tree, as the one who sums DIRECT chunks, and for several jobs at once."""
+"""Tests a server as root of a tree, as summer of DIRECT chunks, and with several jobs."""
 
 from __future__ import annotations
 

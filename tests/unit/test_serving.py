@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server processes join the jobs that the controller tells of: each once, whoever created it, and
-again when they were started again."""
+"""Tests that server processes join each listed job once, and again after a restart."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection of another process is cut, and no other one."""
+"""Tests cutting one connection of another process."""
 
 from __future__ import annotations
 

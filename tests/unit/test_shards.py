@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers at servers: the same bits as at workers, each step once, replicas that agree."""
+"""Tests optimizers at servers: the same bits as at workers, each step once, equal replicas."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of epoch of a job whose servers optimize: who gets what from whom, and when."""
+"""Tests state transfer between servers and workers in a change of epoch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first second of the command line, in which it only imports."""
+"""Tests Ctrl-C while the command line imports modules."""
 
 from __future__ import annotations
 

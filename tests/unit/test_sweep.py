@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps that are killed, trials whose processes die, and what is in the tables."""
+"""Tests sweeps: interruption, dying processes, and result tables."""
 
 from __future__ import annotations
 

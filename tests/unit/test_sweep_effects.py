@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes of sweeps that change nothing, or less than they seem to, are told of."""
+"""Tests notes on axes of sweeps that change less than they seem to."""
 
 from __future__ import annotations
 

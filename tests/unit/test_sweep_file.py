@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweep files: which trials they have, and what is refused before anything runs."""
+"""Tests sweep files: their trials, and validation before running."""
 
 from __future__ import annotations
 

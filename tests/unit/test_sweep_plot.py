@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sweep's drawing shows: curves that can be told apart, and what they are."""
+"""Tests curves, styles and labels of sweep plots."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The traffic manager: order, bounds and pace of queues, without interfaces or clock."""
+"""Tests the traffic manager: order, bounds and pace of queues, without interfaces or clock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology files: what they say is what comes out, and errors name file, line and field."""
+"""Tests topology files: values, and errors with file, line and field."""
 
 from __future__ import annotations
 

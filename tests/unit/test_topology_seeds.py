@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packets bad links hit: the same for the same seed, others for another one."""
+"""Tests that seeds determine which packets bad links affect."""
 
 from __future__ import annotations
 

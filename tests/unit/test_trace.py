@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chunk's trace from captures, and captures as both targets write them."""
+"""Tests traces of a chunk from captures of both targets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker's transport, packets made by hand."""
+"""Tests one worker's transport with hand-made packets."""
 
 from __future__ import annotations
 

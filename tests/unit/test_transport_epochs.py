@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's transport from one epoch to the next: what moves, what is done anew."""
+"""Tests a worker's transport across epochs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole jobs, workers' transports under real servers, on simulated networks that misbehave."""
+"""Tests whole jobs of transports and servers on faulty simulated networks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregation trees of more racks than a core takes: levels of cores, as many as they need."""
+"""Tests aggregation trees with several levels of cores."""
 
 from __future__ import annotations
 

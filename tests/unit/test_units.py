@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantities that people read are those that they could write."""
+"""Tests that printed quantities can be read back."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people read, on terminals of several widths and where there is none."""
+"""Tests terminal output at several widths and without a terminal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packets cost hosts and servers in virtual time, in whatever batches they come."""
+"""Tests costs of hosts and servers in virtual time, independent of batching."""
 
 from __future__ import annotations
 

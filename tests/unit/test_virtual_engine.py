@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that run ahead of each other do what they would do in lockstep."""
+"""Tests that nodes running ahead of each other behave as in lockstep."""
 
 from __future__ import annotations
 

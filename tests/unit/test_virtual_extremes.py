@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs at the ends of what links may be, and of what memory may hold."""
+"""Tests whole runs at the limits of links and memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horizons of any network, held against their definition."""
+"""Tests horizons of any network against their definition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients, controller and switches in virtual time: the same sums, at times that nothing else
-decides."""
+"""Tests clients, controller and switches in virtual time: exact sums at deterministic times."""
 
 from __future__ import annotations
 

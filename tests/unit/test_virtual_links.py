@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links in virtual time: trains are what their packets are one by one, and nothing is lost that is
-not counted."""
+"""Tests links in virtual time: trains equal their packets one by one, and every loss is counted."""
 
 from __future__ import annotations
 

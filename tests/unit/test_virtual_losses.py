@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What losses cost at a data centre's rates: round trips, not a timeout each."""
+"""Tests that losses at data centre rates cost round trips rather than timeouts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be in virtual time is refused before anything starts, with file, line and field."""
+"""Tests that configurations unsupported in virtual time are rejected with file, line and field."""
 
 from __future__ import annotations
 

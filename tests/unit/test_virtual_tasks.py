@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads in virtual time: they wait as those of `threading` do, and time is exact."""
+"""Tests threads in virtual time against `threading`, with exact times."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a job waits, told from what its workers know."""
+"""Tests diagnoses of waiting jobs from workers' reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and controller have clock, threads and waiting from their world alone."""
+"""Tests that hosts and controller get clock and threads from their runtime only."""
 
 from __future__ import annotations
 
