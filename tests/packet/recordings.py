@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Recorded answers of BMv2 to each differential case, for machines without BMv2.
 
-Recorded anew, after a change of programs or cases, where simple_switch_grpc is installed, by
+After a change of programs or cases, record again where simple_switch_grpc is installed:
 
     python -m tests.packet.recordings [NAME...]         (make recordings CASES=NAME)
 

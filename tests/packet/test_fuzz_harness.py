@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.building import REGRESSIONS, build, compiler, write_seeds
+from tests.fuzz.build import REGRESSIONS, build, compiler, write_seeds
 from tests.fuzz.subjects import SUBJECTS
 
 pytestmark = [

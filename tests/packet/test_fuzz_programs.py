@@ -14,9 +14,9 @@ import pytest
 from switch.loader import load_program
 from switch.pipeline import Pipeline
 from tests.fuzz.programs.__main__ import Subject, case_of, subjects
-from tests.fuzz.programs.comparing import compare, refusals
-from tests.fuzz.programs.generating import source
-from tests.fuzz.programs.reducing import fewest, load, save
+from tests.fuzz.programs.comparison import compare, refusals
+from tests.fuzz.programs.generator import source
+from tests.fuzz.programs.reduction import fewest, load, save
 from tests.p4 import HERE
 from tests.packet.differential import Embedded
 
