@@ -13,7 +13,7 @@ from tests.packet.switched_network import SwitchedNetwork, octets
 
 
 def interface(network: SwitchedNetwork, node: str, source: int | None = None) -> Interface:
-    """What a host's frames are sent from; `source`: another address than its own."""
+    """Returns the interface that a host's frames leave from. source: a forged address."""
     link = network.addressing.host_interfaces(node)[0]
     ipv4 = int(link.ipv4) if source is None else source
     return Interface(octets(link.mac), octets(link.gateway_mac), ipv4)
@@ -49,7 +49,7 @@ def contribution(
 
 
 def send(network: SwitchedNetwork, node: str, port: int, batch: Batch, source: int | None = None):
-    """Lets a host's interface send packets from a UDP port."""
+    """Sends packets from a UDP port of a host's interface."""
     link = network.addressing.host_interfaces(node)[0]
     for frame in to_frames(batch, interface(network, node, source), port):
         network.carry(link.switch, link.switch_port, frame)

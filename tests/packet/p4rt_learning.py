@@ -80,7 +80,7 @@ def config():
 
 
 class Learner(Controller):
-    """A controller of a device whose time is `now_us`, which stands still."""
+    """A controller of a device with the manual clock `now_us`."""
 
     def __init__(self):
         self.now_us = 0
@@ -91,7 +91,7 @@ class Learner(Controller):
         self.device.set_forwarding_pipeline_config(config_request(pushed=config()))
 
     def wait(self, seconds):
-        """Lets time pass, and the switch notice it. Returns when it wants to look again, in s."""
+        """Advances the clock and notifies the switch; returns the seconds until its next event."""
         self.now_us += int(seconds * 1_000_000)
         due = self.device.notify()
         return None if due is None else due / 1_000_000
@@ -100,7 +100,7 @@ class Learner(Controller):
         return self.device.inject(port, frame(address, kind, payload))
 
     def take(self, kind):
-        """Messages of this kind since the last call; there must be no others."""
+        """Returns the messages since the last call, which must all be of this kind."""
         found = [getattr(one, kind) for one in self.received]
         assert all(one.HasField(kind) for one in self.received)
         self.received.clear()
