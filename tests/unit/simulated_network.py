@@ -47,14 +47,14 @@ class Network:
         self._machines[address] = machine
 
     def detach(self, address: Pair) -> None:
-        """The machine is dead: packets to it are lost and it sends none."""
+        """Kills a machine: packets to it are lost and it sends none."""
         del self._machines[address]
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._count), action))
 
     def poke(self, address: Pair) -> None:
-        """Lets a machine send what it wants to, as after a submission."""
+        """Lets a machine send, as after a submission."""
         if address not in self._machines:
             return
         for _ in range(10_000):

@@ -81,7 +81,7 @@ class SmallJob:
         self.change.installed = True
 
     def advance(self) -> None:
-        """Somebody who wants to come back is let in when all others run the plan."""
+        """Admits a joiner once all others run the plan."""
         settled = self.change is None or (self.change.settled and self.served == self.epoch)
         if self.joiner is None or not settled:
             return
@@ -166,7 +166,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
         self._server.start()
 
     def stop(self) -> None:
-        """As if the process died: every call ends at once."""
+        """Ends every call at once, as if the process died."""
         self._server.stop(grace=None).wait()
 
     def end(self, nonce: str, code: grpc.StatusCode, text: str = "") -> None:
@@ -302,7 +302,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
             self.changed.notify_all()
 
     def _check(self, job: SmallJob, request, context) -> None:
-        """Only the newest process in a worker's place is heard."""
+        """Rejects calls of a worker's replaced processes."""
         known = job.processes.get(request.rank, request.process)
         if request.role == jobs_pb2.WORKER and known != request.process:
             context.abort(grpc.StatusCode.ABORTED, f"job {job.number} goes on without this worker")
